@@ -6,7 +6,8 @@
 //!
 //! A backend knows memory segments, offsets and the kernel's raw answers. [`answer`] decides on the
 //! meaning of an answer, and `transfers.rs` on the next step. All backends return the same answers
-//! to the same transfers; the contract tests check this.
+//! to the same transfers; the contract tests check this. In a simulation (`cfg(simulation)`) a
+//! simulated disk executes the transfers.
 
 pub(crate) mod aio;
 pub(crate) mod answer;

@@ -1,4 +1,10 @@
 //! Batches: many reads at once from one thread.
+//!
+//! A read goes through the kernel page cache if the kernel caches the pages of its file, unless it
+//! fails there. Any other read goes to the *engine*: the path's own cache with its requests. The
+//! engine knows a file by a handle that is *registered* with it. The engine puts the batch's
+//! completed reads into a *completion queue*. A path with the kernel page cache builds its engine
+//! only for the first read that needs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,6 +120,7 @@ impl Batch {
         let handle = file.handle().current()?;
         assert!(Arc::ptr_eq(&handle.engine, &self.engine), "a batch reads files of its own path");
         let engine = self.engine.existing_engine();
+        // Without an engine so far, the limit of any engine applies.
         let bytes_max = engine.map_or(READ_BYTES_MAX, |engine| engine.read_bytes_max);
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
@@ -121,6 +128,7 @@ impl Batch {
         self.end_borrow();
         let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
+            // `None` if the kernel does not cache the pages.
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The kernel has started the I/O. `wait` copies the bytes when they are resident.
                 let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };

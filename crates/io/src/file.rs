@@ -1,4 +1,10 @@
 //! File of a read path: reads at any offset, from any number of threads.
+//!
+//! A file has a *handle*: one opening with a readahead state of its own. `current` returns the
+//! handle for this process and the present version of the file, which it may check by fstat(2).
+//! `current_unchecked` leaves the check out. The *fast path* returns cached bytes without both.
+//! A page is *shared* if readers may copy it from the path's own cache without its lock. The
+//! *engine* is that cache with its requests. It knows a registered handle by numbers.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -126,6 +132,7 @@ impl ReadPath {
 }
 
 impl File {
+    /// Creates the file of a new handle. `name` is the name given at opening.
     pub(crate) fn new(handle: Handle, name: Arc<Path>) -> File {
         File { handle: Arc::new(handle), name }
     }

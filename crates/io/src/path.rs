@@ -67,6 +67,7 @@ impl ReadPath {
         let Some(engine) = owner.existing_engine() else { return kernel_stats };
         let mut state = engine.lock();
         // Completed requests and uses of pages that were not processed yet are counted too.
+        // Without a sleep before, the times of the completions stay as they are.
         let has_slept = Ok(false);
         state.collect_completions(has_slept);
         state.machine.collect_uses();
@@ -107,6 +108,7 @@ impl ReadPath {
             let log = machine.readahead_decisions();
             decisions.extend(std::iter::from_fn(|| log.poll()));
         }
+        // Decisions of the policy that advises the kernel, if the kernel caches the pages.
         self.engine.take_decisions(&mut decisions);
         decisions.sort_by_key(|decided| decided.at);
         decisions

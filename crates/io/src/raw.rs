@@ -90,7 +90,7 @@ pub use reader::{RawChunk, RawReader};
 /// busy. Open the file again for parallel transfers. The [module](self) describes memory, partial
 /// blocks and durability.
 pub struct RawFile {
-    /// Channel of each process.
+    /// Channel of each process: the open file with its buffers and its I/O backend.
     channels: ProcessChannels,
     /// Parameters for the channel of a forked child.
     channel_parameters: ChannelParameters,

@@ -119,12 +119,14 @@ pub(crate) struct PinLimitReached {
 }
 
 impl From<PinLimitReached> for ReadError {
+    /// Reports the limit. The memory that guards pin is called *held* in the public API.
     fn from(PinLimitReached { pinned_bytes_max: held_bytes_max }: PinLimitReached) -> ReadError {
         ReadError::TooManyPinned { held_bytes_max }
     }
 }
 
 impl From<ReadError> for io::Error {
+    /// Wraps the error, with the kind of `std::io` that comes closest.
     fn from(error: ReadError) -> io::Error {
         let kind = match error {
             ReadError::Shrunk { .. } => io::ErrorKind::UnexpectedEof,

@@ -2,7 +2,8 @@
 //!
 //! A [`Storage`] takes requests together with their memory and completes each one exactly once. It
 //! decides nothing and owns no memory of the cache. [`FileStorage`] serves any number of local
-//! files and block devices; an NFS connection is the other implementation.
+//! files and block devices; an NFS connection and a source are the others. Functions with
+//! `cfg(inside)` exist only in the crate `readpath-dst`, for tests of this layer.
 
 use std::sync::Arc;
 
@@ -229,6 +230,8 @@ impl Storage for FileStorage {
         self.caps
     }
 
+    /// Moves the available completions to `completions`. Returns true if the rest of a request that
+    /// stopped early was queued. Completions are moved also after an error.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let result = self.transfers.collect();
         self.take_completions(completions);

@@ -2,7 +2,7 @@
 //!
 //! Direct I/O is tried first: the read path has a cache of its own, and caching a page twice wastes
 //! memory. If the file system rejects it, reads go through the kernel page cache. [`Target::mode`]
-//! reports this and the reason.
+//! reports this and the reason. In a simulation (`cfg(simulation)`) the file is a simulated one.
 
 use std::convert::Infallible;
 use std::fs::File;

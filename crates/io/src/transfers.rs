@@ -100,6 +100,7 @@ impl TransferProgress {
             file_bytes: 0,
             alignment_bytes: 1,
         };
+        // Initial capacity. A transfer with more segments grows the list.
         let segments = Vec::with_capacity(4);
         TransferProgress {
             fd: -1,

@@ -277,6 +277,7 @@ impl ThreadPool {
         }
     }
 
+    /// Locks the state of the pool.
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().expect(POISON)
     }
@@ -320,6 +321,7 @@ impl Sleeper for ThreadsSleeper {
         Ok(waits_for_answer)
     }
 
+    /// Makes workers begin the queued jobs.
     fn submit_queued(&self) {
         self.0.start_queued_jobs();
     }
@@ -342,6 +344,7 @@ impl Sleeper for ThreadsSleeper {
 }
 
 impl Backend for ThreadPoolBackend {
+    /// Queues a transfer. The next `exchange` or sleep begins it.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         // SAFETY: the caller's contract.
         unsafe { self.pool.queue(transfer) };

@@ -80,8 +80,8 @@ impl UringBackend {
         Ok(UringBackend::from_ring(Arc::new(ring)))
     }
 
-    /// Creates a ring that different threads use in turn, without an eventfd. Any thread that
-    /// enters the kernel completes requests.
+    /// Creates a ring that different threads use in turn, without an eventfd. A request completes
+    /// when the thread that has submitted it enters the kernel. That thread is not interrupted.
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).
@@ -227,8 +227,8 @@ impl UringBackend {
         self.unanswered as usize > self.submission_queue().len()
     }
 
-    /// True if a call of the kernel without a sleep would submit entries or bring answers.
-    /// Otherwise such a call has no effect and is skipped.
+    /// True if a call without a sleep would submit entries, complete requests (`taskrun`), or bring
+    /// answers for which the queue had no room (`cq_overflow`). Otherwise the call has no effect.
     fn must_enter_kernel(&self) -> bool {
         let queue = self.submission_queue();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()

@@ -14,7 +14,8 @@ use crate::page_cache::kernel_reads::submitted_reads::{KernelReadStatus, Submitt
 use crate::page_cache::own::OpenFile;
 use crate::page_cache::own::state::batch_reads::UnstartedRead;
 
-/// Number of reads checked by one system call each, oldest first, before the batch waits for one.
+/// Number of reads that are checked, oldest first, before the batch waits for one. Each check is a
+/// system call.
 const CHECKS_MAX: u32 = 8;
 /// Limits of reads that helper threads await for one batch: per file, and in total.
 const FILE_WAITERS_MAX: u32 = 16;
@@ -68,6 +69,7 @@ enum ReadWait {
 struct Unpark(Thread);
 
 impl Wake for Unpark {
+    /// Ends the sleep of the batch's thread, or its next one.
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

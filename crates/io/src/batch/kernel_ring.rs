@@ -23,7 +23,8 @@ use crate::os::thread::spawn;
 /// Largest number of reads in the ring. Further reads wait for room; their device requests are
 /// already under way.
 const READS_MAX: usize = 64;
-/// Largest number of bytes of the reads in the ring, unless it has a single read.
+/// Largest number of bytes of the reads in the ring, which bounds the memory of their buffers. A
+/// single read may have more.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Ring with its reads.

@@ -246,6 +246,7 @@ impl OpenFileError {
 }
 
 impl From<OpenFileError> for io::Error {
+    /// Wraps the error, with its [`kind`](OpenFileError::kind).
     fn from(error: OpenFileError) -> io::Error {
         io::Error::new(error.kind(), error)
     }

@@ -45,16 +45,20 @@ impl Builder {
         let clock = Clock::start();
         let fetch_bytes_max = source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);
         let caps = DeviceCaps {
+            // No limit: the length of the file is checked above.
             sectors: u64::MAX,
+            // In whole pages.
             request_sectors_max: (fetch_bytes_max / PAGE_BYTES * PAGE_BYTES / SECTOR_BYTES) as u32,
             depth_max: FETCHES_MAX,
+            // Unknown for a source.
             is_rotational: false,
+            // Bytes are copied, which needs no alignment.
             alignment_sectors: 1,
         };
         let (storage, sleeper) = SourceStorage::new(Arc::clone(&source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
-        // A child has no threads of the source.
+        // A child cannot build another engine: it has no threads of the source.
         let builder_for_child = None;
         let coherence = Coherence::WhenOpened;
         let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
@@ -63,7 +67,8 @@ impl Builder {
     }
 }
 
-/// Identity of the only file of its engine.
+/// Identity of a source of `bytes` bytes. The other numbers are 0: a source is the only file of its
+/// engine, and has one version.
 fn identity(bytes: u64) -> Identity {
     Identity { device: 0, inode: 0, bytes, modified: (0, 0), changed: (0, 0), unstable_id: 0 }
 }

@@ -161,6 +161,7 @@ impl NfsError {
 }
 
 impl From<NfsError> for io::Error {
+    /// Wraps the error, with the kind of `std::io` for its error number.
     fn from(error: NfsError) -> io::Error {
         io::Error::new(io_error_kind(error.errno()), error)
     }

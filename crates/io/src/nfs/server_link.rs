@@ -26,7 +26,7 @@ use crate::os::sync::simulated_random;
 /// Maximum number of bytes of a reply besides its data.
 const REPLY_HEAD_BYTES: usize = 1024;
 
-/// Maximum number of receives before other work is checked.
+/// Maximum number of receives in a row. Then timeouts are checked and pending bytes are sent.
 const RECEIVES_PER_CALL_MAX: u32 = 16;
 
 /// Maximum number of expected data bytes that one sleep waits for. A larger number wakes less
@@ -68,7 +68,8 @@ impl ServerLink {
     ) -> ServerLink {
         let timing =
             Timing { repeat_after: options.repeat_after, give_up_after: options.give_up_after };
-        // Other programs, and later starts of this one, should begin with other numbers.
+        // Start of the transaction ids. Other programs, and later starts of this one, should begin
+        // with other numbers. In a simulation its seed decides.
         let sequence = simulated_random().unwrap_or_else(|| {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             std::process::id() ^ since_1970.subsec_nanos()

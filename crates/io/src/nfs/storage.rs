@@ -1,7 +1,8 @@
 //! A file on an NFS server as the storage of a machine.
 //!
 //! The *machine* is the state machine of the cache and its requests. A *READ* is one call of the
-//! NFS procedure. A *question* is any other call, made while READs may be in flight.
+//! NFS procedure. A *question* is any other call, made while READs may be in flight. Functions with
+//! `cfg(inside)` exist only in the crate `readpath-dst`, for tests of this layer.
 //!
 //! A request of the machine is one READ. The next `exchange` after `submit`, or the next sleep,
 //! sends it together with all others before it waits for an answer. Its data goes directly to its
@@ -184,6 +185,7 @@ impl NfsStorage {
 }
 
 impl Storage for NfsStorage {
+    /// Capabilities of the file that was opened first.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

@@ -2,7 +2,8 @@
 //!
 //! The steps are the port mapper (unless the URL contains a port), MOUNT for the handle of the
 //! export, LOOKUP for each name, READLINK for each link, ACCESS and FSINFO. The error of a
-//! failed step names the step and a remedy.
+//! failed step names the step and a remedy. Functions with `cfg(inside)` exist only in the crate
+//! `readpath-dst`, for tests of this layer.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

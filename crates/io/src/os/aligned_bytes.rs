@@ -37,6 +37,7 @@ impl AlignedBytes {
 }
 
 impl From<&[u8]> for AlignedBytes {
+    /// Copies `bytes` to memory of their own.
     fn from(bytes: &[u8]) -> AlignedBytes {
         let mut copy = AlignedBytes::allocate(bytes.len(), None);
         copy.copy_from_slice(bytes);

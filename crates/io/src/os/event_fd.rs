@@ -1,5 +1,8 @@
 //! eventfd(2) that wakes a thread in poll(2): a pager's thread (for its commands and its backend's
 //! answers), or a thread that waits for an NFS server.
+//!
+//! In a simulation (`cfg(simulation)`) a simulated descriptor is signalled and cleared instead. On
+//! a thread outside a simulation the system call follows.
 
 #[cfg(simulation)]
 use std::os::fd::AsRawFd;

@@ -4,7 +4,8 @@
 //! Sources: `MemAvailable` of proc(5), the memory available without swapping; `memory.max`,
 //! `memory.high`, `memory.current`, `memory.stat` and `memory.pressure` of the kernel's
 //! `admin-guide/cgroup-v2`; `memory.limit_in_bytes` and others of `cgroup-v1/memory`. Inactive file
-//! pages count as free in a group, as they do for the machine.
+//! pages count as free in a group, as they do for the machine. In a simulation (`cfg(simulation)`)
+//! the figures are simulated.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,8 @@
 //! The bytes are the same as for any `read(2)`, including dirty pages of writers.
 //!
 //! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
-//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends.
+//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends. In a
+//! simulation (`cfg(simulation)`) a model answers for the kernel.
 
 use std::num::NonZero;
 use std::os::fd::AsFd;

@@ -233,7 +233,7 @@ impl Engine {
                 park_timeout(idle_timeout);
                 let was_unparked = now().duration_since(park_start) < idle_timeout;
                 if !was_unparked {
-                    // The leader may be stalled.
+                    // The leader may be stalled: receive answers that only a system call brings.
                     self.sleeper.drain_kernel_answers();
                 }
                 state = self.lock();

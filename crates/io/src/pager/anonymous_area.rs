@@ -7,6 +7,9 @@
 //!
 //! A child process does not inherit an area, because absent pages would read as zeros there without
 //! a thread to fill them. The module `fork_replacement.rs` describes the replacement.
+//!
+//! In a simulation (`cfg(simulation)`) a model of the memory answers the calls here. Its `None` or
+//! false means that the thread is in no simulation, and the system call follows.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

@@ -261,6 +261,8 @@ impl InheritedRanges {
         !self.is_locked.swap(true, Ordering::Acquire)
     }
 
+    /// Releases the lock. The caller need not be the thread that took it: after a fork it is the
+    /// child's only thread.
     fn unlock(&self) {
         self.is_locked.store(false, Ordering::Release);
     }

@@ -167,6 +167,7 @@ impl MappingBuilder {
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
+        // The user area is the memory of the mapping. In the shadow the device's bytes arrive.
         let areas = AnonymousArea::new(pages)
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) = areas

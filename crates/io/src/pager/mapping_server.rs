@@ -206,6 +206,7 @@ impl MappingServer {
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let config = machine_config(caps, memory_bytes, readahead, window_bytes_max);
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
+        // The file is the only one of its machine.
         let start_sector = 0;
         let file = machine.add_file(file_bytes, start_sector).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
@@ -406,7 +407,8 @@ impl Areas {
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
-    /// Puts zero pages into the shadow for a transfer to fill. Pages that are already there stay.
+    /// Puts zero pages into the shadow for a transfer to fill, without write protection. Pages
+    /// that are already there stay.
     fn make_present(&self, range: PageRange) {
         let mut address = self.shadow.address(range.first);
         let end = address + (range.count() * PAGE_BYTES) as usize;
@@ -550,6 +552,7 @@ impl Areas {
 }
 
 impl PagerServer for MappingServer {
+    /// Accesses whose faults are served.
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }

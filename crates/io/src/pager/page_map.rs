@@ -31,10 +31,12 @@ impl Hasher for PageHasher {
         self.0 = block_hash.rotate_left(32).wrapping_add(page);
     }
 
+    /// Never called: the keys are page numbers.
     fn write(&mut self, _bytes: &[u8]) {
         unreachable!("a page number is hashed by `write_u64`")
     }
 
+    /// Returns the hash of the last page number.
     fn finish(&self) -> u64 {
         self.0
     }

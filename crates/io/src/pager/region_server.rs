@@ -558,6 +558,7 @@ impl Driver for Areas {
 }
 
 impl PagerServer for RegionServer {
+    /// Accesses whose faults are served.
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }

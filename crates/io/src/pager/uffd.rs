@@ -10,6 +10,9 @@
 //! failure. A call without memory (`ENOMEM`) waits for memory, as the kernel's own faults do. The
 //! kernel's OOM killer selects the process to blame.
 //!
+//! A thread of a simulation (`cfg(simulation)`) gets the answers of a model, not of the kernel.
+//! Functions with `cfg(inside)` exist only in the crate `readpath-dst`, for tests of this layer.
+//!
 //! Sources: userfaultfd(2), ioctl_userfaultfd(2), and the kernel's
 //! `Documentation/admin-guide/mm/userfaultfd.rst`.
 

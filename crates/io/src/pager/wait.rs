@@ -1,4 +1,5 @@
-//! Waiting of a pager's thread.
+//! Waiting of a pager's thread. A thread of a simulation (`cfg(simulation)`) sleeps in simulated
+//! time.
 
 use std::time::Duration;
 

@@ -194,7 +194,7 @@ impl RawFileBuilder {
     }
 
     /// Opens the file. `cache_invalidator` names the read path whose cache its writes invalidate,
-    /// if any.
+    /// if any. A file that is not opened for writing is not created either.
     pub(super) fn open_with_invalidator(
         self,
         path: &Path,

@@ -157,10 +157,12 @@ impl Channel {
         }
     }
 
+    /// The open file.
     pub(super) fn target(&self) -> &Target {
         &self.target
     }
 
+    /// Chunking policy: the size of the chunks, and their number in flight.
     pub(super) fn policy(&self) -> &dyn ChunkingPolicy {
         &*self.policy
     }
@@ -525,10 +527,12 @@ fn device_fault(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawF
     RawFault::Device { op, offset: start + bytes_done, bytes_done, error }
 }
 
+/// Memory segment of `bytes` bytes at `address`.
 fn io_segment(address: *mut u8, bytes: u64) -> libc::iovec {
     libc::iovec { iov_base: address.cast(), iov_len: bytes as usize }
 }
 
+/// Length of a range in bytes.
 fn range_bytes(range: &Range<u64>) -> u64 {
     range.end - range.start
 }

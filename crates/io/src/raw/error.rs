@@ -210,6 +210,7 @@ impl std::fmt::Display for RawFault {
 impl std::error::Error for RawError {}
 
 impl From<RawError> for io::Error {
+    /// Wraps the error, with the kind of `std::io` that comes closest.
     fn from(error: RawError) -> io::Error {
         let kind = match error.fault {
             RawFault::EndOfFile { .. } => io::ErrorKind::UnexpectedEof,

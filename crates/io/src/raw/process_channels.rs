@@ -1,5 +1,6 @@
 //! Channel of a raw file per process: a child made by `fork` builds its own over the same open file
-//! description and leaves the inherited one alone.
+//! description and leaves the inherited one alone. A *channel* is the open file with its ring of
+//! buffers and its I/O backend.
 
 use std::sync::Mutex;
 

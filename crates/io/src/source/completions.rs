@@ -24,8 +24,11 @@ pub(super) struct Completions {
 pub(super) struct State {
     /// Requests that have not started.
     pub(super) queued: Vec<(DeviceRequest, Arc<Request>)>,
+    /// Submitted requests without a completion, including the queued ones.
     pub(super) in_flight: BTreeMap<RequestId, Arc<Request>>,
+    /// Completions that were not collected.
     pub(super) completed: Vec<Completion>,
+    /// True after `wake`, until a sleep has ended.
     pub(super) is_wake_pending: bool,
 }
 
@@ -35,6 +38,7 @@ impl Completions {
         Completions { clock, state: Mutex::new(State::default()), signal: Condvar::new() }
     }
 
+    /// Locks the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
@@ -55,7 +59,9 @@ impl Completions {
         self.signal.notify_one();
     }
 
-    /// Sleeps until there is a completion, or `must_end` is true, as long as `sleep` allows.
+    /// Sleeps until there is a completion, or `must_end` returns true, as long as `sleep` allows.
+    /// Returns the locked state. [`wake`](Completions::wake) ends the sleep only if `must_end`
+    /// checks for it.
     pub(super) fn sleep(
         &self,
         sleep: Sleep,

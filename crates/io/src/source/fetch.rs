@@ -12,10 +12,11 @@ use super::request::Request;
 pub struct Fetch {
     completions: Arc<Completions>,
     request: Arc<Request>,
-    /// Bytes of the range.
+    /// Number of bytes of the range. Less than the request's if the file ends before.
     bytes: u64,
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     filled: u64,
+    /// True after the end of the fetch. Its outcome is then reported.
     is_done: bool,
 }
 
@@ -62,6 +63,8 @@ impl Fetch {
         self.end(Outcome::Failed(error));
     }
 
+    /// Reports the outcome, once. No effect if the fetch has ended, or if the request was cancelled
+    /// or its storage dropped.
     fn end(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.is_done, true) && self.request.end() {
             self.completions.add(self.request.id, outcome);
@@ -70,6 +73,7 @@ impl Fetch {
 }
 
 impl Drop for Fetch {
+    /// Fails a fetch that was neither finished nor failed.
     fn drop(&mut self) {
         self.end(Outcome::Failed(DeviceError::Gone));
     }

@@ -1,7 +1,9 @@
 //! A source as the storage of a machine.
 //!
 //! A submitted request waits in a queue until the next sleep, because a source may run any code:
-//! it is not called under the engine's lock.
+//! it is not called under the engine's lock. A *fetch* is the source's work for one request.
+//!
+//! Functions with `cfg(inside)` exist only in the crate `readpath-dst`, for tests of this layer.
 
 use std::sync::Arc;
 
@@ -48,7 +50,9 @@ impl SourceStorage {
 }
 
 impl SourceShared {
-    /// Starts the fetches of the queued requests.
+    /// Starts the fetches of the queued requests, each cut at the end of the file. A request that
+    /// begins there completes at once, as short and without bytes. A write fails: a source is only
+    /// read.
     fn start_queued(&self) {
         let queued = std::mem::take(&mut self.completions.lock().queued);
         let file_bytes = self.source.bytes();
@@ -73,6 +77,7 @@ impl Storage for SourceStorage {
         self.caps
     }
 
+    /// Queues a request. The next `exchange` or sleep starts its fetch.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let bytes = u64::from(request.sectors) * SECTOR_BYTES;
         // SAFETY: the memory is valid until the completion comes out, which follows the end of the
@@ -92,11 +97,14 @@ impl Storage for SourceStorage {
         }
     }
 
+    /// Moves the available completions to `completions`. Queues no request, so the result is false.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         completions.append(&mut self.shared.completions.lock().completed);
         Ok(false)
     }
 
+    /// Starts the queued fetches and sleeps for the first completion as `sleep` allows. Does not
+    /// sleep if no request is in flight.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -110,16 +118,21 @@ impl Storage for SourceStorage {
 }
 
 impl Sleeper for SourceSleeper {
+    /// Starts the queued fetches and sleeps until a completion or `wake`, as `sleep` allows.
+    /// Returns true if the call was allowed to sleep and no completion was there before: the
+    /// present ones have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         self.0.start_queued();
         let waits = sleep != Sleep::Never && self.0.completions.lock().completed.is_empty();
         let mut state = self.0.completions.sleep(sleep, |state| state.is_wake_pending);
+        // A call that may not sleep leaves a pending `wake` to the next sleep.
         if sleep != Sleep::Never {
             state.is_wake_pending = false;
         }
         Ok(waits)
     }
 
+    /// Ends the present sleep, or else the next one.
     fn wake(&self) {
         self.0.completions.wake();
     }

@@ -1,5 +1,5 @@
 //! Identity of a file's version: cached pages are valid for one version. And the times at which a
-//! path checks it.
+//! path checks it. In a simulation (`cfg(simulation)`) files and their times are simulated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,7 +117,8 @@ impl Identity {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// True if bytes read at version `before` are still valid at this version.
+    /// True if bytes read at version `before` are still valid at this version. Equal times prove
+    /// that only if they were reliable at `before`. Whether they are now does not matter.
     pub(crate) fn is_unchanged_since(&self, before: &Identity) -> bool {
         before.unstable_id == 0 && Identity { unstable_id: 0, ..*self } == *before
     }

@@ -1,4 +1,7 @@
 //! Opening of a file, by one system call where possible.
+//!
+//! With [`Direct::Late`] the file is opened through the kernel page cache, and with O_DIRECT only
+//! at the first transfer that needs it.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -271,6 +271,7 @@ impl Drop for BlockingPool {
 }
 
 impl BlockingPoolShared {
+    /// Locks the state of the pool.
     fn lock(&self) -> MutexGuard<'_, BlockingPoolState> {
         self.pool.lock().expect(POISON)
     }

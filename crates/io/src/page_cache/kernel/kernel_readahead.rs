@@ -207,6 +207,7 @@ impl PathKernelReadahead {
         })
     }
 
+    /// Locks the measured costs of the device, which the policy reads and updates.
     fn evidence(&self) -> MutexGuard<'_, DeviceEvidence> {
         self.evidence.lock().expect(POISON)
     }
@@ -272,8 +273,7 @@ impl KernelReadTimer<'_> {
     /// `has_missed` is true if a page was certainly absent. Otherwise the duration decides if the
     /// read has waited. The estimated cost of a request is updated if the read had the device
     /// alone: no other read was in progress or ended meanwhile, and no part was advised before
-    /// (`has_advised_part`).
-    /// An advised part may have been in flight already.
+    /// (`has_advised_part`). An advised part may have been in flight already.
     pub(in crate::page_cache) fn finish(
         self,
         bytes: u64,

@@ -7,7 +7,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use crate::os::system_memory::SystemMemory;
 
 /// Divisor of the available memory without the option
-/// [`whole_file_memory`](crate::Builder::whole_file_memory): this part may be filled.
+/// [`whole_file_memory`](crate::Builder::whole_file_memory): this part may be filled, a sixteenth.
 const DEFAULT_DIVISOR: u64 = 16;
 
 /// Divisor of the available memory with the option: half of it stays free even if the configured

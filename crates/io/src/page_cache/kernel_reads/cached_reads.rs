@@ -8,7 +8,8 @@
 //! A read whose pages are [trusted] to be resident is one system call. Any other read is checked:
 //! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the
 //! policy sees it, the kernel is advised of the policy's windows, and the rest is read with
-//! waiting.
+//! waiting. A *sampler* for each thread and file selects the method of the next read from the
+//! results of the last ones ([`ReadState`]). The *awaited* bytes of a read were not resident.
 //!
 //! [trusted]: crate::page_cache::kernel::residency_sampling
 //!
@@ -52,7 +53,8 @@ struct UntrustedRead<'a> {
     /// First byte in the file, and number of bytes.
     offset: u64,
     bytes: u64,
-    /// Any state but `Trusted`.
+    /// Method of the read, from the sampler: any but `Trusted`. `Sampling`: checked. `Missing`: a
+    /// miss is expected. `Prefetching`: advised pages of the file wait for their reader.
     state: ReadState,
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
     no_readahead_from: Option<u64>,
@@ -195,6 +197,8 @@ impl Handle {
         // Before any I/O is in flight: on some file systems an open waits for it.
         file.open_buffered()?;
         let reads = self.read_counters.kernel_reads();
+        // Pages that a submitted read has brought in say nothing about other reads, so submitted
+        // reads have a sampler of their own.
         let sampler = reads.async_sampler();
         if sampler.next_read(file.readahead.is_prefetching()) == ReadState::Trusted {
             return Some(SubmittedResidency::Resident);
@@ -220,6 +224,7 @@ impl Handle {
                 target,
                 PolicyAccess {
                     is_submitted: !is_resident,
+                    // Also true for a batch, which has other reads in flight.
                     is_of_task: true,
                     ..self.policy_access(
                         offset,

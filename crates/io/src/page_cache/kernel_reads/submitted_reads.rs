@@ -1,7 +1,8 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
 //! A page is *resident* if it is in the kernel page cache. `RWF_NOWAIT` is the flag of preadv2(2)
-//! that reads resident pages only and never waits for the device.
+//! that reads resident pages only and never waits for the device. The *awaited* bytes of a read are
+//! the bytes that were not resident.
 //!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, an io_uring of the batch waits for
 //! the reads, or threads of the [pool] for some reads of each file. The batch takes the first that
@@ -152,8 +153,8 @@ impl Handle {
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
     /// content comes from the thread, or is copied from resident pages into memory of
     /// `free_buffers`. Counts the read, with all its bytes as awaited. Without `RWF_NOWAIT` the
-    /// caller copies the pages. If pages
-    /// were evicted again, or could not be read, the read must bypass the kernel page cache.
+    /// caller copies the pages. If pages were evicted again, or could not be read, the read must
+    /// bypass the kernel page cache.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,

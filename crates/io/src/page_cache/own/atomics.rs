@@ -13,11 +13,12 @@ pub(crate) trait Atomics {
     type Word: Word<u32>;
     type Key: Word<u64>;
     /// Gives sequentially consistent accesses of different words one order for all threads, if the
-    /// accesses alone do not.
+    /// accesses alone do not. `loom` models this order only for fences.
     fn fence();
 }
 
-/// An atomic integer. Each method is as in `std::sync::atomic`.
+/// An atomic integer. Each method is as in `std::sync::atomic`. Only the thread that holds the
+/// machine's lock calls `fetch_and` and `fetch_or`.
 pub(crate) trait Word<T> {
     fn new(value: T) -> Self;
     fn load(&self, order: Ordering) -> T;

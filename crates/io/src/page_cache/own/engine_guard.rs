@@ -2,6 +2,9 @@
 //! lock first. After that it hands submitted requests to the kernel, wakes waiting threads, and
 //! drops values whose drop makes a system call or runs foreign code. These are the *deferred*
 //! actions, which code under the lock has only recorded.
+//!
+//! The *leader* is the thread that sleeps in the storage for all waiting threads. The *reactor* is
+//! the thread that leads for tasks.
 
 use std::ops::{Deref, DerefMut};
 
@@ -51,6 +54,7 @@ impl Deref for EngineGuard<'_> {
     type Target = EngineState;
 
     #[inline]
+    /// Returns the locked state.
     fn deref(&self) -> &EngineState {
         self.state.as_ref().expect("the guard has the state until it is dropped")
     }
@@ -58,6 +62,7 @@ impl Deref for EngineGuard<'_> {
 
 impl DerefMut for EngineGuard<'_> {
     #[inline]
+    /// Returns the locked state for changes.
     fn deref_mut(&mut self) -> &mut EngineState {
         self.state.as_mut().expect("the guard has the state until it is dropped")
     }

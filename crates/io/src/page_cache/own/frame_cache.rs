@@ -48,7 +48,8 @@ pub(crate) struct FrameCache {
     /// Number of pages that guards pin now, and its limit.
     pinned_pages: AtomicU32,
     pinned_pages_max: u32,
-    /// True while no guard may pin a page.
+    /// True while no guard may pin a page: the machine then searches a second time for a page that
+    /// it can evict.
     is_pinning_paused: AtomicBool,
     invalidated: Mutex<InvalidatedFrames>,
     /// True if `invalidated` has entries. Changed under its lock.
@@ -261,7 +262,7 @@ impl FrameCache {
     }
 
     /// Removes and returns the invalidated frames that became unused. They belong to the machine
-    /// again.
+    /// again. A frame that a guard pins follows after its last unpin.
     fn take_unused_frames(&self) -> Vec<FrameId> {
         if !self.has_invalidated.load(Ordering::Acquire) {
             return Vec::new();
@@ -312,6 +313,7 @@ pub(crate) struct PinnedPage {
 impl Deref for PinnedPage {
     type Target = [u8];
 
+    /// Returns the bytes of the page.
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the page is pinned.

@@ -212,12 +212,14 @@ impl Handle {
     }
 
     /// Checks the file for a change, and returns the handle of its current version. After a change
-    /// this is a new handle, and the cached pages of the older version are dropped. Only for
-    /// handles of this process.
+    /// this is a new handle, and the cached pages of the older version are dropped. With
+    /// [`Coherence::EachRead`] a file that was changed less than 2 s ago counts as changed each
+    /// time: its *unstable id* is unique. Only for handles of this process.
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
             let StorageFile::Local(target) = &newest.file.storage_file else { return Ok(newest) };
+            // Taken before the check, so that a change after it is not taken for an old one.
             let time = file_time();
             let identity = Identity::from_target(target)
                 .map_err(|errno| ReadError::Look { errno: errno.raw_os_error() })?

@@ -48,6 +48,7 @@ pub(crate) enum Parked {
 pub(super) struct InFlightRead {
     /// Queue of the read. `None` once it is done or abandoned.
     pub(super) queue: Option<QueueId>,
+    /// The machine's number of the handle that reads.
     pub(super) handle: HandleId,
     /// Identifier in the machine while the read's pages are pinned.
     pub(super) read: Option<ReadId>,
@@ -119,13 +120,13 @@ pub(super) struct Deferred {
     pub(super) to_wake: Vec<Parked>,
     /// Values to drop.
     pub(super) drops: Vec<DeferredDrop>,
-    /// Requests are submitted but not handed to the kernel.
+    /// True if requests are submitted but not handed to the kernel.
     pub(super) has_unsubmitted_requests: bool,
-    /// The leader sleeps longer than it may, or has nothing to wait for.
+    /// True if the leader sleeps longer than it may, or if a read that it waits for is done.
     pub(super) must_wake_leader: bool,
-    /// The first large request is about to be submitted.
+    /// True if the first large request is about to be submitted: frames then lie in huge pages.
     pub(super) wants_huge_pages: bool,
-    /// The spare memory must be measured.
+    /// True if the spare memory of the system must be measured.
     pub(super) is_memory_check_due: bool,
 }
 
@@ -208,7 +209,7 @@ impl InFlight {
     }
 
     /// Adds a read, which the machine has started as `read`, to a queue. `id` is the next free
-    /// entry.
+    /// entry of `reads`, which the machine already knows as the read's tag.
     pub(super) fn add_read(
         &mut self,
         id: InFlightId,

@@ -261,7 +261,8 @@ impl EngineState {
         self.step_until_idle(now);
     }
 
-    /// Removes the entry of a completed read, and releases its pages in the machine.
+    /// Removes the entry of a completed read, and releases its pages in the machine. Then ends the
+    /// read on its handle, which drops the pages from the cache if the path does not cache pages.
     /// `step_until_idle` must follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);

@@ -25,7 +25,8 @@
 //!
 //! The kernel serves a window completely. The server sees neither touches nor faults, an unreadable
 //! page is a bus error as usual, and the pages occupy no frames of the machine. No window is
-//! delegated while the program has locked memory, because the new windows would not be locked.
+//! delegated while the program has locked memory, because the new windows would not be locked. In a
+//! simulation (`cfg(simulation)`) a model answers for the kernel.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

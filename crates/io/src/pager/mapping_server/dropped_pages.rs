@@ -1,5 +1,8 @@
 //! Pages that the program has dropped itself (madvise(2)). If this thread touched such a page, it
 //! would wait for itself forever.
+//!
+//! The program sees the *user area*. The device's bytes arrive in the *shadow*, an area of the same
+//! length. The *machine* is the state machine of the cache, which decides on reads.
 
 use readpath_core::machine::ReadError;
 use readpath_core::request::{Op, Outcome, RequestId};
@@ -26,6 +29,7 @@ impl Areas {
     /// brings it back on access.
     fn reread_page(&mut self, page: u64) -> Result<bool, ReadError> {
         let range = PageRange::new(page, 1);
+        // A page of zeros in the shadow, which the transfer fills.
         self.make_present(range);
         let offset = page * PAGE_BYTES;
         let start = TransferStart {

@@ -1,4 +1,8 @@
 //! Decision about one read: the policy's windows, and which of them the kernel reads by itself.
+//!
+//! A *window* is a page range to be read ahead. The record `advised` of a file has the pages that
+//! were read or advised, and the advised ones that no read has reached. The *evidence* of a device
+//! is its measured costs.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -89,7 +93,7 @@ impl FileKernelReadahead {
     ) -> PolicyWindows {
         let PolicyAccess { offset, bytes, is_of_task, first_absent, .. } = access;
         let request = PageRange::covering(offset, bytes);
-        // The length of the device's queue is not known here.
+        // True would stop readahead, as for a full device queue. Its length is not known here.
         let is_congested = false;
         let read_request = ReadRequest { offset, bytes, file_bytes, is_congested };
         let file_pages = read_request.file_pages();
@@ -122,7 +126,7 @@ impl FileKernelReadahead {
                     advised_ranges: &mut advised_ranges,
                 },
             );
-            // Target of the latest stream, if it has one.
+            // Target of the latest stream, if it has one: see `PolicyWindows`.
             target_pages = Some(policy.wanted_anywhere());
         }
         advised.read(request, &mut device);

@@ -24,7 +24,8 @@ pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 pub(in crate::page_cache::own) struct OpenFileEntry {
     file: Arc<OpenFile>,
     id: FileId,
-    /// First sector of the file in the storage.
+    /// First sector of the file in the storage, by which requests address the file. All files of a
+    /// storage share one range of sector numbers.
     start_sector: u64,
     /// Number of handles.
     handle_count: u32,
@@ -204,6 +205,7 @@ impl EngineState {
     pub(super) fn remove_idle_files(&mut self) {
         let mut index = 0;
         while index < self.closing_files.len() {
+            // False while a page of the file is in flight.
             if !self.machine.remove_file(self.closing_files[index].id) {
                 index += 1;
                 continue;
