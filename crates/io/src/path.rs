@@ -1,5 +1,9 @@
 //! Read path of a program: one memory budget, one set of policies and one queue for any number of
 //! files.
+//!
+//! The *engine* of a path is its own cache with its requests. Its *machine* is the state machine of
+//! that cache. A path with the kernel page cache builds its engine only if a read must bypass that
+//! cache.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Errors of reads.
+//! Errors of reads. The *machine* is the core's state machine of a cache. A *guard* pins a cached
+//! page for the program.
 
 use std::io;
 

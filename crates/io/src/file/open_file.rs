@@ -1,4 +1,7 @@
 //! Opening a file by name: local, of an NFS server, or by the opener of a URL's scheme.
+//!
+//! The *engine* of a path is its own cache with its requests. A file of a server always has one.
+//! The *identity* of a file is its version: device, inode, length and times.
 
 use std::io;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Anonymous memory larger than its memory budget. The rest lies in a file or on a block device.
 //!
 //! It provides swap for one piece of memory of one program, with its own budget, storage and
-//! policies.
+//! policies. The *server* is the thread that fills absent pages of the *user area*, the memory that
+//! the program sees. A *frame* is memory for one page, and a *slot* is its storage.
 
 use std::fs::File;
 use std::io;

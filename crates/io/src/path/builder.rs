@@ -1,4 +1,8 @@
 //! Options of a read path, and its construction.
+//!
+//! The *engine* of a path is its own cache with its requests. It consists of the *machine*, which
+//! decides on requests, frames and evictions, of the *frame cache*, the memory of the pages, and of
+//! the *storage*, which executes the requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;

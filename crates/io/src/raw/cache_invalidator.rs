@@ -6,6 +6,9 @@
 //! later read could share such a request and return old bytes. A read that begins after the write
 //! has returned therefore sees the new bytes. A read that overlaps the write may return old bytes,
 //! new bytes or both.
+//!
+//! A *version* of a file is its content between two changes, as found at an opening. The *engine*
+//! is the cache of a read path with its requests. It has the pages of each version that is open.
 
 use std::path::Path;
 use std::sync::Arc;

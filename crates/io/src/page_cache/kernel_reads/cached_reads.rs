@@ -89,6 +89,7 @@ impl Handle {
             }
             state => self.begin_untrusted(file, state, offset, bytes),
         };
+        // A read that is expected to miss, or that the policy must see first, is not checked.
         if read.state == ReadState::Sampling {
             let kernel_readahead = KernelReadahead::disabled_if(read.no_readahead_from.is_some());
             read.checked_bytes = buffered_file.read_nowait(offset, kernel_readahead, buffers);

@@ -1,4 +1,8 @@
 //! Reads of pages that are resident in the kernel, by a path with a cache of its own.
+//!
+//! A page is *resident* if it is in the kernel page cache. A page in the path's own cache is always
+//! returned from there, so a reader never sees new bytes and then old ones. The *fast path* returns
+//! cached bytes without a check of the process and of the file's version.
 
 use std::io::IoSliceMut;
 

@@ -127,7 +127,8 @@ impl Handle {
         if !has_all_bytes {
             return KernelReadStatus::MustBypass;
         }
-        self.record_kernel_read(bytes, bytes, offset);
+        let awaited_bytes = bytes;
+        self.record_kernel_read(bytes, awaited_bytes, offset);
         KernelReadStatus::Copied(buffer)
     }
 
@@ -162,8 +163,9 @@ impl Handle {
         bytes: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> KernelReadStatus {
+        let awaited_bytes = bytes;
         if let Some(copy) = blocking_read.take_copy() {
-            self.record_kernel_read(bytes, bytes, offset);
+            self.record_kernel_read(bytes, awaited_bytes, offset);
             return KernelReadStatus::Copied(copy);
         }
         let Some((_, buffered_file)) = self.opened_kernel_file() else {
@@ -174,7 +176,7 @@ impl Handle {
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
-            self.record_kernel_read(bytes, bytes, offset);
+            self.record_kernel_read(bytes, awaited_bytes, offset);
             return KernelReadStatus::Copied(copy);
         }
         buffered_file.record_eviction();

@@ -267,6 +267,7 @@ impl Engine {
                 reached_limit_bytes
             });
             self.frame_cache.release_memory(&mut withdrawn);
+            // Their memory is gone now, so the machine no longer counts it as in use.
             self.lock().machine.on_withdrawn(&withdrawn);
             if reached_limit_bytes > step_bytes {
                 // The remaining pages are in use.

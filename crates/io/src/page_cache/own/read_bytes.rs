@@ -1,4 +1,8 @@
 //! Bytes of completed reads, in the frames of their pages or moved out of them.
+//!
+//! A *frame* is memory for one page of the path's cache. The *machine* is the state machine of that
+//! cache. It pins the pages of a completed read until the read is *released*. A reader that is
+//! *signed in* for a group of pages protects them too, during its copy.
 
 use readpath_core::cache::FrameId;
 

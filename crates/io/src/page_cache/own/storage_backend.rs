@@ -1,5 +1,5 @@
 //! The storage backend of an engine: any number of files of this machine, or one file of a server
-//! or of a source.
+//! or of a source. Each file has a range of sector numbers of its own, by which requests name it.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
 use crate::transfers::TransferProgress;
 
+/// Executes the requests of an engine.
 pub(crate) enum StorageBackend {
     /// Files and block devices of this machine.
     Files(Box<FileStorage>),

@@ -1,4 +1,8 @@
 //! Calls of the machine: transfers of requests, and completed reads.
+//!
+//! The *machine* is the state machine of the cache. It has a number of *frames*, one page each. The
+//! device's bytes arrive in the *shadow*, an area as long as the file. A page is *evicted* if its
+//! memory is given back, and *poisoned* if a touch of it is a bus error.
 
 use readpath_core::machine::{Buffer, Done, Driver, IoBackend, Machine};
 use readpath_core::request::{Completion, DeviceRequest, Op};

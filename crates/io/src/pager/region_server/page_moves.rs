@@ -1,4 +1,10 @@
 //! Mapping pages at the program's addresses, and unmapping them.
+//!
+//! A *frame* is memory of the machine for one page. Its page is *here*, at the frame's own address,
+//! or *mapped*, at the program's address of the page in the *user area*. A protected page is
+//! write-protected: the first write to it is a fault, by which the machine learns of the change. A
+//! page is *poisoned* if a touch of it is a bus error. An `Unmap` is a page that the machine wants
+//! back in its frame.
 
 use super::*;
 use crate::pager::uffd::CallError;

@@ -1,5 +1,6 @@
 //! Advice of the program: pages that it will need, and pages whose content it drops. A page is
-//! *poisoned* if a touch of it is a bus error.
+//! *poisoned* if a touch of it is a bus error. The *machine* decides on frames, swap-in and
+//! eviction. A *frame* is memory for one page.
 
 use std::collections::VecDeque;
 
