@@ -280,7 +280,8 @@ impl Sleeper for NfsSleeper {
     }
 
     /// Sleeps without the lock until bytes arrive, a timeout is due or `wake` is called, and then
-    /// receives the answers. `Sleep::Never` only sends pending bytes.
+    /// receives the answers. `Sleep::Never` only sends pending bytes. Returns true if it has slept:
+    /// all answers have then just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {

@@ -302,6 +302,7 @@ impl Engine {
                 let no_queue = None;
                 state = self.lead(state, no_queue);
             } else if state.in_flight.has_tasks() {
+                // Another thread leads, and is watched.
                 let guard = state.into_guard();
                 let wait_result = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);
                 let (guard, timeout_result) = wait_result.expect(POISON);
@@ -314,6 +315,7 @@ impl Engine {
                     state = state.relock();
                 }
             } else {
+                // No future waits.
                 state.is_reactor_idle = true;
                 let guard = self.reactor_wake.wait(state.into_guard()).expect(POISON);
                 state = EngineGuard::new(self, guard);

@@ -407,6 +407,7 @@ fn build_machine(
         return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
     }
     loop {
+        // Number of pages that guards may pin.
         let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
         let machine = machine::Machine::new(Config {
             memory_bytes: plan.limit_bytes,

@@ -186,6 +186,7 @@ impl<'f> RawReader<'f> {
             // The file has become shorter and ends here.
             self.end_result = Some(None);
         }
+        // The range is empty if the file now ends before the requested bytes.
         let bytes_to_skip = (range.start - start) as usize;
         Ok((!range.is_empty()).then_some((chunk_state.buffer, bytes_to_skip, range)))
     }

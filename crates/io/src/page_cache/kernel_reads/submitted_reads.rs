@@ -78,6 +78,7 @@ impl Handle {
             return is_resident.then_some(KernelReadStatus::LeftToCaller);
         }
         if bytes > copied_bytes_max {
+            // One byte is checked. The pages before it are assumed to have come first.
             let mut last_byte = [0];
             let buffers = &mut [IoSliceMut::new(&mut last_byte)];
             let last_offset = offset + bytes - 1;

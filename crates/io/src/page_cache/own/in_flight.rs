@@ -110,7 +110,8 @@ pub(crate) enum DeferredDrop {
     Parked(Parked),
 }
 
-/// Smallest request in sectors (64 KiB) that benefits from contiguous memory.
+/// Smallest request in sectors (64 KiB) that benefits from contiguous memory, as measured in
+/// `crates/io/src/os/frames.rs`.
 const LARGE_SECTORS: u32 = 128;
 
 /// Actions to perform after the lock is released.
@@ -331,8 +332,10 @@ impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
+        // True once for each such read: for the first of the requests that it waits for.
         let is_inline =
             self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
+        // The thread keeps its list until the end of the request. The storage copies the other one.
         let spare_segments = if is_inline { self.spare_segments.pop() } else { None };
         let mut segments = spare_segments.unwrap_or_else(|| std::mem::take(&mut self.segments));
         machine.request_buffers(request.id, |buffer| match buffer {

@@ -77,7 +77,7 @@ impl ChunksInFlight<'_> {
         let ChunkState { chunk, buffer } = chunk_state;
         let moved_range = chunk.offset..chunk.offset + bytes;
         if self.op == Op::Read {
-            // The kernel has filled the edges, or the whole chunk, in buffers.
+            // The kernel has filled the edges (head and tail, by index), or the whole chunk.
             let buffered_parts = if self.is_direct {
                 [self.layout.head_offset(), self.layout.tail_offset()]
                     .map(|block| block.map(|block| block..block + self.block_bytes))

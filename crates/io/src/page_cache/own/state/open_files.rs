@@ -142,6 +142,7 @@ impl EngineState {
         let start_sector = entry.start_sector;
         let handle = self.machine.open(file);
         let handle_use = HandleUse { file, reads: 0, is_dropped: false };
+        // The machine reuses the numbers of closed handles.
         match self.handle_uses.get_mut(handle.0 as usize) {
             Some(free_use) => *free_use = handle_use,
             None => self.handle_uses.push(handle_use),
