@@ -1,8 +1,8 @@
 //! Reads as futures, for any executor.
 //!
-//! The *engine* of a path is its own cache with its requests. It reads what the kernel page cache
-//! cannot provide. The *reactor* is the engine's thread that waits for storage on behalf of
-//! futures.
+//! The *engine* of a path is its own cache with its requests. It reads the bytes that the kernel
+//! page cache cannot provide. The *reactor* is the engine's thread that waits for storage on behalf
+//! of futures.
 
 use std::future::Future;
 use std::io;

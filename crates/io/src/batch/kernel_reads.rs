@@ -1,9 +1,9 @@
 //! Batch reads that were submitted to the kernel page cache, taken in order of completion.
 //!
 //! To submit a read is to make the kernel start its I/O. A page is *resident* if it is in the
-//! kernel page cache. A read without resident pages is awaited in the *ring*, an io_uring of the
-//! batch, or on a *helper thread*. Both make the read itself. A read that the kernel cannot provide
-//! goes to the *engine*: the path's own cache with its requests.
+//! kernel page cache. A read with absent pages is awaited in the *ring*, an io_uring of the batch,
+//! or on a *helper thread*. Both make the read itself. A read that the kernel cannot provide goes
+//! to the *engine*: the path's own cache with its requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

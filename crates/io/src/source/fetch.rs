@@ -16,7 +16,7 @@ pub struct Fetch {
     bytes: u64,
     /// Number of bytes that have arrived.
     filled: u64,
-    /// True after the end of the fetch. Its outcome is then reported.
+    /// True after the end of the fetch.
     is_done: bool,
 }
 

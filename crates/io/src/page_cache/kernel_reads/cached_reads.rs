@@ -53,8 +53,9 @@ struct UntrustedRead<'a> {
     /// First byte in the file, and number of bytes.
     offset: u64,
     bytes: u64,
-    /// Method of the read, from the sampler: any but `Trusted`. `Sampling`: checked. `Missing`: a
-    /// miss is expected. `Prefetching`: advised pages of the file wait for their reader.
+    /// Method of the read, from the sampler: any but `Trusted`. `Sampling` is a checked read. With
+    /// `Prefetching`, advised pages of the file wait for their reader. Otherwise a miss is
+    /// expected.
     state: ReadState,
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
     no_readahead_from: Option<u64>,

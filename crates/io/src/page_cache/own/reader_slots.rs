@@ -11,7 +11,7 @@
 //!
 //! Both sides write one word and then read the other's. At least one of them sees the other,
 //! because all four accesses are sequentially consistent (Dekker's pattern, as in hazard pointers,
-//! Michael 2004). The fences between them have an effect only in the model checker `loom`.
+//! Michael 2004). The fences between them have an effect only in the model checker loom.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
