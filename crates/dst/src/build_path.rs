@@ -39,7 +39,7 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
 }
 
 /// Returns the builder of the scenario's path, with the policies, memory, depth and coherence of
-/// its settings.
+/// its settings. `held_pages` is the number of pages that guards may keep in memory.
 fn builder(scenario: &Scenario) -> Builder {
     let settings = &scenario.settings;
     // Only a backend that is chosen automatically lets threads execute their own requests.

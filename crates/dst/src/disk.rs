@@ -195,6 +195,7 @@ pub(super) fn fill_content(inode: u32, offset: u64, change: u64, buffer: &mut [u
 struct DiskTransfer {
     /// Number of the file.
     inode: u32,
+    /// Read or write.
     op: Op,
     /// First byte in the file.
     offset: u64,
@@ -241,6 +242,7 @@ pub struct Disk {
     pub(super) names: Vec<u32>,
     /// Rings of all paths, in the order of their creation.
     rings: Vec<SimulatedRing>,
+    /// Frequencies of the faults of this run.
     faults: Faults,
     /// Number of transfers started, of all rings.
     transfers_started: u64,

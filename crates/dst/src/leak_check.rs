@@ -1,4 +1,7 @@
 //! Leak check of an engine that is no longer used, for the simulation.
+//!
+//! The *leader* is the thread that sleeps once in the storage, for all, and takes in completions. A
+//! *queue* collects the completed reads of a thread, task or batch.
 
 use super::Engine;
 
@@ -45,7 +48,8 @@ impl Engine {
         let now = self.clock.now();
         state.machine.take_returned(now);
         state.step_until_idle(now);
-        // Then these counts must be 0, and no page pinned but the expected ones.
+        // Then these counts must be 0, and no page pinned but the expected ones. The last count is
+        // for files without handles that still had pages in flight.
         let in_flight = &state.in_flight;
         let remaining = [
             ("reads", in_flight.reads.len() as u64),

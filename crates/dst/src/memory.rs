@@ -56,6 +56,7 @@ enum PageState {
 /// State of one page of a registered range.
 #[derive(Clone, Copy, Debug)]
 struct Page {
+    /// Presence of the page in memory.
     state: PageState,
     /// Number of times that the page was removed or moved. Transfers to an earlier generation have
     /// no effect.
@@ -142,6 +143,7 @@ pub(crate) struct Memory {
     pages_written_out: u64,
     /// Maximum number of present pages, without those in a write-out.
     pub(super) pages_max: u64,
+    /// The kernel's own mapping and its page cache.
     pub(super) kernel_memory: KernelMemory,
 }
 

@@ -3,6 +3,10 @@
 //!
 //! Each change of a file has a number, counted from 0 for its creation. The bytes of a file show
 //! the changes that wrote them ([disk](super::disk)).
+//!
+//! *Coherence* is the time at which the path checks a file for changes. With `WhenOpened` it checks
+//! at openings and on request, with `EachMiss` also if a read misses the cache, and with `EachRead`
+//! at each read.
 
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -45,6 +49,7 @@ pub(super) struct ReadStart {
 struct DroppedRange {
     /// Number of the file.
     inode: u32,
+    /// First page of the range.
     first_page: u64,
     /// The page after the last one.
     end_page: u64,
@@ -281,7 +286,9 @@ impl Model {
 
 /// A guard of a cached page, with the bytes that it showed at first.
 pub(super) struct Guard {
+    /// The guard under test, which keeps the page in memory.
     pub(super) page_guard: PageGuard,
+    /// Copy of the bytes that the guard showed at first.
     pub(super) original_bytes: Vec<u8>,
 }
 
@@ -321,8 +328,9 @@ impl Model {
     }
 }
 
-/// Describes the bytes that were read at `offset` by the file and the change that they show: see
-/// the words of 8 bytes in the [disk](super::disk).
+/// Describes the bytes that were read at `offset` by the file and the change that they show. From
+/// its low end, a word of 8 bytes has 16 bits of the change, 24 of the word's number, 8 of the
+/// file, and 16 of the change again.
 fn describe_bytes(bytes: &[u8], offset: u64) -> String {
     let bytes_to_word = (offset.next_multiple_of(8) - offset) as usize;
     let Some(word) = bytes.get(bytes_to_word..bytes_to_word + 8) else {

@@ -21,6 +21,7 @@ use crate::os::event_fd::EventFd as RealEventFd;
 pub(super) struct NetworkEvent {
     /// Index of the connection.
     connection: usize,
+    /// Effect of the event.
     kind: NetworkEventKind,
 }
 

@@ -1,4 +1,7 @@
 //! Decoding of arbitrary bytes from a server, for the fuzzers and their seeds.
+//!
+//! A *record* is a message on a connection, sent in one or more *fragments*. To *divert* the data
+//! of a READ is to receive it directly at its destination, without the buffer.
 
 use crate::nfs::procedures::{
     decode_access, decode_fsinfo, decode_getattr, decode_lookup, decode_read, decode_read_head,

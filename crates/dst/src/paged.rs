@@ -280,7 +280,8 @@ impl PagedShared {
     }
 
     /// Reads the counters, and checks that they agree with the failed touches and with the memory's
-    /// limit.
+    /// limit. Pages delegated to the kernel are counted since the start, and pages present as of
+    /// now.
     fn check_counters(&self, world: &World) {
         let failed_pages = self.failed_pages.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;

@@ -18,7 +18,9 @@ fn is_countdown_over(calls_left: u64) -> bool {
 /// A buffer that panics at the use at which `countdown` reaches zero; never if it is zero at the
 /// start.
 pub(super) struct PanickingBuffer {
+    /// The memory of the buffer.
     pub(super) bytes: Vec<u8>,
+    /// Uses that are left up to the panic, of all buffers that share it; 0 for no panic.
     pub(super) countdown: Rc<Cell<u64>>,
 }
 
@@ -38,7 +40,9 @@ impl AsMut<[u8]> for PanickingBuffer {
 /// Waker of a task of the world. Like a program's waker, it may panic: at the call at which
 /// `countdown` reaches zero.
 pub(super) struct TaskWaker {
+    /// The task that the waker unparks.
     pub(super) task: TaskId,
+    /// Calls that are left up to the panic; 0 for no panic.
     pub(super) countdown: AtomicU64,
 }
 

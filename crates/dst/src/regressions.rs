@@ -2,10 +2,15 @@
 //! comment says how. The numbers are those that the shortening left, and have no other meaning.
 //!
 //! Arguments, as in [`Action`]: a range to read is file, offset and number of bytes. Then follow:
-//! - `Batch`: the number of reads to wait for, and a range to read meanwhile;
+//! - `Batch`: the number of reads to wait for (all reads if it is larger), and a range to read
+//!   meanwhile;
 //! - `Futures`: the number of rounds of polls, and the number of the call that panics, both 0 for
 //!   none;
 //! - `Stream`: the number of bytes of a line.
+//!
+//! Other arguments begin with a file: `Write` continues with first page and number of pages,
+//! `Resize` and `Replace` with the new length in bytes, `Hold` with an offset, and `Advise` with
+//! the number of the advice. `Pause` has microseconds only.
 
 use super::disk::Faults;
 use super::scenario::{Action, Scenario, Settings};
@@ -35,7 +40,8 @@ pub fn regressions() -> Vec<Scenario> {
     regressions
 }
 
-/// Settings without faults, which the scenarios change.
+/// Settings without faults, which the scenarios change. Guards may pin `held_pages` pages. A rate
+/// n means one event of n, and 0 none: one step of 16 switches to another thread.
 fn settings_without_faults() -> Settings {
     Settings {
         memory_pages: 16,
@@ -169,7 +175,8 @@ fn invalidations_of_a_bad_page() -> Scenario {
     }
 }
 
-/// The last handle of a file state closed while an invalidation waited for its pages.
+/// The last handle of a file state closed while an invalidation waited for its pages. The wait then
+/// used the closed handle, and panicked.
 fn file_closed_during_its_invalidation() -> Scenario {
     Scenario {
         server: None,

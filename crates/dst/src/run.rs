@@ -1,6 +1,7 @@
 //! Execution of a scenario: each thread performs its actions, and the model checks each read.
 //!
-//! A *guard* keeps a cached page in its memory while it lives.
+//! A *guard* keeps a cached page in its memory while it lives. *Coherence* is the time at which the
+//! path checks a file for changes: with `WhenOpened`, only at openings and on request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -53,6 +54,7 @@ const ADVICE: [Advice; 5] = [Normal, Sequential, Random, WillNeed, DontNeed];
 
 /// State shared by the threads of a run.
 struct RunShared {
+    /// The scenario of the run.
     scenario: Rc<Scenario>,
     /// The path that all threads read through.
     path: ReadPath,
@@ -126,6 +128,7 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
 
 /// An open file of a thread.
 struct SimulatedHandle {
+    /// The handle under test.
     file: File,
     /// State at the opening: a read shows this state or a later one.
     visible_state: VisibleState,
@@ -133,7 +136,9 @@ struct SimulatedHandle {
 
 /// One thread of a run.
 struct Thread {
+    /// State that the threads of the run share.
     shared: Rc<RunShared>,
+    /// The world that runs the thread as a task.
     world: Rc<World>,
     /// By file index; `None` before its first use.
     handles: Vec<Option<SimulatedHandle>>,

@@ -83,8 +83,8 @@ pub enum Action {
     Revalidate(usize),
     /// Reads a range through a reader, in lines of this number of bytes.
     Stream(ScenarioRead, u64),
-    /// Reads several ranges in a batch, waits for this number of them, and abandons the rest. The
-    /// last range is read while a result is shared.
+    /// Reads several ranges in a batch, waits for this number of them, or for all if it is larger,
+    /// and abandons the rest. The last range is read while a result is shared.
     Batch(Vec<ScenarioRead>, usize, Option<ScenarioRead>),
     /// Polls several reads as futures. The first number is the number of rounds of polls after
     /// which the reads are abandoned; 0 for none. The second is the number of the call at which the
@@ -211,6 +211,7 @@ impl Scenario {
         if is_served {
             files.truncate(1);
         }
+        // A quiet run has no faults.
         let is_quiet = draw.number_below(4) == 0;
         let mut faults = if is_quiet { Faults::default() } else { draw_faults(&mut draw, &files) };
         let coherences = [

@@ -108,6 +108,7 @@ const LINK_KIND: u32 = 5;
 struct RpcCall<'a> {
     /// Transaction id, which the answer repeats.
     xid: u32,
+    /// Number of the RPC program: `MOUNT` or `NFS`.
     program: u32,
     /// Number of the procedure in the program.
     procedure: u32,
@@ -181,8 +182,8 @@ impl AnswerWriter {
     }
 }
 
-/// Returns the handle of a file by its number: the number in four bytes. The handles of three of
-/// four files are longer.
+/// Returns the handle of a file by its number: the number in four bytes, and then any bytes. In
+/// turn, handles have 4, 24, 44 and 64 bytes; 64 is the limit of NFS 3.
 fn handle_of_inode(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
     let any_byte = 7;
@@ -370,11 +371,13 @@ impl World {
         }
     }
 
-    /// Appends the attributes of the file with this handle.
+    /// Appends the attributes of the file with this handle. The number of the file's changes is in
+    /// its times of modification and change, as nanoseconds.
     fn push_attributes(&self, results: &mut AnswerWriter, handle: &[u8]) {
         let (kind, file_number, bytes, changes) = match handle {
             ROOT => (DIRECTORY_KIND, 1_000, 4_096, 0),
             DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
+            // The length of one of the link's texts, "directory/0".
             LINK => (LINK_KIND, 1_002, 11, 0),
             _ => {
                 let (inode, disk) = (inode_of_handle(handle), self.disk.borrow());
@@ -457,7 +460,7 @@ impl World {
             (0..count).map(|_| self.random_below(1 << 32) as u32).collect::<Vec<u32>>()
         };
         let words = match self.random_below(5) {
-            // An answer to another call, or to none.
+            // An answer to another call, or to none. Its transaction id follows the record mark.
             0 => {
                 let mut changed = answer.to_vec();
                 if changed.len() >= 8 {

@@ -9,7 +9,7 @@ use super::world::Report;
 /// Number of schedules for each shorter scenario.
 const SCHEDULES_PER_SCENARIO: u64 = 40;
 
-/// Function that runs a scenario.
+/// Function that runs a scenario and returns the report, with the failure if there was one.
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
@@ -33,7 +33,8 @@ impl Scenario {
     }
 
     /// Number of actions, threads and faults, which measures the length of a scenario. Not counted
-    /// are `dies_after`, the fault that the model does not expect, and the reads of a batch.
+    /// are `dies_after`, the reads of a batch, and the fault that only tests the finding of
+    /// failures.
     fn scenario_length(&self) -> usize {
         let faults = &self.faults;
         let fault_rates = [
@@ -78,8 +79,8 @@ impl Scenario {
         })
     }
 
-    /// Removes faults while the scenario still fails, except the fault that the model does not
-    /// expect. `report` is the report of its last run.
+    /// Removes faults while the scenario still fails, except the fault that only tests the finding
+    /// of failures. `report` is the report of its last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         // The shortest failing scenario so far, and its report.
         let (mut shortest, mut report) = (self.clone(), report);

@@ -78,7 +78,8 @@ pub(crate) fn identity(inode: u32) -> Identity {
 }
 
 /// Present time of the clock of file time stamps, in seconds and nanoseconds. It is always 10
-/// seconds after the stamps of the files. `None` outside a simulation.
+/// seconds after the stamps of the files: a file counts as settled 2 seconds after its change.
+/// `None` outside a simulation.
 pub(crate) fn file_time() -> Option<(i64, i64)> {
     world().map(|_| (FILE_TIME + 10, 0))
 }

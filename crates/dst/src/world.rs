@@ -86,6 +86,7 @@ enum TaskState {
 
 /// A task with its stack.
 struct WorldTask {
+    /// Present state of the task: ready, asleep or at its end.
     state: TaskState,
     /// `None` while the task runs, and after its end.
     coroutine: Option<Coroutine<(), (), ()>>,

@@ -42,7 +42,8 @@ struct SimulatedBackend {
 }
 
 impl Backend for SimulatedBackend {
-    /// Queues a transfer until the next sleep or exchange.
+    /// Queues a transfer until the next sleep or exchange. Its descriptor is the inode number of a
+    /// simulated file.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let world = world().expect(OUTSIDE_SIMULATION);
         let queued = DiskTransfer {

@@ -60,6 +60,7 @@ pub(in crate::simulation) struct KernelMemory {
 /// A move of registered memory that waits for its report.
 #[derive(Clone, Copy, Debug)]
 struct Move {
+    /// The userfaultfd of the moved range, which reports the move.
     uffd: RawFd,
     /// First address of the moved range before the move, which identifies the move.
     from: usize,
@@ -283,6 +284,7 @@ impl World {
         // SAFETY: the pager's own range. The pager gives the range up with this call.
         unsafe { libc::munmap(from as *mut _, bytes) };
         self.wake_all(PAGER_SLEEP_KEY);
+        // The pager's thread wakes the key `from` when it reads the report.
         let is_report_read =
             |pending_move: &Move| pending_move.from == from && pending_move.is_reported;
         while !self.memory().kernel_memory.moves.iter().any(is_report_read) {

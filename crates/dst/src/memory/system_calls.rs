@@ -117,6 +117,8 @@ pub(crate) fn read_messages(
     }
     while let Some(message) = buffer.get_mut(byte_count..byte_count + MESSAGE_BYTES) {
         let Some(moved_from) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
+        // The pager only counts moves, so the message has no addresses. The moving task sleeps
+        // until its report is read.
         message.fill(0);
         message[0] = raw::UFFD_EVENT_REMAP as u8;
         world.wake_all(moved_from);

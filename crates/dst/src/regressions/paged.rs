@@ -1,6 +1,10 @@
 //! Failures that runs have found in the servers of mappings and regions. The doc comment of a
 //! scenario describes the failure before the repair. Most actions have a first page and a number of
 //! pages: see [`MappingTouch`].
+//!
+//! A *server* is the thread that serves the faults of a memory. The touch of a *poisoned* page ends
+//! in a bus error. A *window* is a range of pages; the kernel's own mapping of the file serves a
+//! *delegated* window, until the server takes it back.
 
 use super::super::memory::Kernel;
 use super::super::scenario::{Action, MappingTouch, Paged};
@@ -44,7 +48,8 @@ fn mapping_settings(readahead: &'static str, memory_pages: u64) -> Settings {
 }
 
 /// Settings of a mapping with delegated windows: the kernel's largest page and its readahead, and
-/// the memory of the mapping, all in pages.
+/// the memory of the mapping, all in pages. The system has less free memory than the file has
+/// bytes, and none of the file's pages in its cache.
 fn settings_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
     let kernel = Kernel {
         large_folio_pages: large_pages,
@@ -136,7 +141,8 @@ fn failed_dropped_page_during_a_load() -> Scenario {
     paged_scenario(settings, 282_625, faults, vec![thread_1, thread_2])
 }
 
-/// The kernel would have waited for the page in the server's own call.
+/// The program dropped a page before the server wrote it out. The kernel would have waited for the
+/// page in the server's own call, and only the server serves the page.
 fn dropped_page_before_its_write() -> Scenario {
     let thread_1 = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
     let thread_2 = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];

@@ -131,11 +131,13 @@ impl Thread {
 
 /// A read as a future that is not done.
 struct FutureInProgress {
+    /// The range to read.
     range: ScenarioRead,
     /// State that its handle may show.
     visible_state: VisibleState,
     /// Set by the first poll.
     read_start: Option<ReadStart>,
+    /// The future, which has the buffer until its end.
     read: ReadFuture<PanickingBuffer>,
 }
 
