@@ -83,6 +83,7 @@ pub struct Events {
 struct ObserverLog {
     /// Present time of the simulation.
     now: Time,
+    /// The events that [`Observer::take`] has not taken.
     events: Events,
     /// Maximum number of events in each list.
     events_max: usize,
@@ -193,8 +194,11 @@ fn push_or_drop<T>(
 
 /// A readahead policy whose calls are recorded.
 struct ObservedPolicy {
+    /// The policy that decides.
     policy: Box<dyn ReadaheadPolicy>,
+    /// Receiver of the records.
     observer: Observer,
+    /// Number of the file handle in the log, in the order of opening from 0.
     handle: u32,
 }
 
@@ -258,8 +262,9 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.call_and_record(page, page_count, pages, fault, |()| true);
     }
 
-    /// Calls the policy for the next page of a read. The call is recorded if the policy has this
-    /// page read alone.
+    /// Calls the policy for the next absent page of a read. The call is recorded if the policy
+    /// demands one page in its own request ([`Demand::Page`]). For all absent pages at once, it is
+    /// not.
     fn demand(
         &mut self,
         page: u64,
@@ -283,12 +288,13 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.policy.needs_every_hit()
     }
 
-    /// Passes on the end, in bytes, of the reads from the cache for which it was not called.
+    /// Passes on that reads from the cache were made without a call, the last of them up to byte
+    /// `end` of the file.
     fn record_cached_reads(&mut self, end: u64) {
         self.policy.record_cached_reads(end);
     }
 
-    /// Passes on that the handle was closed.
+    /// Passes on that the handle was closed, with the last page read, if it is known.
     fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
         self.policy.on_close(last_page, file_pages, device);
     }
@@ -296,6 +302,7 @@ impl ReadaheadPolicy for ObservedPolicy {
 
 /// Wraps a page table and counts added pages, within and outside the requested range.
 struct CountingPages<'a> {
+    /// The page table of the call.
     pages: &'a mut dyn PageView,
     /// First page of the requested range.
     first_page: u64,

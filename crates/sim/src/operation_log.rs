@@ -399,6 +399,7 @@ struct LogValue {
     bytes_and_offset: Option<(u64, u64)>,
     /// Issue time since the start of the process. `None` for a window.
     issued: Option<Time>,
+    /// Optional columns of the log.
     columns: LogColumns,
 }
 

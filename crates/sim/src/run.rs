@@ -110,6 +110,7 @@ pub fn add_files(machine: &mut Machine, workload: &Workload) -> Result<Vec<FileI
     files.map(|(file, start)| machine.add_file(file.bytes, start / SECTOR_BYTES)).collect()
 }
 
+/// State of a run.
 struct RunningJob<'a> {
     /// Device and clock.
     world: &'a mut SimulatedEnvironment,
@@ -274,7 +275,8 @@ impl<'a> RunningJob<'a> {
         machine.step(now, self) || is_phase_over
     }
 
-    /// Starts the processes of the next phase, each after its delay. No effect without a phase.
+    /// Starts the processes of the next phase, each after its delay, which counts from the start of
+    /// the run. No effect without a phase.
     fn start_next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.later_phases.last().map(|&id| phase_of(self, id)) else { return };

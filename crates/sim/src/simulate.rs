@@ -78,7 +78,7 @@ impl SimulationSetup {
             chunking: self.chunking.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
-            // Nothing here asks for the costs of requests except a policy, which then gets them.
+            // The costs of requests are measured only if a policy uses them, which saves time.
             learns_unused_costs: false,
             ..Config::new(caps)
         }

@@ -68,6 +68,7 @@ pub struct SimulatedEnvironment {
 /// A request in the device.
 #[derive(Clone, Copy, Debug)]
 struct QueuedRequest {
+    /// The request, or the part of it that is not transferred yet.
     request: DeviceRequest,
     /// Number of consecutive retries without progress.
     retries: u32,

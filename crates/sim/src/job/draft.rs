@@ -99,6 +99,7 @@ pub struct JobDraft {
 pub struct ReadWriteOption {
     /// True for random positions (`randread`, `randwrite`, `randrw`).
     pub is_random: bool,
+    /// Reads, writes, or a mix of both.
     pub direction: TransferDirection,
 }
 

@@ -98,7 +98,8 @@ const fn without_effect(
     }
 }
 
-/// Declares an option that is rejected unless it is disabled.
+/// Declares an option that is rejected unless it is disabled, by one of the values `off`. The
+/// reason for the rejection is `because`.
 const fn refused(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -181,6 +182,7 @@ impl FioOption {
                     value: printable(value.text),
                     expected,
                 })?;
+                // The setter leaves a reason here for a value that only fio accepts.
                 match draft.rejection.take() {
                     Some(because) => {
                         let option = format!("{name}={}", printable(value.text));

@@ -71,6 +71,7 @@ impl<'a> OptionValue<'a> {
 
     /// Parses a plain whole number or an expression in brackets. Returns `None` for another form.
     pub fn count(self) -> Option<u64> {
+        // A text in brackets has a result, or `None` if the expression is invalid.
         if let Some(result) = arithmetic::evaluate_in_brackets(self.text, &|number| count(number)) {
             return result;
         }

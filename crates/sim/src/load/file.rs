@@ -65,6 +65,7 @@ const LOADS_MAX: usize = 1_000;
 /// Describes the problem with file, line, key and expected form.
 pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     let root = toml_text::parse(text, file)?;
+    // Line 0 and no field: the problem is one of the whole file.
     let file_error = |problem: &str| FileError {
         file: root.file.clone(),
         line: 0,

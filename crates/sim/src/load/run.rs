@@ -138,7 +138,7 @@ fn prepare(
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
         eviction: setup.eviction.clone(),
-        // Nothing here asks for the costs of requests except a policy, which then gets them.
+        // The costs of requests are measured only if a policy uses them, which saves time.
         learns_unused_costs: false,
         ..Config::new(device.caps())
     })
@@ -181,9 +181,13 @@ const STEP_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
 struct RunningLoad<'a> {
+    /// The load: its pattern, its processes and their memory.
     load: &'a MemoryLoad,
+    /// Processor costs of touches and faults.
     host: MemoryHost,
+    /// The simulated device, with the clock.
     environment: SimulatedEnvironment,
+    /// All processes, by their numbers.
     processes: Vec<LoadProcess>,
     /// Processes that can continue, and the time from which they can.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
@@ -193,6 +197,7 @@ struct RunningLoad<'a> {
     measurement_start: Time,
     /// Swap counters whose costs have been charged to a process.
     charged: SwapCounters,
+    /// Text of the first failure of a touch; `None` without one.
     first_error: Option<String>,
     /// True once the progress callback has demanded the end. Processes then start no more
     /// touches.
@@ -513,6 +518,7 @@ impl Driver for RunningLoad<'_> {
         let ended = now + self.charge_fault(machine, &faulted, now > fault_start);
         match faulted.result {
             Ok(_) => {
+                // The page is mapped now: the touch marks it as used, and as dirty by a write.
                 machine.touch(memory, touch.page, access_of(touch));
                 self.read_counters.record(fault_start, ended, PAGE_BYTES);
             }

@@ -111,6 +111,7 @@ pub struct ProcessRow {
 /// Returns the rows of all processes.
 pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessRow> {
     let total_rate: f64 = streams.iter().map(ProcessShare::bytes_per_s).sum();
+    // `mib(1)` is the size of a byte in MiB.
     let row = |stream: &ProcessShare| ProcessRow {
         name: job_file.jobs[stream.job].name.clone(),
         process: stream.process_index,

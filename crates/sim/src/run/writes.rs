@@ -35,7 +35,8 @@ impl RunningJob<'_> {
     }
 
     /// Returns the transfer of a cached write, extended to whole units of the device within the
-    /// file, because the kernel writes whole units.
+    /// file, because the kernel writes whole units. In a file shorter than a unit, the transfer has
+    /// no bytes.
     pub(super) fn extend_to_units(machine: &Machine, transfer: Transfer) -> Transfer {
         let unit_bytes = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
         let file_end = machine.file_bytes(transfer.handle) / unit_bytes * unit_bytes;

@@ -139,7 +139,8 @@ impl RandomChoices {
         self.streams.mix.issued[op as usize] += 1;
     }
 
-    /// Records that a rate changed the mix to this direction.
+    /// Records that the mix continues with this direction, because the maximum rate of the drawn
+    /// one delays it longer.
     pub fn change_direction(&mut self, op: Op) {
         self.streams.mix.op = op;
     }

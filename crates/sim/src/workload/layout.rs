@@ -82,7 +82,8 @@ impl<'a> FileLayout<'a> {
             _ => fio_names.clone(),
         };
         let count = names.len() as u64;
-        // The seed of the run changes positions, not the sizes of files.
+        // The seed of the run changes positions, not the sizes of files. The value 1 leaves fio's
+        // seeds unchanged.
         let run_seed = 1;
         let seeds = ProcessSeeds::new(job, id.0, process_index > 0, run_seed);
         let mut sizes = Taus88::new(seeds.stream_seed(RandomStream::FileSizes));

@@ -20,6 +20,7 @@ const DUE_NS_MAX: u64 = u64::MAX / 4;
 /// interval for each operation, of any size. A delayed process catches up in both cases.
 #[derive(Clone, Debug)]
 pub struct RateControl {
+    /// Limits of the job, by direction; 0 for none.
     rate: RateLimits,
     /// Maximum bytes per second for reads and writes, 0 for no limit.
     bytes_per_s: [u64; 2],
@@ -36,14 +37,16 @@ pub struct RateControl {
     due: [Time; 2],
     /// Time of the last check of the minimum rates.
     last_checked: Time,
-    /// Completed bytes and operations since that check, per direction.
+    /// Completed bytes since that check, per direction.
     done_bytes: [u64; 2],
+    /// Completed operations since that check, per direction.
     done_operations: [u64; 2],
 }
 
 impl RateControl {
     /// Creates the rates of a job. `smallest_bytes` are the sizes of its smallest operations, by
-    /// direction. `has_direction` is true for the directions of the job.
+    /// direction. `has_direction` is true for the directions of the job. A rate in operations takes
+    /// precedence, and becomes a rate in bytes of the smallest operations.
     pub fn new(
         rate: &RateLimits,
         smallest_bytes: [u64; 2],
@@ -121,7 +124,8 @@ impl RateControl {
     }
 
     /// Counts the bytes that the rate allows during a pause as issued, if the job does not catch up
-    /// pauses. The first operation after the pause is excluded. `op` is the last direction.
+    /// pauses. One operation is excluded, so that it is due right after the pause, as in fio. `op`
+    /// is the last direction.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
         let direction = op as usize;
         let bytes_per_s = self.bytes_per_s[direction];
@@ -146,7 +150,8 @@ impl RateControl {
     }
 
     /// Returns false if the rate since the last check is below a minimum rate. A check ends the
-    /// check period and begins the next. Before the end of the period the result is true.
+    /// check period, of 1 ms or more, and begins the next. Before the end of the period the result
+    /// is true.
     pub fn check_minimum_rates(&mut self, now: Time) -> bool {
         let rate = &self.rate;
         if (rate.least_bytes_per_s, rate.least_operations_per_s) == ([0; 2], [0; 2]) {
@@ -177,6 +182,7 @@ fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 /// Detects the steady state of a process's rate, second by second.
 #[derive(Clone, Debug)]
 pub struct SteadyStateDetector {
+    /// Period, limit and unit of the rate.
     rule: SteadyStateRule,
     /// Time from which seconds count: the start of the process plus the ramp.
     measurement_start: Time,
@@ -254,6 +260,7 @@ impl SteadyStateDetector {
 /// per depth.
 #[derive(Clone, Debug)]
 pub struct DepthSearch {
+    /// The latency to meet, its percentile, and the length of a window.
     rule: LatencyTarget,
     /// Present queue depth.
     depth: u32,

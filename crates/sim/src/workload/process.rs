@@ -555,7 +555,7 @@ impl Process {
         self.has_converged |= is_steady || is_found;
     }
 
-    /// Records the completion of an operation, successful or not.
+    /// Records the completion of an operation, successful or not. The time has no effect.
     pub fn completed(&mut self, _now: Time) {
         assert!(self.completed_not_collected < self.in_flight, "only what was issued completes");
         self.completed_not_collected += 1;
@@ -576,7 +576,8 @@ impl Process {
     }
 }
 
-/// Returns a seed for the process `id`, derived from the run's seed, the job's and its index.
+/// Returns a seed for the process `id`, derived from the run's seed, the job's and its index. The
+/// rotation brings the well-mixed high bits of a product to lower positions.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
     let hash = |value: u64| value.wrapping_mul(splitmix::STEP).rotate_left(29);
     hash(hash(run_seed) ^ job_seed) ^ u64::from(id.0)

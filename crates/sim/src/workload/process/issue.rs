@@ -3,6 +3,11 @@
 //! A *pass* is one repetition of the job's work. An operation is *collected* when the process takes
 //! its completion, and counts as in flight until then. A process *drains* while it waits for all
 //! operations in flight.
+//!
+//! The lists `remaining_reads`, `closes_after_read` and `think_times` have their next entry last.
+//! `zone_bytes` counts bytes since the last change of zones, and `operations_until_draw` operations
+//! up to the next random position. With `skips_map_mark`, the map of used positions does not record
+//! the next operation. The other fields are described at [`Process`].
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;

@@ -3,6 +3,11 @@
 //! A *pass* is one repetition of the job's work. With a *backlog* (`verify_backlog`), writes are
 //! verified during the pass, as soon as enough of them wait. Without it, the pass is repeated with
 //! the same random choices, and the written data is read.
+//!
+//! In the rule, `at_end` demands verification after all writes (`do_verify`). A `backlog` of 0
+//! means none, and a `backlog_batch` of 0 the whole backlog at once. With `is_only` the job
+//! verifies data of an earlier run and writes none (`verify_only`). A [`GivenRead`] is the position
+//! of an operation: file, offset and bytes.
 
 use std::collections::VecDeque;
 
