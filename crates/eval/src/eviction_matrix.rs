@@ -53,7 +53,9 @@ const DEVICE: &str = "ssd";
 /// A load in a memory.
 #[derive(Clone, Debug)]
 pub struct EvictionCell {
+    /// Name of the cell: its type, its load and, for references, its memory size.
     name: String,
+    /// Work to simulate.
     task: EvictionTask,
 }
 
@@ -167,7 +169,8 @@ fn references_name(load: &str, size: &str) -> String {
 }
 
 impl EvictionCell {
-    /// Creates the cell of a trace in a memory of `pages` blocks. `name` and `size` form its name.
+    /// Creates the cell of a trace in a memory of `pages` blocks. `name` and the text `size` of the
+    /// memory (such as "10%") form its name.
     pub fn from_trace(name: &str, size: &str, trace: Arc<BlockTrace>, pages: u32) -> EvictionCell {
         EvictionCell {
             name: references_name(name, size),
@@ -199,7 +202,7 @@ impl EvictionCell {
         let baselines: Result<Vec<CellResult>, SimulateError> =
             other_policies.map(|policy_entry| self.run(&Spec::plain(policy_entry.name))).collect();
         let mut baselines = baselines?;
-        // The best one is first.
+        // The best one is first. With its cost of 0, the ratio is not finite.
         baselines.sort_by_key(|run| run.cost);
         Ok(JudgedEviction {
             cell: self.name.clone(),

@@ -99,8 +99,9 @@ pub struct KernelOptions {
 /// [`write`](KernelFile::write) while fewer than the depth are in flight;
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it returns `None`.
 pub struct KernelFile {
-    // Dropped before the file, because its transfers use the file.
+    /// Transfers in flight. Dropped before the file, because they use it.
     transfers: FileTransfers,
+    /// The open file.
     _file: File,
     /// Length of the file at open.
     bytes: u64,

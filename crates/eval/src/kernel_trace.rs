@@ -61,6 +61,7 @@ impl PageCacheTrace {
     }
 
     /// Returns the folios added since the last call, in order. Does not wait for further events.
+    /// Each read of the pipe returns whole lines.
     ///
     /// # Errors
     /// [`TracefsError::LostEvents`] when the buffer overflowed.

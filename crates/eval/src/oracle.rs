@@ -206,12 +206,15 @@ fn record_once(
 
 /// One open file with a running trace.
 struct Session<'a> {
+    /// Path of the file, for opening it again.
     path: &'a Path,
+    /// The file as it is open now.
     file: File,
     /// Mapping of `file`, created by the first touch.
     mapping: Option<PlainMapping>,
     /// Last advice on the file, for a mapping created later.
     advice: Advice,
+    /// Trace of the pages that the kernel adds to its cache.
     trace: PageCacheTrace,
     /// For each page, true when the trace reported it since the last drop.
     cached: Vec<bool>,

@@ -121,7 +121,9 @@ pub struct TableRow {
 struct SimulationCase {
     /// Label of the row, as in the source.
     label: &'static str,
+    /// Text of the job file.
     job: String,
+    /// Device, policies and host of the simulation.
     setup: SimulationSetup,
     /// Published rate in MB/s. `None` if the source omits it.
     published: Option<f64>,

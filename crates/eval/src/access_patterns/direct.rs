@@ -22,6 +22,7 @@ const STREAM_BYTES: u64 = 64 << 10;
 /// A file read with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct DirectFile {
+    /// The file, open with `O_DIRECT`.
     file: File,
     /// Length of the file when it was opened.
     bytes: u64,
@@ -88,9 +89,11 @@ impl ReadAt for DirectFile {
 /// Buffered sequential file over `O_DIRECT`, like a `BufReader`. Aligned reads bypass the buffer.
 #[derive(Debug)]
 pub(super) struct DirectStream {
+    /// The file to read.
     file: DirectFile,
     /// Offset of the next read in the file.
     position: u64,
+    /// Memory for one direct read.
     buffer: PageBuffer,
     /// Range of the file in the buffer.
     buffered_range: Range<u64>,

@@ -134,6 +134,7 @@ fn safetensors_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
 
 /// Seeks to each range in turn and reads all of it.
 pub struct Ranges {
+    /// The file, with a position that a seek changes.
     stream: Box<dyn SequentialFile>,
     /// Offset and length of each read in bytes, in read order.
     ranges: Vec<(u64, u64)>,

@@ -96,7 +96,9 @@ impl AccessPattern {
 
 /// Positional reads of one open file.
 pub struct PatternReads {
+    /// The file to read.
     file: Arc<dyn ReadAt>,
+    /// Offsets, size and number of the reads, and number of threads.
     pattern: AccessPattern,
     /// Copied into the buffers, or examined in place.
     byte_use: ByteUse,

@@ -58,6 +58,7 @@ fn generate_steps(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Ve
 
 /// State of the generator.
 struct StepGenerator {
+    /// Generator of all random choices.
     random: SeededRng,
     /// Length of the file in bytes, at least 1.
     file_bytes: u64,

@@ -81,7 +81,8 @@ const READS_OUTSIDE_SCANS: u64 = 40_000;
 const READS_OUTSIDE_SCANS_MIN: u64 = 2048;
 
 impl ReadLoad {
-    /// Returns the workload: the files, and for each process its cached reads, one at a time.
+    /// Returns the workload: the files, and for each process its cached reads, one at a time. The
+    /// `part` of the size divides the work.
     pub(super) fn workload(self, size: LoadSize) -> Workload {
         let mut rng = SeededRng::new(size.seed);
         let mut files = LoadFiles::default();
@@ -279,7 +280,9 @@ impl LoadFiles {
 
 /// Random pages of a file with a uniform distribution.
 struct UniformPages {
+    /// The file to read.
     file: FileId,
+    /// Length of the file in pages.
     pages: u64,
 }
 
@@ -297,7 +300,9 @@ impl UniformPages {
 
 /// Random pages of a file with a Zipf distribution of exponent 0.9.
 struct ZipfPages {
+    /// The file to read.
     file: FileId,
+    /// Generator of the page numbers.
     skew: SkewedPositions,
 }
 
@@ -323,6 +328,7 @@ fn page_read(file: FileId, page: u64) -> GivenRead {
 
 /// A cyclic sequential read of a file.
 struct FileScan {
+    /// The file to read.
     file: FileId,
     /// Length of the scanned part of the file, whole steps. The scan restarts at its end.
     file_bytes: u64,

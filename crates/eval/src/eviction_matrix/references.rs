@@ -13,7 +13,9 @@ use super::LoadSize;
 
 /// A load with its name, and the tested memory sizes in percent of its blocks.
 pub(super) struct ReferenceLoad {
+    /// Name of the load in the matrix.
     pub(super) name: &'static str,
+    /// Function that generates the references.
     pub(super) generate: ReferenceGenerator,
     /// Each size is a cell of its own.
     pub(super) sizes_percent: &'static [u64],

@@ -1,4 +1,8 @@
 //! Summary of the matrix, and the cost of one policy in all cells.
+//!
+//! The *cost* of a cell is its number of misses or of bytes that the device transfers. Its
+//! *baselines* are results of the other policies, the best first. Its *ratio* is the cost of the
+//! evaluated policy, divided by the cost of the best baseline.
 
 use std::collections::BTreeSet;
 

@@ -9,8 +9,9 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 /// Bytes at a fixed address. The kernel may fill them while the owner moves.
 #[derive(Debug)]
 pub(super) struct FixedBuffer {
-    /// Page-aligned start, and usable length. The rest of the last page is not used.
+    /// Page-aligned start.
     address: NonNull<u8>,
+    /// Usable length in bytes. The rest of the last page is not used.
     bytes: usize,
     /// Keeps the common mapping of all buffers alive.
     _memory: Rc<Memory>,
@@ -20,7 +21,9 @@ pub(super) struct FixedBuffer {
 /// page at its first use.
 #[derive(Debug)]
 struct Memory {
+    /// Start of the mapping.
     address: NonNull<u8>,
+    /// Length of the mapping in bytes.
     bytes: usize,
 }
 
@@ -75,6 +78,7 @@ impl Memory {
 }
 
 impl Drop for Memory {
+    /// Unmaps the memory.
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`. Its last buffer is gone.
         let _ = unsafe { mm::munmap(self.address.as_ptr().cast(), self.bytes) };

@@ -20,9 +20,11 @@ use readpath_core::unit::PAGE_BYTES;
 /// bus error in it (0: none yet).
 #[derive(Clone, Copy)]
 struct BusErrorRange {
+    /// First address.
     start: usize,
-    /// Exclusive.
+    /// Address behind the last one.
     end: usize,
+    /// Address of the first bus error in the range; 0 for none yet.
     fault_address: usize,
 }
 

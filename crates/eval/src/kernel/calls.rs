@@ -11,6 +11,7 @@ use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 
 /// The synchronous engine: `pread(2)` and `pwrite(2)`.
 pub(super) struct Calls {
+    /// File of all transfers, owned by the caller.
     fd: RawFd,
     /// Results that `next_answer` has not returned yet. The calls behind them have ended.
     answers: VecDeque<TransferAnswer>,
@@ -48,6 +49,7 @@ impl TransferEngine for Calls {
         Ok(())
     }
 
+    /// Returns the oldest result that was not returned yet, or `None`.
     fn next_answer(&mut self) -> Option<TransferAnswer> {
         self.answers.pop_front()
     }

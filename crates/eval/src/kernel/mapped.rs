@@ -30,8 +30,9 @@ pub(super) struct Mapped {
     address: *mut u8,
     /// Length of the file when it was mapped, in bytes.
     file_bytes: u64,
-    /// Protection and advice of the mapping, which pages that are mapped again get too.
+    /// Protection of the mapping, also of pages that are mapped again.
     protection: ProtFlags,
+    /// Advice for the mapping, also for pages that are mapped again.
     advice: Advice,
     /// Results that `next_answer` has not returned yet.
     answers: VecDeque<TransferAnswer>,
@@ -158,6 +159,7 @@ impl TransferEngine for Mapped {
         Ok(())
     }
 
+    /// Returns the oldest result that was not returned yet, or `None`.
     fn next_answer(&mut self) -> Option<TransferAnswer> {
         self.answers.pop_front()
     }

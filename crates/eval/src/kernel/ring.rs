@@ -17,6 +17,7 @@ const SUBMISSION_BATCH: usize = 4;
 
 /// The io_uring engine.
 pub(super) struct UringEngine {
+    /// The ring, with room for all transfers in flight.
     ring: IoUring,
     /// File of all transfers, owned by the caller.
     fd: RawFd,
@@ -87,6 +88,7 @@ impl TransferEngine for UringEngine {
         if has_answers { self.enter(no_wait, no_limit) } else { self.enter(one_answer, time_max) }
     }
 
+    /// Returns the next completion of the ring, or `None` if none has arrived.
     fn next_answer(&mut self) -> Option<TransferAnswer> {
         let entry = self.ring.completion().next()?;
         Some(TransferAnswer { token: entry.user_data() as u32, bytes_or_errno: entry.result() })

@@ -46,6 +46,7 @@ pub(super) trait TransferEngine {
 pub(super) struct KernelTransfer {
     /// Number of the transfer, which its answer repeats.
     pub token: u32,
+    /// Read or write.
     pub op: Op,
     /// Offset in the file in bytes.
     pub offset: u64,
@@ -65,6 +66,7 @@ pub(super) struct TransferAnswer {
 
 /// All transfers of one file.
 pub(super) struct FileTransfers {
+    /// The system calls that move the bytes.
     engine: Box<dyn TransferEngine>,
     /// Transfers by token.
     transfers: Vec<Option<StartedTransfer>>,
@@ -72,6 +74,7 @@ pub(super) struct FileTransfers {
     free_tokens: Vec<u32>,
     /// Transfers that have ended and that `next_ended` has not returned yet.
     ended: VecDeque<EndedKernelTransfer>,
+    /// Clock of the completions.
     clock: Clock,
     /// Time of the last check for results. A later result completed after this time.
     last_checked: Time,
@@ -83,22 +86,27 @@ pub(super) struct FileTransfers {
 struct StartedTransfer {
     /// The caller's number, which the completion repeats.
     id: RequestId,
+    /// Read or write.
     op: Op,
-    /// Offset in the file and length in bytes of the whole transfer.
+    /// Offset in the file in bytes.
     offset: u64,
+    /// Length of the whole transfer in bytes.
     bytes: usize,
     /// Part of it that earlier results have moved, from its start.
     bytes_moved: usize,
     /// Number of consecutive results that demanded a retry.
     retries: u32,
+    /// Memory of the transfer.
     buffer: FixedBuffer,
 }
 
 /// A completed transfer.
 pub(super) struct EndedKernelTransfer {
+    /// Identifier, times and outcome.
     pub completion: Completion,
     /// Buffer of the transfer. The bytes of a read are at its start.
     pub buffer: FixedBuffer,
+    /// Read or write.
     pub op: Op,
     /// Bytes moved, 0 for a failed transfer.
     pub bytes: usize,

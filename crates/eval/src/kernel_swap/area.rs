@@ -152,7 +152,8 @@ impl SwapArea {
             // The kernel opens the device exclusively, so the own exclusive handle is closed first.
             self.file = File::open(&self.path)
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
-            // The lock was released with the exclusive handle.
+            // The lock was released with the exclusive handle. The area is used also if another run
+            // has locked the device since.
             try_lock_file(&self.file);
         }
         self.record(CleanupKind::SwapArea)?;
@@ -212,7 +213,8 @@ impl Drop for SwapArea {
     }
 }
 
-/// Switches off and removes the swap files of killed runs in `folder`. Returns the paths with the
+/// Switches off and removes the swap files of killed runs in `folder`. A live run keeps its file
+/// locked, so a file that can be locked is left from a killed one. Returns the paths with the
 /// outcome.
 fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
     let mut cleaned = Vec::new();

@@ -149,8 +149,9 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Removes the empty groups of killed runs below `parent`. A group with processes stays; its
-/// processes end with the process that started them. Returns the paths with the outcome.
+/// Removes the empty groups of killed runs below `parent`: live runs keep their groups locked. A
+/// group with processes stays; its processes end with the process that started them. Returns the
+/// paths with the outcome.
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
     let is_abandoned =
         |path: &PathBuf| File::open(path).is_ok_and(|directory| try_lock_file(&directory));
@@ -169,7 +170,9 @@ fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
 /// Parent folder of a new group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parent {
+    /// Path of the folder.
     path: PathBuf,
+    /// Version of its cgroup hierarchy.
     version: Version,
 }
 

@@ -1,6 +1,8 @@
 //! Cause of a regret: the responsible policy, and the differences in the device load.
 //!
-//! A *regret* is a loss of more than 5 % of throughput against the best baseline.
+//! A *regret* is a loss of more than 5 % of throughput against the best baseline: the classic
+//! policies with the highest throughput in the cell. A *cell* is one workload with a number of
+//! processes on one device.
 //!
 //! Each of the two policies is simulated together with the best baseline's other policy. If the
 //! loss vanishes when one policy is exchanged, that policy is the cause. The differences compare

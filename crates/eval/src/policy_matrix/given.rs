@@ -1,4 +1,7 @@
 //! Workloads from outside, as cells of the matrix: job files, and recordings of programs.
+//!
+//! A *cell* is one workload on one device, simulated under the policies under test and under
+//! combinations of classic policies, its *baselines*.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +49,8 @@ impl GivenWorkload {
     }
 
     /// True if readahead has no effect: all reads are direct. A recorded program always counts as
-    /// one with cached reads, also if its threads read directly. Its baselines are then redundant.
+    /// one with cached reads, also if its threads read directly. Its baselines with different
+    /// readahead policies are then equal.
     pub(super) fn is_direct(&self) -> bool {
         match &self.reads {
             GivenReads::Job(job) => job.jobs.iter().all(|section| section.is_direct),
@@ -101,6 +105,7 @@ pub fn cells_of_given(
 ) -> Vec<MatrixCell> {
     let fixed = DEVICES.iter().map(|&(name, text)| (name.to_owned(), text.to_owned()));
     let mut cells = Vec::new();
+    // A device has a name and its text for the registry of models.
     for (device, device_text) in fixed.chain(drawn_devices(seed)) {
         for workload in workloads {
             let cell = MatrixCell {

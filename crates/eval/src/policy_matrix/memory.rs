@@ -20,7 +20,9 @@ use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, TouchPattern};
 /// A memory load: access pattern, and private or shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MatrixMemoryLoad {
+    /// Order of the touched pages.
     pattern: TouchPattern,
+    /// Private or shared memory.
     share: MemorySharing,
 }
 

@@ -1,4 +1,8 @@
 //! Summary of the policy matrix, and the regret of each fixed default.
+//!
+//! A *cell* is one workload with a number of processes on one device. Its *baselines* are results
+//! of classic policies, the best first. Its *ratio* is the throughput of the policies under test,
+//! divided by the throughput of the best baseline.
 
 use std::collections::BTreeMap;
 

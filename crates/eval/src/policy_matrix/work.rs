@@ -1,4 +1,7 @@
 //! The workloads of the matrix for real storage, with results in the form of the cells.
+//!
+//! A *cell* is one workload with a number of processes on one device. The results of the classic
+//! policies are its *baselines*.
 
 use readpath_core::policy::Spec;
 

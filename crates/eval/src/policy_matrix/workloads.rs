@@ -258,7 +258,10 @@ impl ReadPattern {
         work_divisor: u64,
         rng: &mut SeededRng,
     ) -> Vec<GivenRead> {
-        // Share of one process in `total`, at least `min`. The unit is the pattern's.
+        // Share of one process in `total`, at least `min`. The unit is bytes for sequential,
+        // backward and cached reads, and reads for strides, slices and each of the phases. It is
+        // 64 KiB blocks for mixed reads, files for `SmallFiles` and `ReadPartly`, and otherwise
+        // scan rounds, row groups, tensors or hot spots.
         let share = |total: u64, min: u64| even_share(total / work_divisor, processes, min);
         match self {
             ReadPattern::Sequential { block_bytes, .. }

@@ -59,10 +59,13 @@ const PIN_PAGE_NS: u64 = 45_257;
 
 /// A row of both tables: label, chunking policy, published times.
 struct ChunkingRow {
+    /// Label of the row, as in the source.
     label: &'static str,
+    /// Text of the policy that splits transfers into chunks.
     chunking: &'static str,
-    /// Published elapsed time and processor time. `None` if the source omits it.
+    /// Published elapsed time in seconds. `None` if the source omits it.
     seconds: Option<f64>,
+    /// Published processor time in seconds. `None` if the source omits it.
     system_seconds: Option<f64>,
 }
 
