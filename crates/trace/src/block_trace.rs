@@ -132,6 +132,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 pub struct TraceReader<R> {
     /// Bytes of the trace, or a reader of a recording.
     source: Source<R>,
+    /// Format of the trace.
     format: TraceFormat,
     /// A line that crosses the end of the source's buffer, or the data after a record.
     line: Vec<u8>,
@@ -175,10 +176,15 @@ struct TraceOrigin {
 
 /// A request with the time and device name of the trace.
 struct RawRequest<'a> {
+    /// Time in the trace's time base.
     at: Time,
+    /// Name of the device in the trace.
     device: &'a [u8],
+    /// Read or write.
     op: Op,
+    /// First byte on the device.
     offset: u64,
+    /// Length in bytes.
     bytes: u64,
     /// Event of the request. [`Event::Queued`] if the format has only one event for each.
     event: Event,

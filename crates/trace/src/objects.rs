@@ -241,13 +241,17 @@ pub enum ObjectOutcome {
 
 /// A cache of objects.
 pub struct ObjectCache {
+    /// Eviction policy.
     policy: Box<dyn ObjectPolicy>,
+    /// Admission policy for missed objects.
     admission: Box<dyn AdmissionPolicy>,
     /// Size of each object in the cache; 0 for an absent one.
     sizes: Vec<u64>,
     /// Number of objects in the cache.
     present: u64,
+    /// Size of the cache.
     cache_bytes: u64,
+    /// Bytes of the objects in the cache.
     used_bytes: u64,
 }
 

@@ -31,11 +31,17 @@ pub enum Event {
 /// An event that is held back.
 #[derive(Debug)]
 pub struct HeldEvent {
+    /// Time in the trace's time base.
     at: Time,
+    /// Name of the device in the trace.
     device: Vec<u8>,
+    /// Read or write.
     op: Op,
+    /// First byte on the device.
     offset: u64,
+    /// Length in bytes.
     bytes: u64,
+    /// Kind of the event.
     event: Event,
     /// Line of the event in the trace.
     pub line: u64,

@@ -52,6 +52,7 @@ fn windows_time(text: &[u8]) -> Option<Time> {
 
 /// Returns true for a line of column names, with which some files of comma-separated values begin.
 pub fn is_header(line: &[u8]) -> bool {
+    // At most five fields are counted, so a line of five or more passes.
     let (fields, count) = first_comma_fields::<5>(line);
     let is_name = |field: &&[u8]| {
         field.first().is_some_and(u8::is_ascii_alphabetic)
@@ -63,6 +64,7 @@ pub fn is_header(line: &[u8]) -> bool {
 /// Returns the format that the first line indicates, by the columns of [`expected_form`]. Returns
 /// `None` if the line has no such form.
 pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
+    // Counts up to 6 are exact, and 7 means seven or more.
     let (fields, count) = first_comma_fields::<7>(line);
     let is_whole_number = |index: usize| whole_number(fields[index]).is_some();
     let is_direction = |index: usize| {

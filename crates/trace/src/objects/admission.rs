@@ -82,6 +82,7 @@ pub(super) trait AdmissionPolicy {
 /// An admission policy with its parameters, as `NAME[:VALUE…]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Admission {
+    /// Name and parameters of the policy.
     rule: Rule,
 }
 
@@ -242,12 +243,13 @@ fn expected_form(name: &str) -> &'static str {
     }
 }
 
-/// Parses a positive number of bytes.
+/// Parses a positive number of bytes. Returns `None` for 0 and for another form.
 fn parse_bytes(text: &str) -> Option<u64> {
     size::parse(text).filter(|&bytes| bytes > 0)
 }
 
-/// Parses the optional seed after the other values.
+/// Parses the optional seed after the other values. Returns [`DEFAULT_SEED`] without one. Returns
+/// `None` if it is malformed or more values follow.
 fn parse_seed(values: &[&str]) -> Option<u64> {
     match values {
         [] => Some(DEFAULT_SEED),
@@ -256,11 +258,14 @@ fn parse_seed(values: &[&str]) -> Option<u64> {
     }
 }
 
+/// Parses the values of `size`: the limit. Returns `None` if they do not have this form.
 fn size_rule(values: &[&str]) -> Option<Rule> {
     let [limit] = values else { return None };
     parse_bytes(limit).map(Rule::Size)
 }
 
+/// Parses the values of `probability`: a number above 0 and up to 1, and an optional seed. Returns
+/// `None` if they do not have this form.
 fn probability_rule(values: &[&str]) -> Option<Rule> {
     let (probability, seed) = values.split_first()?;
     let probability: f64 = probability.parse().ok()?;
@@ -268,11 +273,15 @@ fn probability_rule(values: &[&str]) -> Option<Rule> {
     (probability > 0.0 && probability <= 1.0).then_some(Rule::Probability { probability, seed })
 }
 
+/// Parses the values of `size-probability`: a number of bytes, and an optional seed. Returns `None`
+/// if they do not have this form.
 fn size_probability_rule(values: &[&str]) -> Option<Rule> {
     let (bytes, seed) = values.split_first()?;
     Some(Rule::SizeProbability { bytes: parse_bytes(bytes)?, seed: parse_seed(seed)? })
 }
 
+/// Parses the values of `adaptsize`: an optional interval in references, and then an optional seed.
+/// Returns `None` if they do not have this form.
 fn adaptsize_rule(values: &[&str]) -> Option<Rule> {
     let Some((interval, seed)) = values.split_first() else {
         return Some(Rule::AdaptSize { interval: adaptsize::INTERVAL, seed: DEFAULT_SEED });

@@ -33,20 +33,25 @@ pub(super) trait ObjectPolicy {
 /// First in, first out.
 #[derive(Debug, Default)]
 pub(super) struct Fifo {
+    /// Present objects, the oldest first.
     queue: VecDeque<u32>,
 }
 
 impl ObjectPolicy for Fifo {
+    /// Appends the object to the queue.
     fn enter(&mut self, object: u32, _bytes: u64) {
         self.queue.push_back(object);
     }
 
+    /// Has no effect: the order of entry decides.
     fn used(&mut self, _object: u32) {}
 
+    /// Removes and returns the oldest object.
     fn victim(&mut self) -> Option<u32> {
         self.queue.pop_front()
     }
 
+    /// Returns the objects in the order of their entry.
     fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         Box::new(self.queue.iter().copied())
     }
@@ -59,14 +64,17 @@ pub(super) struct Lru {
     last_uses: BTreeMap<u32, u64>,
     /// Present objects by the number of their last use.
     by_use: BTreeMap<u64, u32>,
+    /// Number of uses so far, entries included.
     uses: u64,
 }
 
 impl ObjectPolicy for Lru {
+    /// Counts the entry as a use.
     fn enter(&mut self, object: u32, _bytes: u64) {
         self.used(object);
     }
 
+    /// Makes the object the most recently used one.
     fn used(&mut self, object: u32) {
         self.uses += 1;
         if let Some(before) = self.last_uses.insert(object, self.uses) {
@@ -75,12 +83,14 @@ impl ObjectPolicy for Lru {
         self.by_use.insert(self.uses, object);
     }
 
+    /// Removes and returns the least recently used object.
     fn victim(&mut self) -> Option<u32> {
         let (_, object) = self.by_use.pop_first()?;
         self.last_uses.remove(&object);
         Some(object)
     }
 
+    /// Returns the objects in the order of their last use.
     fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         Box::new(self.by_use.values().copied())
     }
@@ -94,23 +104,28 @@ pub(super) struct Sieve {
     queue: BTreeMap<u64, (u32, bool)>,
     /// Entry numbers of the present objects.
     entries: BTreeMap<u32, u64>,
+    /// Number of objects that have entered so far.
     entered: u64,
     /// Entry number from which the hand goes on.
     hand: u64,
 }
 
 impl ObjectPolicy for Sieve {
+    /// Appends the object without a mark.
     fn enter(&mut self, object: u32, _bytes: u64) {
         self.entered += 1;
         self.queue.insert(self.entered, (object, false));
         self.entries.insert(object, self.entered);
     }
 
+    /// Marks the object.
     fn used(&mut self, object: u32) {
         let entry = self.entries[&object];
         self.queue.entry(entry).and_modify(|(_, is_marked)| *is_marked = true);
     }
 
+    /// Moves the hand to the first object without a mark, and removes it. Clears the marks on the
+    /// way.
     fn victim(&mut self) -> Option<u32> {
         loop {
             // After the newest object the hand is at the oldest again.
@@ -154,7 +169,9 @@ const S3FIFO_USES_TO_MOVE: u8 = 2;
 /// the first eviction, an object that finds the small queue full enters the main one.
 #[derive(Debug)]
 pub(super) struct S3Fifo {
+    /// The small queue, the oldest object first.
     small: VecDeque<u32>,
+    /// The main queue, the next object to examine first.
     main: VecDeque<u32>,
     /// Objects that have left the small queue, by the order in which they left.
     ghosts: BTreeMap<u64, u32>,
@@ -164,8 +181,11 @@ pub(super) struct S3Fifo {
     ghost_places: BTreeMap<u32, (u64, u64)>,
     /// Number of objects that have left the small queue.
     left: u64,
+    /// Bytes of the objects in the small queue.
     small_bytes: u64,
+    /// Bytes of the objects in the main queue.
     main_bytes: u64,
+    /// Bytes that the objects among the ghosts had.
     all_ghost_bytes: u64,
     /// Bytes of a full small queue.
     small_bytes_max: u64,
@@ -251,10 +271,13 @@ impl S3Fifo {
 }
 
 impl ObjectPolicy for S3Fifo {
+    /// Removes the object from the ghosts, if it is among them, and records this for its entry.
     fn announce(&mut self, object: u32) {
         self.was_ghost = self.forget(object);
     }
 
+    /// Appends the object to the main queue if it was among the ghosts, or if no object was evicted
+    /// yet and the small queue is full. Otherwise appends it to the small queue.
     fn enter(&mut self, object: u32, bytes: u64) {
         self.present.insert(object, (bytes, 0));
         let is_filling = !self.has_evicted && self.small_bytes >= self.small_bytes_max;
@@ -267,10 +290,13 @@ impl ObjectPolicy for S3Fifo {
         }
     }
 
+    /// Counts a use, up to the maximum.
     fn used(&mut self, object: u32) {
         self.present.entry(object).and_modify(|(_, uses)| *uses = (*uses + 1).min(S3FIFO_USES_MAX));
     }
 
+    /// Evicts from the main queue if it is too large or the small one is empty. Otherwise evicts
+    /// from the small queue, and from the main one if all objects moved there.
     fn victim(&mut self) -> Option<u32> {
         self.has_evicted = true;
         if self.main_bytes > self.main_bytes_max || self.small.is_empty() {
@@ -289,16 +315,22 @@ pub(super) struct Gdsf {
     order: BTreeSet<(u128, u64, u32)>,
     /// Position in the order, bytes and uses of each present object.
     present: BTreeMap<u32, GdsfObject>,
+    /// Priority of the last victim.
     clock: u128,
+    /// Number of changes of priorities so far, which orders equal ones.
     updates: u64,
 }
 
 /// A present object of [`Gdsf`].
 #[derive(Clone, Copy, Debug)]
 struct GdsfObject {
+    /// Priority, with `PRIORITY_FRACTION_BITS` binary digits after the point.
     priority: u128,
+    /// Number of the last change of the priority.
     update: u64,
+    /// Size of the object.
     bytes: u64,
+    /// Uses since the entry, which counts as one.
     uses: u64,
 }
 
@@ -317,20 +349,24 @@ impl Gdsf {
 }
 
 impl ObjectPolicy for Gdsf {
+    /// Returns true: a new object can have the lowest priority.
     fn lets_compete(&self) -> bool {
         true
     }
 
+    /// Puts the object into the order with one use.
     fn enter(&mut self, object: u32, bytes: u64) {
         self.insert(object, bytes, 1);
     }
 
+    /// Moves the object in the order, with one more use and the present clock.
     fn used(&mut self, object: u32) {
         let GdsfObject { priority, update, bytes, uses } = self.present[&object];
         self.order.remove(&(priority, update, object));
         self.insert(object, bytes, uses + 1);
     }
 
+    /// Removes and returns the object with the lowest priority, and sets the clock to it.
     fn victim(&mut self) -> Option<u32> {
         let (priority, _, object) = self.order.pop_first()?;
         self.clock = priority;

@@ -53,6 +53,7 @@ pub(super) struct FieldEncoder {
 }
 
 impl FieldCodec for FieldEncoder {
+    /// Appends the number to the block.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
         let mut rest = *value;
         while rest >= 0x80 {
@@ -63,6 +64,7 @@ impl FieldCodec for FieldEncoder {
         Ok(())
     }
 
+    /// Appends length and bytes of the text to the block.
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem> {
         if value.len() as u64 > TEXT_BYTES_MAX {
             return Err(RecordProblem::Wrong("a text of more than 64 KiB"));
@@ -72,6 +74,7 @@ impl FieldCodec for FieldEncoder {
         Ok(())
     }
 
+    /// Returns the reference values of the block.
     fn reference(&mut self) -> &mut BlockReference {
         &mut self.reference
     }
@@ -82,10 +85,12 @@ impl FieldCodec for FieldEncoder {
 pub(super) struct FieldDecoder<'a> {
     /// Bytes that have not been read.
     pub rest: &'a [u8],
+    /// Values of the block so far, to which differences refer.
     pub reference: &'a mut BlockReference,
 }
 
 impl FieldCodec for FieldDecoder<'_> {
+    /// Takes the next number from the block.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
         *value = 0;
         for shift in (0..u64::BITS).step_by(7) {
@@ -104,6 +109,7 @@ impl FieldCodec for FieldDecoder<'_> {
         Err(RecordProblem::Wrong("a number of more than 64 bits"))
     }
 
+    /// Takes the next text from the block: its length, and then its bytes.
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem> {
         let mut bytes = 0;
         self.number(&mut bytes)?;
@@ -119,6 +125,7 @@ impl FieldCodec for FieldDecoder<'_> {
         Ok(())
     }
 
+    /// Returns the reference values of the block.
     fn reference(&mut self) -> &mut BlockReference {
         self.reference
     }

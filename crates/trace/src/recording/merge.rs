@@ -22,6 +22,7 @@ const ALIGNMENT_NS: u64 = 1_000_000;
 pub struct MergedRecords<I> {
     /// The recordings to merge.
     parts: Vec<MergeInput<I>>,
+    /// Files, threads and devices of the merged recording.
     names: MergedNames,
     /// Start record, until it is returned as the first one. `None` also without a recording.
     start: Option<RecordingStart>,
@@ -36,14 +37,17 @@ pub struct MergedRecords<I> {
 /// One of the recordings.
 #[derive(Debug)]
 struct MergeInput<I> {
+    /// The records that follow.
     records: I,
     /// Offset of its times in the merged recording.
     time_offset_ns: u64,
     /// Next record, with its time in the merged order.
     next: Option<(u64, Record)>,
-    /// Numbers of the merged recording, by the numbers of this one: files, threads and devices.
+    /// File numbers of the merged recording, by the numbers of this one.
     files: BTreeMap<u32, u32>,
+    /// Thread numbers of the merged recording, by the numbers of this one.
     threads: BTreeMap<u32, u32>,
+    /// Device numbers of the merged recording, by the numbers of this one.
     devices: BTreeMap<u64, u64>,
     /// Its end record, once it is read.
     end: Option<RecordingEnd>,
@@ -52,11 +56,13 @@ struct MergeInput<I> {
 /// Names in the merged recording.
 #[derive(Debug, Default)]
 struct MergedNames {
+    /// Devices by number.
     devices: BTreeMap<u64, DeviceRecord>,
     /// File numbers by device, inode number and path.
     files: BTreeMap<(u64, u64, String), u32>,
-    /// Number of files and of threads so far, which is the number of the next one.
+    /// Number of files so far, which is the number of the next one.
     files_count: u32,
+    /// Number of threads so far, which is the number of the next one.
     threads_count: u32,
 }
 

@@ -12,6 +12,7 @@ use crate::TraceError;
 /// names. It ends after an error.
 #[derive(Debug)]
 pub struct RecordingReader<R> {
+    /// Bytes of the recording.
     source: R,
     /// First byte of the present block.
     block_start: u64,
@@ -23,9 +24,11 @@ pub struct RecordingReader<R> {
     decoded_bytes: usize,
     /// Values of the block to which later fields are encoded as differences.
     reference: BlockReference,
-    /// Numbers of the files, threads and devices that have been named.
+    /// Numbers of the files that have been named.
     files: BTreeSet<u32>,
+    /// Numbers of the threads that have been named.
     threads: BTreeSet<u32>,
+    /// Numbers of the devices that have been named.
     devices: BTreeSet<u64>,
     /// Sums over all records so far, which have maxima.
     sums: RecordingSums,

@@ -54,7 +54,7 @@ pub struct Imported {
 }
 
 /// Returns true if a file begins as the output of strace does: an optional process ID, a time, and
-/// a call.
+/// a call. The rest of a resumed call (`<`), a signal (`-`) and an exit (`+`) count as well.
 pub fn is_start(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     text.lines().next().is_some_and(|line| {
@@ -72,7 +72,7 @@ fn unexpected_line(line: u64, expected: &str) -> TraceError {
 /// Converts a text to records, and counts the calls that are left out.
 ///
 /// # Errors
-/// Fails at the first malformed line, or if the text contains no read.
+/// Fails at the first malformed line, if the text contains no read, or if no call has a duration.
 pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
     let mut parser = StraceParser::default();
     let mut line = Vec::new();
@@ -92,6 +92,7 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         // Some editors put a byte order mark before a text.
         let line = line.trim_start_matches('\u{feff}');
         if !line.trim().is_empty() {
+            // With `-r`, the first line has the time 0.
             if parser.start_ns.is_none() && parse_head(line).is_some_and(|(_, ns, _)| ns == 0) {
                 let expected = "times since 1970, and not since the last call (`-r`)";
                 return Err(unexpected_line(number, expected));
@@ -158,8 +159,9 @@ mod kind {
 
 impl StraceParser {
     /// Imports a line. Returns `None` if it is malformed. The start of an unfinished call waits for
-    /// its second line. A second line without a first is counted as left out if it ends a read.
-    /// Lines of signals (`---`) and of the end of a process (`+++`) have no effect.
+    /// its second line. A second line without a first is counted as left out if it ends a read, and
+    /// so is a call during which strace was detached. Lines of signals (`---`) and of the end of a
+    /// process (`+++`) have no effect.
     fn parse_line(&mut self, line: &str) -> Option<()> {
         let (task, wall_ns, rest) = parse_head(line)?;
         let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));
@@ -203,7 +205,7 @@ impl StraceParser {
     /// Returns the import at the end of the text.
     ///
     /// # Errors
-    /// The text contains no read.
+    /// The text contains no read, or no call has a duration.
     fn finish(mut self) -> Result<Imported, TraceError> {
         self.count_many_left_out(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
         self.count_many_left_out(kind::UNENDED, self.pending.count());

@@ -97,6 +97,7 @@ fn time_ns(record: &Record) -> u64 {
 fn check_values(record: &Record) -> Result<(), &'static str> {
     match record {
         Record::Start(start) => {
+            // 2⁶³ ns after 1970 are in the year 2262.
             check_at_most(OFFSET_MAX, start.wall_ns, "a start after the year 2262")?;
             let error = "a machine with more than 2⁶³ bytes of memory";
             check_at_most(OFFSET_MAX, start.memory_bytes, error)?;

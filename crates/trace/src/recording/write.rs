@@ -13,6 +13,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// [`flush`](RecordingWriter::flush).
 #[derive(Debug)]
 pub struct RecordingWriter<W> {
+    /// Destination of the bytes.
     sink: W,
     /// Records of the block that is not written yet.
     block: FieldEncoder,

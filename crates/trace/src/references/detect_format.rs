@@ -29,6 +29,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     if has_ending(".lis") {
         return Some(BlockTraceFormat::Arc);
     }
+    // Traces of LIRS separate the parts of a program by lines with a `*`.
     let text = String::from_utf8_lossy(block_trace::without_byte_order_mark(head));
     let is_data = |line: &&str| !line.is_empty() && !line.starts_with('#') && *line != "*";
     let line = text.lines().map(str::trim).find(is_data)?;

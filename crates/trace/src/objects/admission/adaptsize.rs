@@ -68,22 +68,28 @@ struct ObjectRate {
 /// Rate and size of an object in the model.
 #[derive(Clone, Copy, Debug)]
 struct Modelled {
+    /// References per interval.
     rate: f64,
+    /// Size in bytes.
     bytes: f64,
 }
 
 /// Probability that falls with the size, with a tuned parameter.
 #[derive(Debug)]
 pub(super) struct AdaptSize {
+    /// Requests of each object, by its number.
     objects: Vec<ObjectRate>,
     /// Sum of the sizes of the objects with rates.
     tracked_bytes: u64,
+    /// Size of the cache in bytes.
     cache_bytes: u64,
+    /// References between two changes of c.
     interval: u64,
     /// References until c is tuned.
     references_left: u64,
     /// The parameter c.
     scale_bytes: f64,
+    /// Random numbers of the decisions.
     draws: Draws,
 }
 
@@ -123,6 +129,8 @@ impl AdaptSize {
 }
 
 impl AdmissionPolicy for AdaptSize {
+    /// Counts a reference of the object. At the end of an interval, first changes c, or waits for
+    /// another thousand references if the objects with rates have too few bytes.
     fn record(&mut self, reference: ObjectReference, _objects: u64) {
         self.references_left -= 1;
         if self.references_left == 0 {
@@ -141,6 +149,7 @@ impl AdmissionPolicy for AdaptSize {
         object.references += 1;
     }
 
+    /// Draws the decision by the size of the object.
     fn admits(
         &mut self,
         reference: ObjectReference,

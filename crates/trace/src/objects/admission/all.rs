@@ -10,6 +10,7 @@ use super::{AdmissionPolicy, ObjectReference};
 pub(super) struct All;
 
 impl AdmissionPolicy for All {
+    /// Returns true for every object.
     fn admits(&mut self, _: ObjectReference, _: &mut dyn Iterator<Item = u32>) -> bool {
         true
     }

@@ -24,6 +24,7 @@ impl Bloom {
 }
 
 impl AdmissionPolicy for Bloom {
+    /// Returns true if the object has missed before, and records this miss.
     fn admits(
         &mut self,
         reference: ObjectReference,

@@ -12,11 +12,14 @@ use super::{AdmissionPolicy, Draws, ObjectReference};
 /// Fixed probability.
 #[derive(Debug)]
 pub(super) struct Probability {
+    /// Share of the missed objects that enter.
     pub(super) probability: f64,
+    /// Random numbers of the decisions.
     pub(super) draws: Draws,
 }
 
 impl AdmissionPolicy for Probability {
+    /// Draws the decision. Neither the object nor the ones that leave for it matter.
     fn admits(&mut self, _: ObjectReference, _: &mut dyn Iterator<Item = u32>) -> bool {
         self.draws.is_below(self.probability)
     }

@@ -15,6 +15,7 @@ pub(super) struct SizeLimit {
 }
 
 impl AdmissionPolicy for SizeLimit {
+    /// Returns true for an object below the limit.
     fn admits(
         &mut self,
         reference: ObjectReference,

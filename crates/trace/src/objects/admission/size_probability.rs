@@ -14,10 +14,12 @@ use super::{AdmissionPolicy, Draws, ObjectReference};
 pub(super) struct SizeProbability {
     /// The parameter c.
     pub(super) scale_bytes: f64,
+    /// Random numbers of the decisions.
     pub(super) draws: Draws,
 }
 
 impl AdmissionPolicy for SizeProbability {
+    /// Draws the decision by the size of the object.
     fn admits(
         &mut self,
         reference: ObjectReference,

@@ -43,6 +43,8 @@ impl TinyLfu {
 }
 
 impl AdmissionPolicy for TinyLfu {
+    /// Counts a use. First halves all counts if enough references were made since the last time,
+    /// for the number of `objects` in the cache.
     fn record(&mut self, reference: ObjectReference, objects: u64) {
         if self.references >= REFERENCES_PER_OBJECT * objects.max(OBJECTS_MIN) {
             self.uses.iter_mut().for_each(|uses| *uses /= 2);
@@ -53,6 +55,8 @@ impl AdmissionPolicy for TinyLfu {
         *uses = USES_MAX.min(*uses + 1);
     }
 
+    /// Returns true if the object has more uses than all objects in `leaving` together, or if none
+    /// leaves.
     fn admits(
         &mut self,
         reference: ObjectReference,

@@ -1,4 +1,7 @@
 //! Converts each system call in the output of strace into records.
+//!
+//! A *task* is a thread of the traced programs. A *table* has the descriptors and file mappings of
+//! a process.
 
 use super::syntax::{self, Call, Path, field_value, is_file, parse_descriptor, unquoted};
 use super::tables::{Mapped, OpenFile, Submitted};

@@ -29,6 +29,8 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
+    /// Without that path it gets the suffix " (deleted)", which keeps it apart from a new file of
+    /// that name.
     pub fn set_path(&mut self, path: Path) {
         let Path { name, is_deleted } = path;
         if is_deleted && self.path != name {
@@ -42,6 +44,7 @@ impl OpenFile {
 /// A mapping of a file.
 #[derive(Clone, Debug)]
 pub struct Mapped {
+    /// Path of the file.
     pub path: String,
     /// File offset of the first byte.
     pub offset: u64,
@@ -98,7 +101,9 @@ pub struct Submitted {
     pub begin_ns: u64,
     /// Task that submitted it.
     pub task: u32,
+    /// Descriptor of the file in that task.
     pub descriptor: u64,
+    /// Path of the file.
     pub path: String,
     /// First byte in the file.
     pub offset: u64,
