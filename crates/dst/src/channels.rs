@@ -18,6 +18,7 @@ pub(crate) struct Receiver<T>(Arc<ChannelShared<T>>);
 /// State that both ends share.
 #[derive(Debug)]
 struct ChannelShared<T> {
+    /// Messages, and the state of both ends.
     messages: Mutex<Messages<T>>,
     /// Signalled after each message, and after the drop of the sender.
     message_signal: Condvar,

@@ -50,18 +50,21 @@ fn count_live(bytes: i64) {
 
 // SAFETY: the system's allocator fulfils the contract. Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
+    /// Allocates memory and counts it.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_live(layout.size() as i64);
         // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc(layout) }
     }
 
+    /// Allocates zeroed memory and counts it.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count_live(layout.size() as i64);
         // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    /// Frees memory and subtracts it from the count.
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count_live(-(layout.size() as i64));
         // SAFETY: the caller guarantees the contract.
@@ -174,13 +177,17 @@ fn parse_arguments() -> Result<Arguments, String> {
 struct Totals {
     /// Number of runs that were begun: the next one has this index.
     runs_begun: AtomicU64,
-    /// Number of ended runs, their steps, and the number of long ones.
+    /// Number of ended runs.
     runs: AtomicU64,
+    /// Steps of all ended runs.
     steps: AtomicU64,
+    /// Number of ended runs with at least [`LONG_STEPS`] steps.
     long_runs: AtomicU64,
-    /// Pages delegated, pages taken back, and runs with such pages.
+    /// Pages that the kernel's own mapping has served in all runs.
     delegated_pages: AtomicU64,
+    /// Pages among them that the pager has taken back.
     taken_back_pages: AtomicU64,
+    /// Number of runs with delegated pages.
     delegating_runs: AtomicU64,
     /// True once a run has failed.
     has_failed: AtomicBool,

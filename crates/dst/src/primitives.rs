@@ -12,11 +12,13 @@ use super::world::{TaskId, World, world};
 /// See `std::sync::Mutex`.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {
+    /// The lock of the standard library, which a simulation uses without a wait.
     inner: std::sync::Mutex<T>,
 }
 
 /// See `std::sync::MutexGuard`.
 pub(crate) struct MutexGuard<'a, T> {
+    /// The lock that the guard holds.
     mutex: &'a Mutex<T>,
     /// Present until the drop.
     inner: Option<std::sync::MutexGuard<'a, T>>,
@@ -89,12 +91,14 @@ impl<T> MutexGuard<'_, T> {
 impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
+    /// Returns the locked value.
     fn deref(&self) -> &T {
         self.inner.as_ref().expect(PRESENT)
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
+    /// Returns the locked value for changes.
     fn deref_mut(&mut self) -> &mut T {
         self.inner.as_mut().expect(PRESENT)
     }
@@ -115,6 +119,7 @@ impl<T> Drop for MutexGuard<'_, T> {
 /// See `std::sync::Condvar`.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
+    /// The condition variable of the standard library, used outside a simulation.
     inner: std::sync::Condvar,
     /// Gives each condition variable its own address.
     _unique_address: u8,

@@ -10,6 +10,7 @@ use readpath_core::unit::Time;
 /// Monotonic clock that starts at its creation. Copies share the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
+    /// Time of the creation, the zero of this clock.
     start: Instant,
 }
 

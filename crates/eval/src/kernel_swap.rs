@@ -41,6 +41,7 @@ const PREFIX: &str = "readpath-";
 /// pages of all areas together, so two runs would disturb each other.
 #[derive(Debug)]
 pub struct SwapLock {
+    /// Path of the locked file.
     path: PathBuf,
     /// Open file that holds the lock.
     _file: File,

@@ -11,7 +11,9 @@ use readpath_core::readahead::Advice;
 /// Invariant: `address` is the start of a live mapping of `length` bytes, more than 0.
 #[derive(Debug)]
 pub struct PlainMapping {
+    /// Start of the mapping.
     address: *mut libc::c_void,
+    /// Length of the mapping in bytes.
     length: usize,
 }
 
@@ -89,6 +91,7 @@ impl PlainMapping {
 }
 
 impl Drop for PlainMapping {
+    /// Unmaps the file.
     fn drop(&mut self) {
         // SAFETY: a mapping owned here and no longer used.
         unsafe { libc::munmap(self.address, self.length) };

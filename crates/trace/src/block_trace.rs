@@ -436,6 +436,7 @@ impl TraceOrigin {
 impl<R: BufRead> Iterator for TraceReader<R> {
     type Item = Result<TraceRequest, TraceError>;
 
+    /// Returns the next request, or `None` at the end and after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {
             return None;

@@ -147,7 +147,9 @@ enum JsonKey {
 /// Line of [`ObjectFormat::Jsonl`].
 #[derive(Debug, Deserialize)]
 struct JsonReference {
+    /// Name of the object.
     key: JsonKey,
+    /// Size of the object in bytes.
     size: u64,
 }
 

@@ -25,6 +25,7 @@ enum PagePiece {
 }
 
 impl Default for PagePiece {
+    /// Creates the empty set.
     fn default() -> Self {
         PagePiece::Few(0)
     }

@@ -86,6 +86,7 @@ impl ReadAt for File {
 pub struct MemoryFile<M>(pub M);
 
 impl<M: AsRef<[u8]> + Send + Sync> ReadAt for MemoryFile<M> {
+    /// Length of the file in bytes.
     fn bytes(&self) -> u64 {
         self.0.as_ref().len() as u64
     }
@@ -123,6 +124,7 @@ impl Mapped {
 }
 
 impl AsRef<[u8]> for Mapped {
+    /// Returns all bytes of the file.
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the caller of `open` guarantees that the file does not change.
         unsafe { self.0.as_slice() }

@@ -8,7 +8,9 @@ use super::{Accesses, Checksum, SequentialFile};
 
 /// Calls `read` with one buffer until the end of the file.
 pub struct Blocks {
+    /// The file to read.
     stream: Box<dyn SequentialFile>,
+    /// Memory for one read.
     buffer: PageBuffer,
 }
 
@@ -37,6 +39,7 @@ impl Accesses for Blocks {
 
 /// Copies the file to a writer by `std::io::copy` with its own buffer.
 pub struct Copied {
+    /// The file to copy.
     stream: Box<dyn SequentialFile>,
 }
 
@@ -59,6 +62,7 @@ impl Accesses for Copied {
 
 /// Writer that adds its bytes to a checksum.
 struct ChecksumWriter {
+    /// Checksum of the bytes so far.
     sum: Checksum,
     /// Number of bytes so far, the offset of the next one in the file.
     offset: u64,
@@ -72,6 +76,7 @@ impl Write for ChecksumWriter {
         Ok(bytes.len())
     }
 
+    /// Has no effect: no byte is held back.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

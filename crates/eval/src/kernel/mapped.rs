@@ -166,6 +166,7 @@ impl TransferEngine for Mapped {
 }
 
 impl Drop for Mapped {
+    /// Unmaps the file.
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, without references.
         let _ = unsafe { mm::munmap(self.address.cast(), self.file_bytes as usize) };

@@ -30,6 +30,7 @@ const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap fil
 /// the area.
 #[derive(Debug)]
 pub struct SwapArea {
+    /// Path of the file or block device.
     path: PathBuf,
     /// Open file that holds the lock.
     file: File,

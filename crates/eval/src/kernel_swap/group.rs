@@ -25,7 +25,9 @@ const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegate
 /// A memory cgroup, removed on drop.
 #[derive(Debug)]
 pub struct MemoryGroup {
+    /// Folder of the group.
     path: PathBuf,
+    /// Version of the interface, which decides the names of the files in the folder.
     version: Version,
     /// Open folder that holds the lock.
     _directory: File,

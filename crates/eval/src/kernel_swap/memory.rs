@@ -22,7 +22,9 @@ const WORDS: usize = (PAGE_BYTES / 8) as usize;
 /// pages, more than 0.
 #[derive(Debug)]
 pub struct LoadMemory {
+    /// Start of the mapping.
     address: *mut u64,
+    /// Length of the mapping in pages.
     pages: u64,
     /// Mixed into the words, so that mappings differ.
     tag: u64,
@@ -151,6 +153,7 @@ pub fn page_words(first: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Drop for LoadMemory {
+    /// Unmaps the memory.
     fn drop(&mut self) {
         // SAFETY: a mapping owned here and no longer used.
         let unmapped =

@@ -58,8 +58,9 @@ pub struct PageCluster {
     _record: File,
     /// Value to restore, which the file holds too.
     value_before: u32,
-    /// Paths of the kernel's setting, and of the file with the previous value.
+    /// Path of the kernel's setting.
     setting_path: PathBuf,
+    /// Path of the file with the previous value.
     record_path: PathBuf,
 }
 

@@ -189,6 +189,8 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
 impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
     type Item = Record;
 
+    /// Returns the start record, then the other records in the order of time, and then the end
+    /// record. A record is returned once no duplicate of it can follow.
     fn next(&mut self) -> Option<Record> {
         if let Some(start) = self.start.take() {
             return Some(Record::Start(start));

@@ -32,6 +32,7 @@ pub struct RecordingReader<R> {
     devices: BTreeSet<u64>,
     /// Sums over all records so far, which have maxima.
     sums: RecordingSums,
+    /// Progress of the reader, and its failure.
     state: ReaderState,
 }
 
@@ -223,6 +224,7 @@ impl<R: io::Read> RecordingReader<R> {
 impl<R: io::Read> Iterator for RecordingReader<R> {
     type Item = Result<Record, TraceError>;
 
+    /// Returns the next record, or `None` at the end and after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.state == ReaderState::Failed {
             return None;

@@ -33,6 +33,7 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
 /// A call with its arguments and result as text.
 #[derive(Debug)]
 pub struct Call<'a> {
+    /// Name of the system call.
     pub name: &'a str,
     /// Texts of the arguments, without the commas and spaces between them.
     pub arguments: Vec<String>,
@@ -189,6 +190,7 @@ pub fn parse_descriptor(text: &str) -> Option<(u64, Option<Path>)> {
 /// The path of an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
+    /// The path, without a mark of deletion.
     pub name: String,
     /// True if the file was deleted.
     pub is_deleted: bool,
