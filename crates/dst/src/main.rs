@@ -326,7 +326,7 @@ fn main() -> std::process::ExitCode {
     let start = Instant::now();
     let threads = arguments.threads as usize;
     let totals = Totals { running: Mutex::new(vec![None; threads]), ..Totals::default() };
-    // Failures found by earlier runs come first.
+    // Failures found by earlier runs come first, unless a single seed is given.
     let regressions = if arguments.seeds == 1 { Vec::new() } else { regressions() };
     std::thread::scope(|scope| {
         scope.spawn(|| totals.watch(start));

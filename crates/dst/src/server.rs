@@ -60,7 +60,8 @@ impl SimulatedServer {
         )
     }
 
-    /// True if a call may get no answer in time. A call normally takes some tens of milliseconds.
+    /// True if a call may get no answer in time. A call normally takes some tens of milliseconds,
+    /// and the timeout is a multiple of `repeat_ms`, from once to 12 times.
     pub(super) fn can_time_out(&self) -> bool {
         let rates = [
             self.cut_one_in,
@@ -281,6 +282,7 @@ impl World {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file_handle,
                     b"directory" if directory == ROOT => DIRECTORY,
+                    // No such entry, and no attributes.
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
                 results.push_words(&[0]).push_opaque(handle_found);

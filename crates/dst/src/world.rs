@@ -274,8 +274,8 @@ impl World {
         true
     }
 
-    /// Advances the time to `next_wake_ns`, because no task is ready. Returns false and ends the
-    /// run if it would not come to an end.
+    /// Advances the time to `next_wake_ns`, because no task is ready; `u64::MAX` means that no task
+    /// will be. Returns false and ends the run then, and if it would not come to an end.
     fn advance_time(&self, next_wake_ns: u64) -> bool {
         let problem = if next_wake_ns == u64::MAX {
             "no task can go on: "

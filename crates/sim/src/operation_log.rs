@@ -83,6 +83,7 @@ fn file_name(
 /// name, empty for a run with one row. `process_number` counts the processes of all jobs, from 1.
 pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
+    // As in fio, one option with a prefix enables three logs of latencies.
     let kinds = [
         (LogKind::Latency, &logs.latency),
         (LogKind::Completion, &logs.latency),
@@ -366,7 +367,8 @@ impl ValueLog {
     /// Writes a line for each direction with operations since the last line, and clears their sums.
     /// `ms` is the time since the start of the process, at which the window ends.
     /// `logs_maximum` selects the maximum latency of the window, otherwise the mean. The values
-    /// of bandwidth and operations refer to the time since the start of the window.
+    /// of bandwidth and operations refer to the time since the start of the window. The log of
+    /// submission latencies stays empty, as the module's text explains.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {

@@ -152,7 +152,8 @@ fn run(
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    // Published values of each load: a row for each of the policies but the last, `adaptive`.
+    // Published values of each load: a row for each of the policies but the last, `adaptive`, with
+    // the numbers of processes as columns.
     let array = [
         (
             MAPPED,

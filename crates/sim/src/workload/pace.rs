@@ -45,8 +45,8 @@ pub struct RateControl {
 
 impl RateControl {
     /// Creates the rates of a job. `smallest_bytes` are the sizes of its smallest operations, by
-    /// direction. `has_direction` is true for the directions of the job. A rate in operations takes
-    /// precedence, and becomes a rate in bytes of the smallest operations.
+    /// direction. `has_direction` is true for the directions of the job. A maximum in operations
+    /// becomes one in bytes of the smallest operations; a job has only one of the two.
     pub fn new(
         rate: &RateLimits,
         smallest_bytes: [u64; 2],
@@ -232,7 +232,8 @@ impl SteadyStateDetector {
         is_steady
     }
 
-    /// Returns true if the rates of the present period meet the limit.
+    /// Returns true if the rates of the present period meet the limit, which is absolute, or a
+    /// share of the mean with `is_share`. False for a mean of 0.
     fn is_steady(&self) -> bool {
         let count = self.rates.len() as f64;
         let mean = self.rates.iter().sum::<f64>() / count;

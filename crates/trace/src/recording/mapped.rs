@@ -89,6 +89,7 @@ impl MappedUse {
         let precedes = |last: &StreamRange| follows(touched_end, last.mapped.first);
         let index = ranges.iter().position(|last| continues(last) || precedes(last));
         let last = index.and_then(|index| ranges.remove(index));
+        // The rest of the last range counts as used too, since the stream has passed it.
         let used = match last {
             Some(last) if continues(&last) => {
                 join_adjacent(PageRange { first: last.used.end, end: last.mapped.end }, mapped)
