@@ -73,11 +73,12 @@ pub(super) fn check_open_error(scenario: &Scenario, error: &OpenFileError) -> Re
     let is_permitted = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
             let fault_rates = [faults.error_one_in, faults.retry_one_in, faults.delay_one_in];
-            // A thread that is frozen for seconds receives its answers late.
-            let late_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
-            server.can_time_out() || fault_rates.iter().chain(&late_rates).any(|&rate| rate > 0)
+            // A thread that is frozen for seconds receives its answers late. A call needs an
+            // eventfd.
+            let system_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
+            server.can_time_out() || fault_rates.iter().chain(&system_rates).any(|&rate| rate > 0)
         }
-        // The simulation refuses eventfds as often as thread starts.
+        // The simulation refuses eventfds as often as thread starts, here as above.
         (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_one_in > 0,
         _ => false,
     };

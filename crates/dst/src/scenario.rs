@@ -301,7 +301,9 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
         retry_one_in: draw.fault_rate(&[3, 10, 50]),
         delay_one_in: draw.fault_rate(&[10, 100]),
         spurious_wake_one_in: draw.fault_rate(&[2, 10]),
+        // Tests of the simulation set it.
         unexpected_error_one_in: 0,
+        // The next four are for memory with served faults, whose scenarios set them.
         short_call_one_in: 0,
         out_of_memory_one_in: 0,
         mapping_limit_one_in: 0,

@@ -206,8 +206,8 @@ impl<'a> OptionValue<'a> {
     }
 }
 
-/// Parses a number of bytes without arithmetic. `kilo` selects the meaning of `k` and `kib`.
-/// Returns `None` for another form and beyond 64 bits.
+/// Parses a number of bytes without arithmetic. `kilo` selects the base of `k`; as in fio, `kib`
+/// has the other one of 1000 and 1024. Returns `None` for another form and beyond 64 bits.
 fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     let (count, suffix) = number_and_suffix(text)?;
     if suffix.is_empty() || suffix == "b" {
