@@ -320,6 +320,7 @@ impl Recorder {
         self.read_global_events()?;
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
+        // Processes whose main thread was replaced are attached again.
         self.attach_replaced()?;
         let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
         self.pass_on_records(records, on_record)?;

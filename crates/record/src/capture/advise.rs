@@ -349,7 +349,7 @@ impl Advisor {
     }
 
     /// Processes pages mapped by a fault, which count as used. The policy is called, unless it
-    /// knows some of them as cached and has marked none of them to be called again.
+    /// knows some of them as cached and none has its mark, which asks for a call at that page.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
         let rest = self.whole_file_rest(inode);

@@ -288,6 +288,7 @@ impl<N: FileNames> TaskTracker<N> {
             // With the tracer of submissions, `UringEnds` reports the same completion.
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
+                    // This event has neither a file nor open flags.
                     self.on_uring_completion(at_ns, request, None, 0, result);
                 }
             }

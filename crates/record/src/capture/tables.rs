@@ -18,7 +18,8 @@ pub(super) struct OpenFileState {
     pub target: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
-    /// End of the last copy with an offset of its own. `None` without one.
+    /// Offset in bytes at which the last copy (`sendfile` and similar calls) by an offset in the
+    /// program's memory has ended. The next copy may go on there. `None` without such a copy.
     pub copied_end: Option<u64>,
     /// Flags of the `open` call; 0 if unknown.
     pub flags: u64,

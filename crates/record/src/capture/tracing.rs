@@ -85,6 +85,7 @@ impl Tracing {
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
     ) -> Result<(Tracing, Starter), TracefsError> {
         std::thread::scope(|scope| {
+            // Offsets of fields in the kernel's structures, for the tracer of submissions.
             let offsets = scope.spawn(read_offsets);
             let starter = Starter::start();
             let (instance, _lock) = match permit {

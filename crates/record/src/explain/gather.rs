@@ -93,7 +93,7 @@ pub(super) struct FileData {
     pub direct_reads: u64,
     /// Number of direct reads that filled the page cache.
     pub cached_direct_reads: u64,
-    /// Number of small reads by system calls.
+    /// Number of small reads by system calls without a wait, as [`Calls`] counts them.
     pub small_calls: u64,
     /// Hints for reads.
     hints: Hints,
@@ -280,8 +280,8 @@ impl DeviceData {
         self.recent_requests.push_back((request.begin_ns, request.end_ns));
     }
 
-    /// Returns true if no request that began before the read was in progress for an eighth of its
-    /// duration or more. The read then had the device for itself.
+    /// Returns true if the read had the device for itself: no request that began before it was
+    /// still in progress after the first eighth of the read's duration.
     fn is_read_alone(&self, read: &ReadRecord) -> bool {
         let eighth_ns = read.begin_ns + read.duration_ns() / 8;
         let overlapping =
@@ -470,9 +470,10 @@ impl RecordingData {
 
     /// Wall time in nanoseconds in which the program may have waited for reads that were not seen.
     ///
-    /// As root all waits for reads are seen, and the rest has other uses, unless the times by
-    /// activity say that it is unknown, or leave it out. Without root, touches of mappings are not
-    /// seen.
+    /// With times by activity, it is the time of unknown activity and the time that they leave out.
+    /// Without them, a recording by the preloaded library or strace lacks touches of mappings: it is
+    /// the time without a wait and without a processor. It is 0 for other recordings: as root all
+    /// waits for reads are seen.
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {
             // Children of the program may extend the recording beyond its end.

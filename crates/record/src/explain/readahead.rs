@@ -115,6 +115,7 @@ pub(super) fn measure(
     check_unchanged(present_seconds_per_byte, waits.seconds_per_byte).ok()?;
     let finding = build_finding(waits, &setting, &trial);
     let gain = finding.gain.as_ref()?;
+    // The gain is none below the reported share, and uncertain within the spread of the rounds.
     let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
     match is_larger && !gain.is_none(waits.seconds) {
         true if gain.is_uncertain() => None,

@@ -65,6 +65,7 @@ impl AdvisedFile {
         let device = devices.entry(self.disk).or_default();
         // The old policy takes its open runs out of the estimates of the device. With a size of 0 a
         // forward run counts as cut off by the end of the file, not as ended: it may go on.
+        // The last page read is not known here (`None`).
         self.policy.on_close(None, 0, &mut device.evidence);
         self.policy = AdaptiveReadahead::default();
         // Ends at the last page with an offset in 64 bits.
@@ -93,6 +94,7 @@ impl AdvisedDevice {
         let next = RequestId(self.requests_in_progress.len() as u32);
         let id = self.free_ids.pop().unwrap_or(next);
         self.requests_in_progress.insert(sector, id);
+        // Without its sectors (`None`), the request does not show if it continues the last one.
         self.evidence.estimate.on_dispatch(at, id, None);
     }
 

@@ -40,7 +40,8 @@ impl Advisor {
                 self.credit.record_credit_refusal();
             }
             let Some(chunk) = chunk else { return };
-            // Found before the prefetch, after which no page is absent.
+            // Found before the prefetch, after which no page is absent. The next chunk is due when
+            // this page has been read.
             let target = file.advice_target.as_ref();
             let middle_page = target.map_or(chunk.first, |target| target.middle_absent_page(chunk));
             let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);

@@ -42,8 +42,8 @@ type Sectors = (u64, u64, u64);
 struct IdleSums {
     /// Sleep of the task.
     task_ns: u64,
-    /// Sleep of all tasks of its process, where overlapping sleeps count once, up to the first
-    /// end.
+    /// Sleep of all tasks of its process. Overlapping sleeps count once, from the first begin to
+    /// the first end.
     process_ns: u64,
 }
 

@@ -64,13 +64,13 @@ impl<N: FileNames> TaskTracker<N> {
     /// queued its first sector counts.
     pub(super) fn on_issue(&mut self, at_ns: u64, start: (u64, u64), bytes: u64, flags: &str) {
         let (disk, sector) = start;
-        // A leading F is a flush before the request.
+        // The letter F in front stands for a flush before the request.
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => DeviceOperation::Read,
             Some('W') => DeviceOperation::Write,
             _ => DeviceOperation::Other,
         };
-        // A marks readahead.
+        // The letter A marks readahead.
         let is_ahead = flags.contains('A');
         // The queued range that contains the first sector, if there is one.
         let queued = self.queued.range(..=start).next_back();

@@ -40,7 +40,7 @@ const SEARCH_PERIOD: Duration = Duration::from_millis(50);
 const DEFAULT_WINDOW_PAGES: u64 = 32;
 /// Maximum number of pages of a mapping without residency (64 GiB).
 const FILE_PAGES_MAX: u64 = 1 << 24;
-/// Maximum number of files.
+/// Maximum number of mapped files that are sampled. Further ones are left out.
 const FILES_MAX: usize = 64;
 
 /// A range of pages that a page fault brought into the page cache.
@@ -163,13 +163,14 @@ impl FaultSamples {
     /// Takes a sample: the pages that entered the page cache since the last one. Divides them into
     /// ranges, and sends the largest ones as faults: one for each major fault, and all whole
     /// windows. `fault_ns` is the time that threads spent in faults. The sent ranges share it
-    /// equally. Without it no fault is sent.
+    /// equally, and their ends are spread evenly over the interval. Without it no fault is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
         // Major faults and added pages since the last sample, also when no fault is sent.
         let counted: BTreeMap<u32, u64> = processes
             .iter()
             .filter_map(|&process| Some((process, major_faults(process)?)))
             .collect();
+        // A process without an earlier count has no new faults.
         let new_faults = |(process, count): (&u32, &u64)| {
             count - self.major_faults.get(process).unwrap_or(count).min(count)
         };

@@ -58,15 +58,17 @@ const DESCRIPTOR_NS: u64 = 100_000_000;
 /// A sampled read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct UringRead {
+    /// Process of the ring.
     pub process: u32,
     /// File, and its name and size; `None` if it or the range of the read is unknown.
     pub file: FoundFile,
+    /// Descriptor of the file in the process, or its index among the registered files.
     pub descriptor: u64,
     /// Offset in the file and size of the request, in bytes. A request with a list of buffers has
     /// the size of its result.
     pub offset: u64,
     pub asked_bytes: u64,
-    /// Clock times in nanoseconds.
+    /// Estimated clock times in nanoseconds.
     pub begin_ns: u64,
     pub end_ns: u64,
     /// Number of bytes, or the negated error number. `None` if the result was overwritten.
@@ -76,11 +78,15 @@ pub(in super::super) struct UringRead {
 /// The rings of the recorded processes.
 #[derive(Debug)]
 pub(super) struct UringSamples {
+    /// Offsets within a ring, the same for all rings.
     layout: Layout,
+    /// Rings found by the last search.
     rings: Vec<Ring>,
     /// Time of the last sample on the monotonic clock, in nanoseconds.
     last_ns: u64,
+    /// Files of the descriptors in the requests.
     files: DescriptorFiles,
+    /// Receives the completed reads.
     reads: Sender<UringRead>,
 }
 
@@ -97,25 +103,35 @@ struct DescriptorFiles {
 /// Offsets in bytes within the memory of the results.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
+    /// Counter of the requests that the kernel has taken.
     request_head: usize,
+    /// Number of entries for requests.
     request_entries: usize,
+    /// Counter of the results.
     result_tail: usize,
+    /// Number of entries for results.
     result_entries: usize,
+    /// Entry of the first result.
     results: usize,
 }
 
 /// A mapped ring.
 #[derive(Debug)]
 struct Ring {
+    /// Process in which the ring was found, and its descriptor there.
     process: u32,
     descriptor: u64,
+    /// Memory with the counters, the results, and the table of indices.
     rings: Mapped,
+    /// Memory with the entries of the requests.
     requests: Mapped,
+    /// Numbers of entries for requests and for results, powers of two.
     request_entries: u32,
     result_entries: u32,
     /// Number of requests taken by the kernel, and number of results, at the last sample.
     taken: u32,
     completed: u32,
+    /// Requests in flight whose entries are known, the oldest first.
     in_flight: VecDeque<Request>,
     /// Times at which requests in flight began whose entries were overwritten before a sample.
     overwritten: VecDeque<u64>,
@@ -126,11 +142,16 @@ struct Ring {
 struct Request {
     /// Value by which the program recognizes the result.
     user_data: u64,
+    /// Number of the operation, such as [`OP_READ`], and flags, such as [`FIXED_FILE`].
     operation: u8,
     flags: u8,
+    /// Descriptor of the file, or its index among the registered files.
     descriptor: u64,
+    /// Offset in the file in bytes, or [`AT_POSITION`].
     offset: u64,
+    /// Size of the buffer in bytes.
     bytes: u64,
+    /// Estimated clock time of its start.
     begin_ns: u64,
 }
 
@@ -158,8 +179,9 @@ impl UringSamples {
         !self.rings.is_empty()
     }
 
-    /// Takes a sample. Returns true if there is a ring, and no request of a ring in flight may be
-    /// of storage: a thread that waits for completions waits for an event.
+    /// Takes a sample. Returns true if there is a ring, and each request in flight waits for an
+    /// event, such as one of a socket or a timer, and not for storage. A request whose entry was
+    /// overwritten may be one for storage.
     pub fn are_idle(&mut self) -> bool {
         self.sample();
         let is_idle = |ring: &Ring| {
@@ -363,7 +385,8 @@ impl Ring {
     }
 
     /// Index of the entry of each of `count` requests from number `first` on. `None` for an entry
-    /// that a later request has overwritten.
+    /// that a later request has overwritten. The latest request comes first in the search: an entry
+    /// belongs to the latest request that has its index.
     fn entry_indices(&self, first: u32, count: u32, layout: Layout) -> Vec<Option<u32>> {
         if count == 0 {
             return Vec::new();

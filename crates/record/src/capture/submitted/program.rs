@@ -89,14 +89,21 @@ const fn load_half_word(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x61, to, from, offset, 0)
 }
 
+/// Marks, in place of a source register, that the constant is the descriptor of a map
+/// (BPF_PSEUDO_MAP_FD in `linux/bpf.h`).
+const MAP_DESCRIPTOR: u8 = 1;
+
+/// Marks that the address of the map's values is meant (BPF_PSEUDO_MAP_VALUE).
+const MAP_VALUES: u8 = 2;
+
 /// Loads the map of a descriptor into register `to`. The next instruction is 0.
 const fn load_map(to: u8, descriptor: RawFd) -> u64 {
-    instruction(0x18, to, 1, 0, descriptor)
+    instruction(0x18, to, MAP_DESCRIPTOR, 0, descriptor)
 }
 
 /// Loads the address of the values of a map into register `to`. The next instruction is 0.
 const fn load_map_values(to: u8, descriptor: RawFd) -> u64 {
-    instruction(0x18, to, 2, 0, descriptor)
+    instruction(0x18, to, MAP_VALUES, 0, descriptor)
 }
 
 /// Stores the 8 bytes of register `from` at the address in `to` plus `offset`.

@@ -9,7 +9,8 @@ use super::super::{SMALL_BYTES, WaitCause};
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
 
-/// Returns true for a small sequential read without read-ahead.
+/// Returns true for a small sequential read without read-ahead. Both the read and the bytes fetched
+/// for it are below [`SMALL_BYTES`] (64 KiB), and the device request is certain to be its own.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
     let is_own_request = wait.is_request_seen && wait.fetched_bytes > 0;

@@ -106,6 +106,7 @@ impl RecordingData {
         let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
         let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
         let has_measured_waits = self.has_measured_waits();
+        // Without measured waits, the wait follows from the duration of the call.
         let waited_ns = match has_measured_waits {
             true => read.waited_ns,
             false => wait_of_call(read, got_bytes),
@@ -267,6 +268,8 @@ impl RecordingData {
             file.readahead_offset.get_or_insert(read.offset);
         }
         let bytes = wait.asked_bytes.max(fetched_bytes);
+        // A wait for a small file is in a second sample: if small files are many, their cause takes
+        // the charge.
         let sampled_causes = [cause, cause::many_files_cause(file, cause)];
         for cause in sampled_causes.into_iter().flatten() {
             let sample = self.samples.entry(cause).or_default();
@@ -333,9 +336,10 @@ fn is_caused_by(advice: &AdviceGiven, inserted: &Inserted) -> bool {
     advice.file == inserted.file && inserted.at_ns <= advice.at_ns && overlaps
 }
 
-/// Moves the waits of a run to [`WaitCause::Advice`] once it is long enough to show that the
-/// hint is wrong. A shorter run may be a record that is read whole: its waits are collected in
-/// `provisional`, which a read that is not in order, or without a random hint, clears.
+/// Moves the waits of a run to [`WaitCause::Advice`] once it has [`ORDERED_BYTES`] (128 KiB), long
+/// enough to show that the hint is wrong. A shorter run may be a record that is read whole: its
+/// waits are collected in `provisional`, which a read that is not in order, or without a random
+/// hint, clears. Only waits charged to page faults or to small reads are moved.
 fn charge_run_to_advice(
     file: &mut FileData,
     provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
