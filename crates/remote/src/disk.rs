@@ -186,6 +186,7 @@ impl fmt::Debug for DiskTier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskStore {
     tier: DiskTier,
+    /// Identifies the store in the names and heads of entries.
     name: Arc<str>,
 }
 
@@ -229,10 +230,12 @@ impl DiskStore {
 #[derive(Clone, Debug)]
 pub(crate) struct DiskObject {
     tier: DiskTier,
+    /// Names of the store and the object, with the ETag and the size.
     key: Arc<VersionKey>,
 }
 
 impl DiskObject {
+    /// The folder with its state, shared by all objects and threads.
     fn shared(&self) -> &Tier {
         &self.tier.0.0.tier
     }

@@ -241,6 +241,7 @@ fn advice(error: &Error) -> Option<&'static str> {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             Some("check the credentials in the environment or the client options")
         }
+        // The scheme needs a feature of `object_store` that is off; the error's text names it.
         Error::Generic { store: "parse_url", .. } => {
             Some("add this feature to `object_store` in the manifest of the program")
         }

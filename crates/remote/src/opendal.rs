@@ -87,7 +87,9 @@ use crate::store::{ReadpathStore, Runtime, StoreOptions};
 /// that it is applied to has a cache of its own.
 #[derive(Clone)]
 pub struct ReadpathLayer {
+    /// Options of each cache: checked when the layer was created.
     options: StoreOptions,
+    /// Runs the fetches of all caches.
     runtime: Arc<dyn Runtime>,
     /// The cache of the operator that this layer was applied to last.
     cache: Arc<Mutex<Option<Weak<dyn Cache>>>>,

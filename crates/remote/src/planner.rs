@@ -157,8 +157,8 @@ pub struct Counters {
 /// An open file.
 #[derive(Debug)]
 struct RemoteFile {
-    /// First sector of its present site: of the machine's file for its present generation. A sector
-    /// is an address of 512 bytes on the planner's one device.
+    /// First sector of its present site. A *site* is the machine's file that stands for one
+    /// generation of this file. A sector is an address of 512 bytes on the planner's one device.
     site: u64,
     /// Number of open handles.
     handles: usize,

@@ -10,7 +10,9 @@ pub(crate) struct Promise<T>(Arc<Mutex<PromiseState<T>>>);
 
 #[derive(Debug)]
 struct PromiseState<T> {
+    /// The result; `None` until it is set.
     value: Option<T>,
+    /// Wakers of the waiting tasks; none once the result is set.
     wakers: Vec<Waker>,
 }
 

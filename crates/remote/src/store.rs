@@ -175,7 +175,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
     /// A get through the cache. Each turn of the loop looks up the version, starts the reads unless
     /// the lookup has started them, and waits for the first piece. If the object changes meanwhile,
     /// the next turn begins. `None` if the get must pass straight to the underlying store: after
-    /// `repeats_max` changes, too.
+    /// `repeats_max` changes, too. An object without a file in the planner is not cached; only a
+    /// `head` of it is answered, if its version was requested since this get began.
     async fn cached_get(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let shared = &self.0;
         let need = match &options.range {
@@ -232,6 +233,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 Some(reads) => reads,
                 None => match shared.start(location, &object, first_pieces(&pieces)) {
                     Ok(Some(reads)) => reads,
+                    // It was forgotten or replaced since the lookup.
                     Ok(None) => continue,
                     // The planner has no place for the reads.
                     Err(_) => return Ok(None),
@@ -258,8 +260,9 @@ impl<S: ObjectStore> ReadpathStore<S> {
         }
     }
 
-    /// Ranges that pass straight to the underlying store. Its own `get_ranges` is not used: the
-    /// one of `object_store` panics where a body ends early, or a range begins past the end.
+    /// Ranges that pass straight to the underlying store, those at most 1 MiB apart in one request.
+    /// Its own `get_ranges` is not used: the one of `object_store` panics where a body ends early,
+    /// or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let fetch = |range: Range<u64>| async move {
             let fetched = self.passed_range(location, range.clone()).await?;
@@ -320,6 +323,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
             };
             let reads = match shared.start(location, &object, &clipped) {
                 Ok(Some(reads)) => reads,
+                // It was forgotten or replaced since the lookup.
                 Ok(None) => continue,
                 // The planner has no place for the reads.
                 Err(_) => return Ok(None),

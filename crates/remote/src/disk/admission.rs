@@ -79,11 +79,13 @@ impl Admission {
         };
         self.in_flight[index] = true;
         let id = RequestId(index as u32);
+        // `None`: the request has no sectors, which would show if it continues the one before.
         self.store.on_dispatch(now, id, None);
         id
     }
 
-    /// A request to the store has ended, with this number of bytes; `None` for a failed one.
+    /// A request to the store has ended, with this number of bytes; `None` for a failed one, whose
+    /// time does not count.
     pub(super) fn on_answer(&mut self, now: Time, id: RequestId, bytes: Option<u64>) {
         self.in_flight[id.0 as usize] = false;
         if let Some(bytes) = bytes {
@@ -156,7 +158,8 @@ impl Admission {
         u128::from(saved_ps) * u128::from(again) > u128::from(write_ps) * u128::from(new)
     }
 
-    /// Cost A of one more request to the store, in picoseconds.
+    /// Cost A of one more request to the store, in picoseconds. The estimate has its costs in
+    /// pages: in multiples of the time in which a page is transferred.
     fn store_ps(&self, pages: u64) -> u64 {
         let others = self.in_flight.iter().filter(|is_used| **is_used).count() as u64;
         let service_pages = self.store.request_service_pages();

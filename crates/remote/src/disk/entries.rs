@@ -18,8 +18,9 @@ use super::tier::Tier;
 /// A range of an object to read.
 #[derive(Debug)]
 pub(super) struct ReadJob {
+    /// The version of the object.
     pub(super) key: Arc<VersionKey>,
-    /// Within the object.
+    /// Bytes within the object.
     pub(super) range: Range<u64>,
 }
 
@@ -35,16 +36,20 @@ pub(crate) struct DiskRead {
 /// Fetched pages to write.
 #[derive(Debug)]
 pub(super) struct WriteJob {
+    /// The version of the object.
     pub(super) key: Arc<VersionKey>,
     /// Position of the first chunk in the object.
     pub(super) start: u64,
+    /// The fetched bytes, without gaps.
     pub(super) chunks: Vec<Bytes>,
+    /// Pages of these bytes that are to be written.
     pub(super) parts: Vec<Part>,
 }
 
 /// Whole pages of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
+    /// Number of the block in the object.
     pub(super) block: u64,
     /// Numbers of the pages in the block.
     pub(super) pages: Range<u64>,
@@ -117,7 +122,7 @@ enum Side {
 enum BadEntry {
     /// A checksum does not match, or the file is too short.
     Damaged,
-    /// The entry is of another key.
+    /// The entry is of another key: its name has hashes only, and two keys may have the same ones.
     OtherKey,
 }
 
@@ -126,6 +131,7 @@ impl Tier {
     pub(super) fn read(&self, job: &ReadJob) -> DiskRead {
         let Some(folder) = self.open_folder() else { return DiskRead::default() };
         let ReadJob { key, range } = job;
+        // `absent` is a block without a valid entry: it is not looked up again from the other end.
         let (mut prefix, mut at, mut absent) = (Vec::new(), range.start, None);
         while at < range.end {
             let block = at / BLOCK_BYTES;
@@ -327,8 +333,9 @@ impl Tier {
             if used + needed <= self.budget_bytes && state.index.count() < ENTRIES_MAX {
                 return Ok(Some(used));
             }
+            // The victim has left the index with this call.
             match state.index.victim() {
-                // The entry enters again after its write.
+                // The target stays in the folder, and enters the index again after its write.
                 Some((victim, _)) if victim == target => {}
                 Some((victim, bytes)) => {
                     state.counters.evicted += 1;
@@ -406,6 +413,7 @@ fn read_head(file: &File, key: &VersionKey, block: u64) -> Result<Head, BadEntry
 /// Bytes from an entry.
 #[derive(Debug)]
 struct PagesRead {
+    /// The requested bytes in these pages; none if the first page from the side is absent.
     bytes: Vec<u8>,
     /// Bytes of the whole entry in the ledger.
     entry_bytes: u64,

@@ -45,8 +45,11 @@ const KEY_BYTES_MAX: usize = HEAD_BYTES as usize - KEY_START;
 /// Name of an entry: hashes of the object and of its version, and the number of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct EntryName {
+    /// Hash of the store and the location: see [`object_hash`].
     pub(super) object: u64,
+    /// Hash of the whole key of the version.
     version: u64,
+    /// Number of the block in the object.
     block: u64,
 }
 
@@ -75,6 +78,7 @@ pub(super) fn object_hash(store: &str, location: &str) -> u64 {
 pub(super) struct VersionKey {
     /// Store, location, version and size.
     text: Vec<u8>,
+    /// Hashes of store and location, and of the whole text.
     object: u64,
     version: u64,
     /// Size of the object in bytes.

@@ -32,7 +32,9 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// Reason for which a folder is not opened.
 #[derive(Debug)]
 pub(super) enum OpenFailure {
+    /// The path is no folder, or not one of this user alone.
     Refused(DiskError),
+    /// A system call has failed.
     Io(io::Error),
 }
 
@@ -51,6 +53,7 @@ impl From<DiskError> for OpenFailure {
 /// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
+    /// The open folder itself, in which all names are looked up.
     dir: OwnedFd,
     /// The ledger. The mutex is the lock among the threads of this process, which share one lock of
     /// the kernel.
@@ -169,6 +172,7 @@ impl Folder {
 /// The right to change the folder, until it is dropped.
 pub(super) struct FolderLock<'a> {
     folder: &'a Folder,
+    /// The ledger, locked among the threads. The lock among the processes ends in `drop`.
     ledger: MutexGuard<'a, File>,
 }
 

@@ -17,8 +17,11 @@ pub(super) const ENTRIES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Index {
     policy: Sieve,
+    /// Lists of the policy, as of a page cache. A frame stands for one entry here.
     lists: FrameLists,
+    /// The entry of each frame; any older one for a free frame.
     frames: Vec<Known>,
+    /// Frames without an entry.
     free: Vec<FrameId>,
     by_name: BTreeMap<EntryName, FrameId>,
     /// Number of entries of each object.

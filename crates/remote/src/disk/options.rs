@@ -1,4 +1,8 @@
 //! Options, counters and errors of a disk tier.
+//!
+//! The folder of a tier has one file, an *entry*, for each block of 256 KiB of a version of an
+//! object. Its *head* names the version, and has the checksums of the pages. The *ledger* is
+//! one more file, with the number of bytes of all entries.
 
 use std::fmt;
 use std::io;

@@ -12,9 +12,12 @@ use super::options::{Admit, DiskCounters, DiskOff};
 pub(super) struct Tier {
     /// `None` if it could not be opened: the tier is off.
     pub(super) folder: Option<Folder>,
+    /// Largest number of bytes of all entries of the folder.
     pub(super) budget_bytes: u64,
+    /// Selection of the fetched blocks that are written.
     pub(super) admit: Admit,
     state: Mutex<State>,
+    /// Reason for which the tier is off; unset while it is on.
     off: OnceLock<DiskOff>,
     /// The process that has opened the folder: a child made by `fork` has no threads of it.
     process: u32,
@@ -23,8 +26,11 @@ pub(super) struct Tier {
 /// The state behind the lock. No thread waits for the disk while it holds the lock.
 #[derive(Debug)]
 pub(super) struct State {
+    /// The known entries, in the order of eviction.
     pub(super) index: Index,
+    /// Measured costs, which decide which pages are written.
     pub(super) admission: Admission,
+    /// Counters since the opening; their reason `off` is kept in the tier, not here.
     pub(super) counters: DiskCounters,
     /// Entries that this process has removed since it counted the bytes of the folder.
     pub(super) removals: usize,

@@ -20,7 +20,9 @@ const QUEUED_BYTES_MAX: u64 = 32 << 20;
 /// A tier with the queues of its threads.
 #[derive(Debug)]
 pub(super) struct Workers {
+    /// The folder that the threads read and write.
     pub(super) tier: Tier,
+    /// Jobs and threads. No thread holds its lock while it waits for the disk.
     queue: Mutex<Queue>,
     /// A read has come, or the tier is closed.
     read_due: Condvar,
@@ -30,17 +32,21 @@ pub(super) struct Workers {
     flushed: Condvar,
 }
 
+/// The jobs that no thread has taken yet, and the number of threads.
 #[derive(Debug, Default)]
 struct Queue {
     reads: VecDeque<QueuedRead>,
     writes: VecDeque<WriteJob>,
+    /// Bytes of the queued writes, and of the one that is executed.
     queued_bytes: u64,
     /// True while a write is executed.
     is_writing: bool,
     /// Number of threads that read, and of these that wait for a job.
     readers: usize,
     idle_readers: usize,
+    /// True once the thread that writes was started.
     has_writer: bool,
+    /// True once the tier has ended: the threads end when the queues are empty.
     is_closed: bool,
 }
 
@@ -48,6 +54,7 @@ struct Queue {
 #[derive(Debug)]
 struct QueuedRead {
     job: ReadJob,
+    /// Gets the bytes; a fetch waits for it.
     promise: Promise<DiskRead>,
 }
 
@@ -70,6 +77,7 @@ impl Workers {
         }
     }
 
+    /// Locks the queue.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

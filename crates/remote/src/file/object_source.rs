@@ -25,18 +25,26 @@ pub(super) struct ObjectSource(Arc<Version>);
 
 struct Version {
     store: Arc<dyn ObjectStore>,
+    /// Location, size and ETag, as the store reported them at the opening.
     meta: ObjectMeta,
+    /// The version in one text: each answer must have the same one.
     generation: Generation,
+    /// Runs the tasks of fetches.
     runtime: Handle,
+    /// Largest request in bytes.
     part_bytes: u64,
+    /// Largest number of further requests of a fetch after errors.
     retries_max: u32,
+    /// Called with the error of each failed fetch, if there is such a function.
     on_error: Option<OnError>,
     disk: Disk,
+    /// Zero of the times that the disk tier gets.
     opened: Instant,
 }
 
 /// End of a try.
 enum Try {
+    /// All requested bytes have arrived, or the file is closed.
     Done,
     /// The object has another version now, or is gone.
     Changed(Error),

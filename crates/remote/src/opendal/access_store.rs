@@ -37,7 +37,9 @@ const UNVERSIONED_TRIES: u32 = 2;
 /// body of a range that begins later is complete before its bytes are used.
 #[derive(Debug)]
 pub(super) struct AccessStore<A> {
+    /// The storage below the layer.
     pub(super) access: A,
+    /// Operations that the storage supports, such as conditional reads.
     capability: Capability,
     /// False once an answer to a read had no version: the version is then asked for separately.
     has_versions: AtomicBool,
@@ -79,7 +81,8 @@ impl<A: Access> AccessStore<A> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the metadata of an object.
+    /// Asks for the metadata of an object. The version is remembered if reads return none; all are
+    /// forgotten when there are [`SEEN_MAX`] of them.
     async fn stat(&self, location: &Path) -> Result<(ObjectMeta, Metadata)> {
         let reply = self.access.stat(&path_of(location), OpStat::new()).await;
         let metadata = reply.map_err(|error| to_store(error, location))?.into_metadata();
@@ -94,7 +97,8 @@ impl<A: Access> AccessStore<A> {
         Ok((meta, metadata))
     }
 
-    /// Sends a read. Returns the metadata of its answer, if that has a version, and its body.
+    /// Sends a read. Returns the metadata of its answer, if that has a version, and its body. The
+    /// condition is left out if the storage has no such reads: the caller compares versions anyway.
     async fn read(
         &self,
         location: &Path,
@@ -117,7 +121,8 @@ impl<A: Access> AccessStore<A> {
     }
 
     /// The answer of a storage whose reads return no version. The version before the read and the
-    /// version after it are compared. Without an equal pair, the answer has no bytes.
+    /// version after it are compared. Without an equal pair, the answer has no bytes: it has the
+    /// newest version, so that a fetch of an older one finds that the object has changed.
     async fn unversioned_get(
         &self,
         location: &Path,
@@ -294,7 +299,8 @@ impl<A: Access> ObjectStore for AccessStore<A> {
             self.has_versions.store(false, Ordering::Relaxed);
         }
         if range.is_full() {
-            // It may exceed the memory: the ranges of it are read.
+            // It may exceed the memory. After this error the store asks for the version, and reads
+            // ranges.
             return Err(not_supported("the storage returns no version with its bytes"));
         }
         self.unversioned_get(location, &options, range).await

@@ -67,6 +67,7 @@ fn is_refused(error: &Error) -> bool {
 
 /// A write or a copy, which forgets the cached object when it ends.
 pub struct LayeredWriter<A: Access, W> {
+    /// The writer or copier of the storage.
     writer: W,
     /// `None` after the end.
     guard: Option<ObjectWriteGuard<AccessStore<A>>>,
@@ -131,7 +132,9 @@ const DELETES_MAX: usize = 4096;
 
 /// Deletes of objects, which are forgotten when the storage has deleted them.
 pub struct LayeredDeleter<A: Access> {
+    /// The deleter of the storage.
     deleter: A::Deleter,
+    /// The cache of the layer.
     store: Arc<ReadpathStore<AccessStore<A>>>,
     /// Deletes without an end.
     guards: Vec<ObjectWriteGuard<AccessStore<A>>>,

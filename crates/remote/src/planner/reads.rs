@@ -131,8 +131,9 @@ impl Planner {
         }
     }
 
-    /// Records a request in the neighbourhoods of handle `id` on the site at `start_sector`.
-    /// Their window, if there is one, is prefetched with the gaps.
+    /// Records a request in the neighbourhoods of handle `id` on the site at `start_sector`: the
+    /// parts of a file that are read whole, in no order. Their window, if there is one, is
+    /// prefetched with the gaps.
     fn observe(&mut self, start_sector: u64, id: HandleId, request: PageRange) {
         let site = self.work.sites.get_mut(&start_sector).expect("the site of an open read");
         let file_pages = site.bytes.div_ceil(PAGE_BYTES);

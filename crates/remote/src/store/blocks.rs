@@ -34,11 +34,13 @@ pub(crate) struct Blocks {
 #[cfg(all(feature = "disk", target_os = "linux"))]
 #[derive(Debug)]
 struct Inner {
+    /// The version of the object, in the tier.
     object: DiskObject,
-    /// Request of the store in progress.
+    /// Request to the store in progress, whose time is measured.
     request: Option<RequestId>,
-    /// Fetched bytes, without a gap from the byte of this number on.
+    /// Position of the first chunk in the object; of no meaning without chunks.
     start: u64,
+    /// Fetched bytes, without a gap.
     chunks: Vec<Bytes>,
 }
 
@@ -135,7 +137,7 @@ impl Blocks {
 
 #[cfg(all(feature = "disk", target_os = "linux"))]
 impl Drop for Blocks {
-    /// Ends the request of a fetch that is dropped.
+    /// Ends the request of a fetch that is dropped, as a failed one: its time does not count.
     fn drop(&mut self) {
         self.on_answer(Time::ZERO, None);
     }

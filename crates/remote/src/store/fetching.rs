@@ -41,7 +41,9 @@ pub(super) fn spawn<S: ObjectStore>(
 struct FetchTask<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     fetch: Fetch,
+    /// The object, as the store names it.
     location: Path,
+    /// True once the end is reported to the planner.
     is_done: bool,
     /// True if the latest request of this task named the version, or it has sent no request.
     names_version: bool,
@@ -49,8 +51,9 @@ struct FetchTask<S: ObjectStore> {
     at: u64,
     /// End of the bytes to request; the rest is in the disk tier.
     end: u64,
-    /// The disk tier of the fetch, and the bytes from it.
+    /// The disk tier of the fetch, which is offered the requested bytes at the end.
     blocks: Blocks,
+    /// The first and the last bytes of the fetch, as far as the disk tier has them.
     ends: Ends,
 }
 
@@ -257,7 +260,7 @@ impl<S: ObjectStore> FetchTask<S> {
         }
         match self.at == needed_end {
             true => Try::Done,
-            // The first body may end before the fetch does.
+            // The first body may end before the fetch does: the rest is then requested.
             false => Try::Failed(own_error("more bytes are needed")),
         }
     }

@@ -15,7 +15,9 @@ const SETTLING_TIME: Duration = Duration::from_secs(2);
 /// A known object.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
+    /// Location, size, ETag and time of modification, from the answer with this version.
     pub(super) meta: ObjectMeta,
+    /// Headers of that answer, such as the content type, for the results of gets.
     pub(super) attributes: Attributes,
     /// File and handle of the planner; `None` for an object that is not cached. It has no version,
     /// or not yet a settled one, or the planner has no place for it.
@@ -96,8 +98,11 @@ fn modified_at(meta: &ObjectMeta) -> Option<Duration> {
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     objects: BTreeMap<Path, Object>,
+    /// Locations of the objects that have a file.
     by_file: BTreeMap<FileId, Path>,
+    /// Locations by the number of their latest use: the least recently used one is the first.
     by_use: BTreeMap<u64, Path>,
+    /// Number of uses so far.
     uses: u64,
 }
 

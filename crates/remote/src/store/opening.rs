@@ -39,8 +39,11 @@ type AnswerSlot<S> = Arc<Mutex<Option<FirstAnswer<S>>>>;
 
 /// A step of a lookup.
 enum Step<S: ObjectStore> {
+    /// The known version is current enough.
     Known(Object),
+    /// Another reader's request is in flight: its end is awaited.
     Wait(Opening),
+    /// A new request is due, by this task.
     Open(OpeningTask<S>),
 }
 
@@ -115,11 +118,15 @@ impl<S: ObjectStore> Shared<S> {
 struct OpeningTask<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     location: Path,
+    /// The bytes that the request is to bring besides the version.
     need: Need,
+    /// Time of the start, by the clock of the runtime: the answered version was current then or
+    /// later.
     started: Time,
     /// Time of the start since the Unix epoch.
     unix_started: Duration,
     slot: AnswerSlot<S>,
+    /// Set at the end of the request. All readers that need the version wait for it.
     promise: Opening,
 }
 
@@ -208,6 +215,7 @@ impl<S: ObjectStore> OpeningTask<S> {
             state.openings.remove(&self.location);
             state.install(now, &self.location, found, objects_max);
             let object = state.objects.find(&self.location).expect("installed just now").clone();
+            // `object.file` is the file and its handle in the planner.
             let (Some((file, _)), Some(range), false) = (object.file, needed, exceeds_cache) else {
                 // The object is not cached, nothing is needed, or the range exceeds the cache.
                 return None;

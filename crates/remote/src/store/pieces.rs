@@ -20,6 +20,7 @@ use crate::planner::{ReadFailure, Time};
 pub(super) struct Pieces<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     location: Path,
+    /// The object in the version of all pieces.
     object: Object,
     /// Reads that have started, in order. An error in place of a read is the end.
     started: VecDeque<Result<ReadTicket<S>>>,

@@ -28,6 +28,7 @@ pub trait Runtime: Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     handle: tokio::runtime::Handle,
+    /// The fixed point of `now`.
     start: tokio::time::Instant,
 }
 

@@ -24,9 +24,12 @@ use crate::promise::Promise;
 
 /// A store with its planner.
 pub(super) struct Shared<S> {
+    /// The underlying store.
     pub(super) store: S,
+    /// Runs the tasks of fetches and openings, and has the clock.
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) options: StoreOptions,
+    /// The disk tier below the page cache; without effect if the options name none.
     pub(super) disk: Disk,
     /// Starts the task of a fetch.
     start_fetch: StartFetch<S>,
@@ -39,6 +42,7 @@ pub(super) type StartFetch<S> = fn(&Arc<Shared<S>>, Fetch, Path, Option<Body>);
 /// The body of an answer, which covers this range of the object.
 pub(super) struct Body {
     pub(super) range: Range<u64>,
+    /// Its chunks, in order. Their total length is not checked yet.
     pub(super) stream: BoxStream<'static, Result<Bytes, Error>>,
 }
 
@@ -47,16 +51,20 @@ pub(super) type Opening = Promise<Result<(), Arc<Error>>>;
 
 /// The state behind the lock. No task waits while it holds the lock.
 pub(super) struct State {
+    /// Page cache, readahead and scheduler. It fetches nothing itself.
     pub(super) planner: Planner,
+    /// Known objects, each with its file in the planner.
     pub(super) objects: Objects,
     /// Requests for the version of an object.
     pub(super) openings: BTreeMap<Path, Opening>,
     /// The body of the request that opened a file, until the end of the change of the state. The
     /// first fetch of the file takes it over, if there is one.
     pub(super) bodies: BTreeMap<FileId, Body>,
+    /// Reads whose result no reader has taken.
     reads: BTreeMap<ReadId, ReadSlot>,
     /// Errors of fetches, by the reason given to the planner.
     errors: VecDeque<(i32, Arc<Error>)>,
+    /// The reason given last: failures are numbered.
     next_reason: i32,
     /// True while a task is due that begins the reads that have started: see [`BeginReads`].
     is_begin_due: bool,
@@ -69,6 +77,7 @@ const ERRORS_MAX: usize = 1024;
 
 /// A read whose reader waits, or has not been polled since its end.
 enum ReadSlot {
+    /// With the waker of its reader; `None` before the first poll.
     Waiting(Option<Waker>),
     Ended(Result<Bytes, ReadFailure>),
 }
@@ -76,7 +85,9 @@ enum ReadSlot {
 /// Work that follows from a change of the state, to be done without the lock.
 #[derive(Default)]
 struct Actions {
+    /// Fetches to start, each with its object, and a body that has its first bytes.
     fetches: Vec<(Fetch, Path, Option<Body>)>,
+    /// Wakers of the readers whose reads have ended.
     wakers: Vec<Waker>,
     /// Bodies that no fetch has taken over.
     unused: BTreeMap<FileId, Body>,
@@ -274,6 +285,8 @@ impl State {
             let Some(oldest) = self.objects.oldest(is_idle) else { break };
             self.close(now, &oldest);
         }
+        // A version without a strong ETag is cached only if it was two seconds old when the request
+        // began: a later write could look alike before that.
         let is_settled = found.checked_at >= found.settles_at;
         let file = generation.filter(|_| is_settled).and_then(|generation| {
             let file = self.planner.open_file(bytes, generation).ok()?;

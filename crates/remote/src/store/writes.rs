@@ -62,6 +62,7 @@ impl<S: ObjectStore> Drop for WriteGuard<S> {
 /// An upload in parts, which forgets its object when it completes.
 #[derive(Debug)]
 pub(super) struct Upload<S: ObjectStore> {
+    /// The upload of the underlying store.
     pub(super) upload: Box<dyn MultipartUpload>,
     pub(super) shared: Arc<Shared<S>>,
     pub(super) location: Path,
