@@ -22,7 +22,8 @@ enum PolicyKind {
     Admission,
 }
 
-/// Each kind with its name on the command line and its policies, registered ones included.
+/// Each kind with its name on the command line and its policies. Readahead, eviction and scheduler
+/// policies that other crates have registered are among them.
 fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 6] {
     [
         (PolicyKind::Readahead, "readahead", readahead::policies().collect()),

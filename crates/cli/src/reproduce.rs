@@ -24,10 +24,12 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     // Count first: an error then appears before the long simulations.
     let counted = args.server.as_deref().map(wire_count::count_reads).transpose()?;
     let interrupt = Interrupt::listen();
+    // While the guard lives, the process ends 0.8 s after a signal at the latest.
     let _modelled = interrupt.begin_modelled_run();
     let mut tables = Vec::new();
     for experiment in experiments {
         let bar = RunProgress::new(format!("table {}", experiment.name), interrupt.clone());
+        // The simulations have their full length; tests shorten them.
         let length_divisor = 1;
         let table = experiment.run(args.seed, length_divisor, &mut |progress| bar.update(progress));
         tables.extend(table.map_err(Failure::usage)?);

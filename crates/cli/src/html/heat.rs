@@ -28,6 +28,11 @@ pub struct HeatCell {
 const ROW_HEIGHT: f64 = 18.0;
 /// Height of the column names, in pixels.
 const HEADER_HEIGHT: f64 = 92.0;
+/// Width of the row names and all columns together, in pixels, while the next bounds allow it.
+const MAP_WIDTH: f64 = 900.0;
+/// Smallest and largest width of a column, in pixels.
+const COLUMN_WIDTH_MIN: f64 = 24.0;
+const COLUMN_WIDTH_MAX: f64 = 64.0;
 /// Estimated width of a character of a row's name, in pixels.
 const CHARACTER_WIDTH: f64 = 7.4;
 /// Factor from 1 at which the colour is strongest.
@@ -38,7 +43,8 @@ const FULL_COLOUR_FACTOR: f64 = 2.0;
 pub fn draw(label: &str, map: &HeatMap) -> String {
     let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + CHARACTER_WIDTH * name_chars_max as f64;
-    let column_width = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
+    let column_width = ((MAP_WIDTH - left) / map.columns.len().max(1) as f64)
+        .clamp(COLUMN_WIDTH_MIN, COLUMN_WIDTH_MAX);
     // The names of the last columns lean to the right, and the legend needs 600 pixels.
     let (width, height) = (
         (left + column_width * map.columns.len() as f64 + 60.0).max(600.0),

@@ -148,7 +148,8 @@ pub fn spread_sentence(reliability: &ProfileReliability) -> String {
 /// Maximum number of lines of each kind of warning.
 const WARNINGS_MAX: usize = 4;
 
-/// Returns warnings about cells whose rounds disagree, and about cells that contradict each other.
+/// Returns warnings about cells whose rounds disagree, and about cells that contradict each other:
+/// the one with more or larger requests has a shorter mean response time.
 pub fn warnings(reliability: &ProfileReliability, samples: &[ProfileSample]) -> Vec<String> {
     let time = |ns: f64| duration(Some(ns / 1e3));
     let contradiction = |Contradiction { lighter, heavier }: &Contradiction| {

@@ -128,6 +128,7 @@ impl LoadOnStorage<'_> {
         setup.swapin = swapin.cloned().unwrap_or(setup.swapin);
         setup.scheduler = scheduler.cloned().unwrap_or(setup.scheduler);
         if self.args.log.is_some() {
+            // Fails for the kernel and regions, and for policies that log no decisions.
             log::check_load(self.storage, &setup.swapin, &setup.scheduler)?;
         }
         let runner = match self.storage {

@@ -24,6 +24,9 @@ use readpath_trace::references::{BlockTrace, belady};
 use super::PolicyKind;
 use super::picture::{Colour, Mark, Scene};
 
+/// Name of a demo run in its row of results. No picture shows it.
+const RUN_NAME: &str = "lesson";
+
 /// Maximum number of recorded events of each kind. The demo runs have fewer.
 const EVENTS_MAX: usize = 1 << 16;
 
@@ -48,10 +51,13 @@ const STREAM_BYTES: u64 = 2 << 30;
 /// Job: one large transfer that bypasses the cache.
 const TRANSFER: &str = "[transfer]\nfilename=one\nioengine=raw\nrw=read\nbs=4m\nsize=4m\n";
 
-/// Runs the demo of this kind with this policy.
+/// Runs the demo of this kind with a policy of that kind.
 ///
 /// # Errors
-/// No policy has that name.
+/// An eviction policy cannot be built from its name alone.
+///
+/// # Panics
+/// A policy of another kind cannot be built from its name alone.
 pub fn draw(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
     let policy = Spec::plain(policy);
     match kind {
@@ -71,7 +77,7 @@ fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     // The readahead policy is the one that the setup names, not one made by a program.
     let participants = Participants { observer: Some(observer.clone()), policy_maker: None };
     let row = simulate_with(
-        "lesson",
+        RUN_NAME,
         &job,
         setup,
         participants,
@@ -196,7 +202,7 @@ fn draw_swap_in(policy: Spec) -> Scene {
         let load = MemoryLoad {
             pattern,
             touches,
-            ..MemoryLoad::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES)
+            ..MemoryLoad::new(RUN_NAME, 1100 * PAGE_BYTES, 1000 * PAGE_BYTES)
         };
         let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
             .expect("a policy by its name alone, and a device that is there");

@@ -19,7 +19,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Starts the program, prepares the tracing, and advises until the program ends, `time_max` is
 /// over, or a signal comes. At most `bytes_max` bytes are prefetched and not yet used. Without
-/// tracing the program runs on without advice, which is said.
+/// tracing the program runs on without advice, and a notice says so.
 pub(super) fn run(
     args: &RecordPlan,
     mut permit: TracingPermit,

@@ -114,6 +114,7 @@ fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> S
         ("highest", |(_, window)| format_rate(window.seconds_per_byte[0])),
     ];
     let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
+    // All columns are numbers, which are right-aligned.
     let numbers_from = 0;
     let table = Table::of(&rows, &columns, numbers_from);
     // Window 0 is the present one.

@@ -22,8 +22,9 @@ use crate::signals;
 /// Pause between two readings of the shared memory while it fills quickly.
 const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
-/// Records without root, by a preloaded library, until the program ends, the time is over, or a
-/// signal comes.
+/// Records without root, by a preloaded library, until the program ends, `time_max` is over, or a
+/// signal comes. Without `time_max` there is no limit. With `budget_bytes` it also advises the
+/// program: at most this number of bytes is prefetched and not yet used.
 pub fn run(
     args: &RecordPlan,
     time_max: Option<Duration>,

@@ -61,6 +61,7 @@ pub fn print_samples(samples: &Samples) -> CommandResult {
     match rows.is_empty() {
         true => text += "no open file was read or is cached\n",
         false => {
+            // The first two columns are text, and the others are right-aligned.
             let numbers_from = 2;
             text += &Table::of(&rows, &COLUMNS, numbers_from).to_string();
         }

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::{Output, for_each_record};
 use crate::exit::{CommandResult, Failure};
 
-/// Maximum number of references in `oracleGeneral`, whose records need the future: 3 GiB of memory.
+/// Maximum number of references in `oracleGeneral`. Each of its records names the next reference to
+/// its object, so that all references are kept in memory: 32 bytes for each, 4 GiB in all.
 const REFERENCES_MAX: usize = 1 << 27;
 
 /// Next use of an object that has none.
@@ -68,8 +69,9 @@ pub(super) fn write_jsonl(path: &Path, out: &mut Output) -> CommandResult {
     })
 }
 
-/// Writes libCacheSim's `oracleGeneral`. Objects are numbered from 1 by their first reference. The
-/// next use is the number of a reference, from 0.
+/// Writes libCacheSim's `oracleGeneral`: records of 24 bytes, with the time in seconds, the object,
+/// its size and its next use. Objects are numbered from 1 by their first reference. The next use is
+/// the number of a reference, from 0, or [`NO_NEXT_USE`].
 pub(super) fn write_oracle_general(path: &Path, out: &mut Output) -> CommandResult {
     let mut numbers: BTreeMap<(u32, u64), u64> = BTreeMap::new();
     let mut references: Vec<(u32, u64)> = Vec::new();

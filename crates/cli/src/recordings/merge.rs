@@ -29,6 +29,7 @@ pub fn run(args: &MergeArgs) -> CommandResult {
     for record in merged {
         writer.put(record).map_err(failure)?;
     }
+    // Without `finish`, the output does not replace a file of its name.
     if let Some(failure) = first_failure.take() {
         return Err(failure);
     }

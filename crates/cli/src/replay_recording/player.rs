@@ -1,5 +1,6 @@
 //! `readpath worker replay`: replays one row on real storage in its own process. `readpath replay`
-//! starts it.
+//! starts it. A *row* is the recorded program with one storage, one size of memory, and one choice
+//! of policies, or the kernel.
 //!
 //! The process is a [`worker`](crate::worker) of that run. The protocol: [`ReplayOrder`], answered
 //! by [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
@@ -140,12 +141,14 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
         }
         Ok::<Time, String>(last_end)
     })?;
+    // Their read functions end before the counts are read.
     drop(recorded_threads);
     let (device_requests, device_bytes) = methods.device_counts();
     Ok(Played { seconds: last_end.seconds(), device_requests, device_bytes, note: methods.note() })
 }
 
-/// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages.
+/// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages; one
+/// page for a thread without reads.
 fn worker_buffer_bytes(thread: &ReadList) -> u64 {
     let largest_bytes = thread.reads.iter().map(|read| read.bytes).max().unwrap_or(1);
     largest_bytes.next_multiple_of(PAGE_BYTES)

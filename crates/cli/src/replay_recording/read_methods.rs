@@ -52,7 +52,9 @@ pub type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync
 
 /// Read methods of a row.
 pub struct ReadMethods<'a> {
+    /// Scratch files, policies and memory of the row.
     order: &'a ReplayOrder,
+    /// Files and threads of the recording.
     recorded: &'a RecordedProgram,
     /// State of the library; `None` reads through the kernel.
     library: Option<LibraryState>,
@@ -65,9 +67,11 @@ pub struct ReadMethods<'a> {
 
 /// State shared by all handles of the library.
 struct LibraryState {
+    /// Reads through the library's page cache, which all files share.
     read_path: ReadPath,
     /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
     files: Mutex<BTreeMap<FileId, File>>,
+    /// Mappings of the library, by file. Each has memory of its own.
     mappings: BTreeMap<FileId, Arc<Mapping>>,
     /// True if any thread reads with direct I/O, whose requests are not counted.
     has_direct_reads: bool,

@@ -161,6 +161,7 @@ fn run_row(
     let observers = &RunObservers { bar: &bar, decisions, operations };
     match &row.runner {
         JobRunner::Modelled => {
+            // While the guard lives, the process ends 0.8 s after a signal at the latest.
             let _modelled = interrupt.begin_modelled_run();
             simulate(run, row, observers, observer)
         }

@@ -46,6 +46,7 @@ enum RunAbort {
     RunFailed(String),
     /// The OOM killer ended the run.
     OutOfMemory,
+    /// The user has interrupted the command.
     Interrupted,
 }
 
@@ -209,6 +210,7 @@ fn machine_caveats(is_page_cluster_set: bool, own_processes: &[u32]) -> Option<S
 
 /// Processes of the load. Dropping them kills them and waits for their end.
 struct Processes {
+    /// One worker for each process of the load.
     workers: Vec<WorkerProcess>,
 }
 

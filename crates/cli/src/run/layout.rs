@@ -44,6 +44,7 @@ pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Layout, Fail
 fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     let job_failure = |error| Failure::usage(run.job_file_error(error));
     let seed = run.seed;
+    // Each file gets the size that its jobs need, as on a modelled device.
     let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
             let source = FileSource::One { name, bytes: have_bytes };
