@@ -48,10 +48,14 @@ const FREE_BYTES_MIN: u64 = 64 << 20;
 /// JSON document of the command.
 #[derive(Serialize)]
 struct BenchDocument<'a> {
+    /// Version of this command.
     readpath: &'static str,
+    /// Name and release of the operating system.
     kernel: String,
+    /// Processors and memory of the machine; null for an unknown memory.
     processors: usize,
     memory_bytes: Option<u64>,
+    /// Size of the data and of the work; the figures of a small one are not meaningful.
     scale: Scale,
     /// Number of runs of each contender in each cell.
     runs: u32,

@@ -42,6 +42,7 @@ pub struct MissCell {
     pages: u32,
     /// Name of the policy; `optimum` is Belady's, the lowest possible number of misses.
     eviction: String,
+    /// Number of references whose block was not in the cache.
     misses: u64,
     /// Misses ÷ references.
     miss_ratio: f64,

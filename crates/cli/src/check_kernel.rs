@@ -131,12 +131,14 @@ struct KernelComparison {
     /// Pages that the kernel and the policy added in all steps.
     kernel_pages: u64,
     policy_pages: u64,
+    /// The steps that differ.
     differences: Vec<PageDifference>,
 }
 
 /// One difference in the JSON document. Steps count from 1; page ranges are `[first, count]`.
 #[derive(Serialize)]
 struct PageDifference {
+    /// Number of the read or touch.
     step: usize,
     /// The step, in the form of a list of reads.
     what: String,

@@ -14,6 +14,7 @@ use crate::exit::{CommandResult, Failure};
 
 /// Log file, open for writing.
 pub struct DecisionFile {
+    /// Path of the file, for error messages.
     path: PathBuf,
     /// The open file, which is written through shared references.
     out: RefCell<BufWriter<File>>,

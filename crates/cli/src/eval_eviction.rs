@@ -23,10 +23,14 @@ use crate::table::{Column, Table, number};
 /// JSON document of the command.
 #[derive(Serialize)]
 struct EvictionDocument<'a> {
+    /// Version of this command.
     readpath: &'static str,
     seed: u64,
+    /// True if only a part of the work was done, as a check: the figures are not meaningful.
     smoke: bool,
+    /// Summary of all cells.
     summary: &'a EvictionSummary,
+    /// One result for each cell.
     results: &'a [JudgedEviction],
 }
 

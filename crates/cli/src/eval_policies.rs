@@ -102,6 +102,7 @@ pub struct EvalPoliciesArgs {
 /// JSON document of the command.
 #[derive(Serialize)]
 struct MatrixDocument<'a> {
+    /// Version of this command.
     readpath: &'static str,
     /// First seed.
     seed: u64,
@@ -115,7 +116,9 @@ struct MatrixDocument<'a> {
     /// no such cell.
     developed: Option<MatrixSummary>,
     held_out: Option<MatrixSummary>,
+    /// Summary of all cells.
     summary: &'a MatrixSummary,
+    /// One result for each cell.
     results: &'a [JudgedCell],
     /// Results of the first runs. On real storage each contender runs twice in a row, and `results`
     /// holds the second runs.
@@ -346,6 +349,7 @@ fn parse_policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
 struct EarlierBaselines {
     /// Option and path, for error messages.
     source: String,
+    /// Results of all baselines of each cell.
     baselines: HashMap<String, Vec<MatrixResult>>,
 }
 

@@ -188,6 +188,7 @@ const REPEAT_BUDGET_DIVISOR: u32 = 5;
 
 /// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
+    /// The measured file or block device.
     file: &'a RawFile,
     /// Size of the file.
     bytes: u64,

@@ -20,6 +20,7 @@ use crate::table::{self, Column, Table, columns_max, count, duration, mib, numbe
 /// JSON document of a run.
 #[derive(Serialize)]
 struct RunDocument<'a, T> {
+    /// Version of this command.
     readpath: &'static str,
     /// `None` if the run draws no random numbers.
     seed: Option<u64>,

@@ -76,6 +76,7 @@ struct DecisionComparison<'a> {
 /// One difference; lines count from 1.
 #[derive(Serialize)]
 struct LineDifference {
+    /// Line of the list, and its time.
     line: usize,
     at_ms: f64,
     /// Number of the request in the list.

@@ -48,6 +48,7 @@ pub fn is_recording(path: &Path) -> bool {
 /// Row: the program as recorded, or its prediction.
 #[derive(Debug, Serialize)]
 struct Predicted {
+    /// Storage as named by `--on`, or `as recorded`.
     storage: String,
     /// Policies. `None` where they are unknown, or for the recorded run.
     readahead: Option<String>,
@@ -68,6 +69,7 @@ struct Predicted {
     amplification: Option<f64>,
     /// Share of the requested bytes that was in the cache.
     coverage: Option<f64>,
+    /// Caveat about the figures.
     note: Option<String>,
 }
 
@@ -162,6 +164,7 @@ fn parse_memory_sizes(texts: &[String], recorded_bytes: u64) -> Result<Vec<Optio
 struct PolicyChoices {
     readaheads: Vec<Spec>,
     evictions: Vec<Spec>,
+    /// One for all rows.
     scheduler: Spec,
 }
 

@@ -201,7 +201,7 @@ fn print_interval(
 /// Present size of a terminal, which may change between two tables.
 struct Screen {
     lines: usize,
-    /// `None` if tables are not fitted to it.
+    /// Characters in a line; `None` if tables are not fitted to it.
     columns: Option<usize>,
 }
 

@@ -176,6 +176,7 @@ impl From<OrderPath> for String {
 /// Worker's side: the stream of orders.
 #[derive(Debug)]
 pub struct Orders {
+    /// Lines of the standard input, one order each.
     lines: Lines<StdinLock<'static>>,
     /// Task of this process, for the message of a missing order.
     task: WorkerTask,

@@ -16,9 +16,11 @@ use super::states::CacheState;
 pub struct BenchCell {
     /// Name of the row.
     pub row: String,
+    /// Cache state before each run.
     pub state: CacheState,
     /// Bytes requested by the accesses in one pass.
     pub bytes: u64,
+    /// Figures of the library, and of two baselines: calls of `pread` and a mapping.
     pub ours: Figures,
     pub pread: Figures,
     pub mmap: Figures,
@@ -69,6 +71,7 @@ pub struct Figures {
 /// Summary of the cells of one state.
 #[derive(Clone, Debug, Serialize)]
 pub struct StateSummary {
+    /// Cache state before each run.
     pub state: CacheState,
     /// Number of cells that have a ratio.
     pub cells: usize,

@@ -71,6 +71,7 @@ pub struct MeasurementOrder {
     pub row: String,
     /// Scale of the data, with which the process finds the row by its name.
     pub scale: Scale,
+    /// The library or a baseline, which makes the reads.
     pub contender: Contender,
     /// Cache state. The parent process has already prepared it.
     pub state: CacheState,

@@ -52,7 +52,9 @@ const OOM_KILLS_MAX: u32 = 3;
 pub struct Matrix<'a, 'r> {
     /// Rows of the cells, each in every state that applies to it.
     pub rows: &'r [Row],
+    /// Size of the data and of the work.
     pub scale: Scale,
+    /// Cache states that are measured.
     pub states: &'a [CacheState],
     /// Number of runs of each cell and contender.
     pub runs: u32,
@@ -69,6 +71,7 @@ pub struct Matrix<'a, 'r> {
 /// Row in one state, with its measurements.
 pub struct RowState<'r> {
     pub row: &'r Row,
+    /// Cache state before each run.
     pub state: CacheState,
     /// Runs of each contender, in the order of [`Contender::ALL`].
     pub contenders: [ContenderRuns; 4],

@@ -30,12 +30,15 @@ struct ObjectCell {
     distinct_bytes: u64,
     /// Memory size as given on the command line.
     size: String,
+    /// The same size in bytes.
     memory_bytes: u64,
     eviction: &'static str,
     /// Admission policy with its values.
     admission: String,
+    /// Number of references whose object was not in memory, and its share of all references.
     misses: u64,
     miss_ratio: f64,
+    /// Sum of the sizes of these references, and its share of `bytes`.
     missed_bytes: u64,
     byte_miss_ratio: f64,
     /// Number of missed references whose object did not enter.

@@ -65,6 +65,7 @@ struct Pending {
     bytes: u64,
     /// Error of the part that failed last.
     result: Result<(), DeviceError>,
+    /// Called with the result once, at the modelled end of the request or soon after.
     answer: AnswerFn,
 }
 

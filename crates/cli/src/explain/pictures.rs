@@ -19,6 +19,7 @@ const SPAN_NS: u64 = 1_000_000;
 pub struct DrawnRead {
     /// Number of the file in the recording.
     pub file: u32,
+    /// Begin and end, since the begin of the recording.
     pub begin_ns: u64,
     pub end_ns: u64,
     /// Time for which the read waited for a device.

@@ -10,6 +10,7 @@ pub struct Axis {
     /// Values at both ends.
     least: f64,
     most: f64,
+    /// True if equal distances on the axis are equal ratios of values.
     is_logarithmic: bool,
     /// Formats the value of a mark.
     format_label: fn(f64) -> String,
@@ -72,6 +73,7 @@ fn nice_step(step_min: f64) -> f64 {
 /// Plot area with one axis below and one to the left.
 #[derive(Clone, Debug)]
 pub struct PlotArea {
+    /// The axis below, and the one to the left.
     x: Axis,
     y: Axis,
     /// Height of the plot area in pixels, without the legend.

@@ -6,6 +6,7 @@ use super::escaped;
 /// Bar of the chart.
 #[derive(Clone, Debug)]
 pub struct ChartBar {
+    /// Text at the left of the bar.
     label: String,
     /// Length of the bar; `None` if not measured.
     value: Option<f64>,

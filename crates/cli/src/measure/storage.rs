@@ -10,6 +10,7 @@ use crate::progress::Interrupt;
 
 /// Measured file or block device, and the buffers of its reads.
 pub struct RealStorage<'f> {
+    /// The requests in flight.
     batch: RawBatch<'f>,
     /// Buffers by ticket; `None` during a read.
     buffers: Vec<Option<RawMemory>>,

@@ -194,16 +194,19 @@ struct MeasuredCell {
     distance_bytes: Option<i64>,
     /// Stream cells: number of streams, read in turn.
     streams: Option<u32>,
+    /// Size of each request.
     request_bytes: u64,
     /// Number of requests in flight.
     depth: u32,
-    /// Number of requests of the median round.
+    /// Number of requests of all rounds.
     requests: u64,
+    /// The mean is the one of the median round; the other figures are of all requests.
     latency_us: Latency,
     /// Mean of each round, in ascending order.
     rounds_us: Vec<f64>,
     /// Slowest ÷ fastest round; null with a single round.
     spread: Option<f64>,
+    /// Throughput of the median round: requests and MiB a second.
     iops: f64,
     mib_per_s: f64,
 }
@@ -212,6 +215,7 @@ struct MeasuredCell {
 #[derive(Serialize)]
 struct Latency {
     mean: f64,
+    /// Half of the requests took at most this, 99 % at most the next.
     p50: f64,
     p99: f64,
     max: f64,

@@ -52,6 +52,7 @@ pub struct JobRun {
     pub path: PathBuf,
     /// Jobs of the file, or the one job that stands for a trace.
     pub jobs: JobFile,
+    /// Seed of everything random.
     pub seed: u64,
     /// Options of the library for files, as given on the command line.
     pub library: LibraryOptions,
@@ -174,7 +175,9 @@ impl JobPlan {
 struct Policies {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
+    /// One for all rows.
     eviction: Spec,
+    /// Policies of raw transfers, which bypass the cache.
     chunkings: Vec<Spec>,
 }
 

@@ -138,6 +138,7 @@ struct CountingProxy {
 /// READs of one case, as the proxy's threads record them.
 #[derive(Default)]
 struct Reads {
+    /// READs in the order in which their calls came.
     wire_reads: Vec<WireRead>,
     /// True once an answer has been forwarded.
     is_answered: bool,

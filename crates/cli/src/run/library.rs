@@ -251,6 +251,7 @@ fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
 
 /// State shared by the processes of a run.
 struct LibraryRun {
+    /// The file on which all files of the job are laid out.
     file: File,
     /// Mapping of the file, for jobs with `ioengine=mmap`.
     mapping: Option<Mapping>,

@@ -49,6 +49,7 @@ pub struct ProcessesShared<'a> {
     pub path: &'a Path,
     /// Start offset of each of them in that file.
     file_starts: &'a [u64],
+    /// Start of the phase, for which its processes wait until all are prepared.
     phase_start: &'a PhaseStart,
     /// Bytes transferred so far by all processes.
     transferred_bytes: &'a AtomicU64,
@@ -286,6 +287,7 @@ pub fn run_processes(
 struct EndedProcess {
     /// Its part in the fairness of the run, and its job.
     stream: ProcessShare,
+    /// True if its requests bypass the page cache.
     is_direct: bool,
 }
 
