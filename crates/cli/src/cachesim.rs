@@ -293,6 +293,7 @@ fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
     header.extend(policies.iter().map(Spec::to_string));
     header.push(OPTIMUM.to_owned());
+    // All columns after the name of the trace align right.
     let numbers_from = 1;
     let mut table = Table::with_header(header, numbers_from);
     for row in cells.chunks(policies.len() + 1) {

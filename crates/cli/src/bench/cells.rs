@@ -89,6 +89,7 @@ pub struct StateSummary {
 /// Computes the figures of a cell and compares them with its goal. The ratios divide the time of a
 /// baseline by the time of the library. `None` where one of the two has no figure.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
+    // Passes before the measurement, and measured ones.
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
     let figures =

@@ -45,7 +45,7 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Reads a job file or a recording.
+/// Reads a job file or a recording. Variables of the environment are substituted in a job file.
 fn read_workload(path: &Path) -> Result<GivenWorkload, Failure> {
     let reads = if is_recording(path) {
         GivenReads::Recording(read_recorded_program(path)?)

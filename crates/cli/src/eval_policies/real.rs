@@ -143,6 +143,7 @@ impl Data {
         let mut scratch_files = ScratchFiles::default();
         for file in &files {
             file_starts.push(FileStart { path_index: paths.len(), offset: 0 });
+            // An empty file has no bytes to read, and no path.
             if file.bytes > 0 {
                 let path = folder.join(format!("readpath-regret.{}", paths.len()));
                 scratch_files.add(&path, file.bytes, seed, interrupt)?;

@@ -203,7 +203,8 @@ impl Sampled {
                 continue;
             }
             positions.insert(descriptor, (open.inode, open.position));
-            // A file opened since the last sample began at position 0.
+            // A file opened since the last sample began at position 0. In the first sample it is
+            // unknown which bytes before the position were read: they do not count.
             let previous =
                 self.positions.get(&descriptor).filter(|previous| previous.0 == open.inode);
             let previous = match previous {

@@ -72,6 +72,7 @@ impl<A: Access> ReadpathAccess<A> {
             }
             Ok(None) => None,
             Err(error) => {
+                // A range past the end, and a server that ignores ranges, are left to the storage.
                 let bytes = self.0.known_bytes(&location);
                 let is_past = bytes.is_some_and(|bytes| match &options.range {
                     Some(range) => range.as_range(bytes).is_err(),

@@ -46,7 +46,8 @@ type OrderKey = (Reverse<Need>, u64);
 /// Invariants:
 ///
 /// 1. `queued` and `order` have the same requests; each key of one is the value of the other.
-/// 2. A queued request is the head of its parts in the table.
+/// 2. A queued request is the *head* of its parts in the table: it covers the requests that were
+///    merged into it.
 #[derive(Debug)]
 pub(super) struct DemandFirst {
     /// Largest request in sectors.

@@ -85,6 +85,7 @@ fn is_metadata_call(number: i64) -> bool {
         | libc::SYS_lgetxattr
         | libc::SYS_statfs
         | libc::SYS_fstatfs => true,
+        // Older calls, which newer architectures lack.
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open
         | libc::SYS_stat

@@ -229,6 +229,7 @@ impl PageSource {
         let mut mappings = file_mappings(process, FILE_PAGES_MAX);
         mappings.retain(|mapping| mapping.inode == inode);
         let mut source = PageSource::PageTable { page_table, mappings };
+        // The pages that are mapped now count as seen: later looks return only further ones.
         source.added();
         Some(source)
     }
