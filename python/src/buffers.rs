@@ -7,6 +7,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::spec::refused;
+
 /// Contiguous memory of a writable object, which stays in place while this value lives.
 ///
 /// The object is asked for plain bytes without a shape: arrays of ctypes and of multiprocessing
@@ -119,4 +121,17 @@ impl BufferMemory {
         // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0, bytes) }
     }
+}
+
+/// Splits a writable buffer into `count` equal parts. Returns the address and the length of each.
+/// Raises ValueError if the parts would not be equal, or for no part.
+pub fn equal_parts(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
+    let (address, bytes) = whole.memory();
+    if count == 0 || bytes % count != 0 {
+        return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
+    }
+    let part_bytes = bytes / count;
+    // SAFETY: within the buffer.
+    let part = |index: usize| (unsafe { address.add(index * part_bytes) }, part_bytes);
+    Ok((0..count).map(part).collect())
 }

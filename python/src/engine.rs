@@ -9,11 +9,14 @@ use pyo3::types::PyDict;
 use readpath::nfs::NfsUrl;
 use readpath::{BackendKind, Builder, File, OpenFileError, PageCache, ReadPath, UnknownBackend};
 use readpath_core::unit::PAGE_BYTES;
+use readpath_remote::disk::{DiskOptions, DiskTier};
 
 use crate::failure::{build_error, open_error};
+use crate::interruptible::run_interruptible;
 use crate::many::PIECE_BYTES_MAX;
 use crate::process::Own;
 use crate::spec::{Count, refused};
+use crate::urls::{self, Reports, UrlOptions};
 
 /// A read path for any number of files: memory, policies and an I/O backend.
 #[pyclass(frozen, module = "readpath")]
@@ -23,6 +26,10 @@ pub struct Engine(pub Arc<ForkAwareReadPath>);
 pub struct ForkAwareReadPath {
     /// Options of the read path in every process.
     options: Builder,
+    /// Options of files by URL.
+    url_options: UrlOptions,
+    /// Disk tier of files by URL, opened by the first one in each process. Locked like `path`.
+    disk: Mutex<Option<Own<DiskTier>>>,
     /// Maximum size of a read in bytes. A larger read is split.
     pub piece_bytes: u64,
     /// Locked only with Python's lock held, so that no thread holds it at a `fork`.
@@ -46,9 +53,48 @@ impl ForkAwareReadPath {
         Ok(built)
     }
 
+    /// Returns the disk tier of this process, or None without one. Raises OSError if its folder
+    /// cannot be used.
+    fn disk(&self, _py: Python<'_>) -> PyResult<Option<DiskTier>> {
+        let Some(options) = &self.url_options.disk else { return Ok(None) };
+        let mut disk = self.disk.lock().expect("no thread panics while holding it");
+        if let Some(tier) = disk.as_ref().and_then(Own::get) {
+            return Ok(Some(tier.clone()));
+        }
+        let tier = DiskTier::open(options).map_err(|error| urls::disk_error(&error))?;
+        *disk = Some(Own::new(tier.clone()));
+        Ok(Some(tier))
+    }
+
+    /// Opens the object of a URL through a separate path with the options of this one. Signals are
+    /// handled during the wait for the server.
+    fn open_url(&self, py: Python<'_>, url: &str, reports: Arc<Reports>) -> PyResult<Own<File>> {
+        let (path, options, disk) =
+            (self.options.clone(), self.url_options.clone(), self.disk(py)?);
+        let (url_for_thread, variables) = (url.to_owned(), urls::variables(py));
+        let opened = run_interruptible(py, move || {
+            urls::open(&url_for_thread, path, &options, disk.as_ref(), variables, reports)
+        })?;
+        opened.map(Own::new).map_err(|error| urls::url_error(url, &error))
+    }
+
+    /// Opens a file: the object of a URL if there is a place for its reports, as
+    /// [`urls::is_meant`] decides.
+    pub fn open_any(
+        &self,
+        py: Python<'_>,
+        name: &Path,
+        reports: Option<&Arc<Reports>>,
+    ) -> PyResult<Own<File>> {
+        match (reports, name.to_str()) {
+            (Some(reports), Some(url)) => self.open_url(py, url, Arc::clone(reports)),
+            _ => self.open(py, name),
+        }
+    }
+
     /// Opens a local file through the path, or a server's file through a separate path with equal
     /// options. Only a local file stays open after its last handle is closed.
-    pub fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
+    fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
         let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
         let path = self.path(py)?;
         let opened = py.detach(|| match is_remote {
@@ -82,8 +128,10 @@ impl ForkAwareReadPath {
 impl Engine {
     /// Creates a read path. An option that is None keeps the default of `Builder`. Up to `kept_max`
     /// local files stay open after their last handle is closed. `whole_file_bytes` is the size of
-    /// the largest file that may be read ahead whole. Raises ValueError for an unusable option,
-    /// OSError if the system lacks a resource that it names.
+    /// the largest file that may be read ahead whole. The others are for files by URL: the maximum
+    /// size of a request, the number of retries, and the options of the client. `disk` has folder
+    /// and size of a disk tier. Raises ValueError for an unusable option, OSError if the system lacks a
+    /// resource that it names.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
@@ -97,6 +145,10 @@ impl Engine {
         kept_max: Count,
         kernel_cache: Option<bool>,
         whole_file_bytes: Option<u64>,
+        request_bytes: Option<u64>,
+        retries: Count,
+        client_options: Vec<(String, String)>,
+        disk: Option<(PathBuf, u64)>,
     ) -> PyResult<Engine> {
         let page_cache = page_cache.map(page_cache_named).transpose()?;
         let kind = backend.map(backend_named).transpose()?;
@@ -121,7 +173,23 @@ impl Engine {
         // More files than a `usize` counts are no limit.
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         let kept = Mutex::default();
-        Ok(Engine(Arc::new(ForkAwareReadPath { options, piece_bytes, path, kept_max, kept })))
+        urls::check_client_options(&client_options)?;
+        request_bytes.map(urls::check_request_bytes).transpose()?;
+        let url_options = UrlOptions {
+            client_options,
+            request_bytes,
+            retries: usize::try_from(retries.0).unwrap_or(usize::MAX),
+            disk: disk.map(|(folder, bytes)| DiskOptions::new(folder, bytes)),
+        };
+        Ok(Engine(Arc::new(ForkAwareReadPath {
+            options,
+            url_options,
+            disk: Mutex::default(),
+            piece_bytes,
+            path,
+            kept_max,
+            kept,
+        })))
     }
 
     /// Name of the page cache: `kernel`, `own` or `none`.

@@ -20,6 +20,15 @@ pub enum Failure {
     Closed,
     /// The read path reports an error.
     Read(ReadError),
+    /// The read path reports an error about the object of a URL.
+    Url {
+        /// The error.
+        error: ReadError,
+        /// Text of the last error of a request to the server, if there was one.
+        cause: Option<String>,
+        /// The URL without credentials.
+        url: String,
+    },
     /// A system call failed.
     System(io::Error),
     /// A signal handler has raised this exception.
@@ -46,31 +55,46 @@ impl From<Failure> for PyErr {
     /// Raises ValueError for a closed file, like Python's own files. A read error becomes an
     /// OSError, whose class Python selects by the error number.
     fn from(failure: Failure) -> PyErr {
-        let error = match failure {
-            Failure::Closed => return PyValueError::new_err("I/O operation on closed file."),
-            Failure::System(error) => return error.into(),
-            Failure::Signal(error) => return error,
-            Failure::Read(error) => error,
-        };
-        let errno = match error {
-            ReadError::Device { error, .. } => match error {
-                DeviceError::Gone => 19,       // ENODEV
-                DeviceError::Full => 28,       // ENOSPC
-                DeviceError::Cancelled => 125, // ECANCELED
-                DeviceError::Refused => 13,    // EACCES
-                DeviceError::Stale => 116,     // ESTALE
-                DeviceError::TimedOut => 110,  // ETIMEDOUT
-                DeviceError::Garbled => 74,    // EBADMSG
-                DeviceError::Other(errno) => errno,
-                _ => 5, // EIO
-            },
-            ReadError::Shrunk { .. } => 116, // ESTALE
-            ReadError::TooManyReads { .. } => EAGAIN,
-            ReadError::TooManyPinned { .. } => 16, // EBUSY
-            ReadError::TooLarge { .. } => 22,      // EINVAL
-            _ => 5,                                // EIO
-        };
-        PyOSError::new_err((errno, error.to_string()))
+        match failure {
+            Failure::Closed => PyValueError::new_err("I/O operation on closed file."),
+            Failure::System(error) => error.into(),
+            Failure::Signal(error) => error,
+            Failure::Read(error) => PyOSError::new_err((read_errno(&error), error.to_string())),
+            Failure::Url { error, cause, url } => {
+                let text = match error {
+                    ReadError::Device { error: DeviceError::Stale, .. } => {
+                        "the object has changed in its storage, or is gone; open it again, or call \
+                         revalidate()"
+                            .to_owned()
+                    }
+                    error => error.to_string(),
+                };
+                let cause = cause.map_or(String::new(), |cause| format!("; {cause}"));
+                PyOSError::new_err((read_errno(&error), format!("{text}{cause}"), url))
+            }
+        }
+    }
+}
+
+/// Error number of the system for a failed read.
+fn read_errno(error: &ReadError) -> i32 {
+    match *error {
+        ReadError::Device { error, .. } => match error {
+            DeviceError::Gone => 19,       // ENODEV
+            DeviceError::Full => 28,       // ENOSPC
+            DeviceError::Cancelled => 125, // ECANCELED
+            DeviceError::Refused => 13,    // EACCES
+            DeviceError::Stale => 116,     // ESTALE
+            DeviceError::TimedOut => 110,  // ETIMEDOUT
+            DeviceError::Garbled => 74,    // EBADMSG
+            DeviceError::Other(errno) => errno,
+            _ => EIO,
+        },
+        ReadError::Shrunk { .. } => 116, // ESTALE
+        ReadError::TooManyReads { .. } => EAGAIN,
+        ReadError::TooManyPinned { .. } => 16, // EBUSY
+        ReadError::TooLarge { .. } => 22,      // EINVAL
+        _ => EIO,
     }
 }
 

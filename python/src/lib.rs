@@ -23,6 +23,8 @@ mod policy;
 mod populate;
 mod process;
 mod spec;
+mod urls;
+mod waits;
 
 /// The module `readpath._native`.
 #[pymodule]

@@ -10,23 +10,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
-use pyo3::ffi::PyOS_FSPath;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use readpath::nfs::NfsUrl;
 use readpath::{Advice, File, ReadError};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::awaited::Awaited;
-use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
+use crate::buffers::{BufferMemory, Writable, equal_parts, new_bytes, zeroed};
 use crate::engine::{Engine, ForkAwareReadPath, stats_dict};
 use crate::failure::{Failure, open_error};
 use crate::interruptible::run_interruptible;
-use crate::many::{Offsets, Ranges, ReadRange, read_many};
+use crate::many::{Offsets, Ranges, ReadRange};
 use crate::policy::advice_named;
 use crate::process::Own;
-use crate::spec::{Count, check_name, refused};
+use crate::spec::{Count, check_name, file_system_path, refused};
+use crate::urls::{self, Reports};
+
+mod fills;
 
 /// Size of the first piece in which a newline is searched, in bytes.
 const LINE_BYTES: usize = 256;
@@ -52,8 +54,10 @@ pub struct LocalFile {
     within: Py<PyAny>,
     /// Name of the file, any object.
     name: Mutex<Py<PyAny>>,
-    /// Absolute path, valid for any working directory.
+    /// Absolute path, valid for any working directory, or a URL.
     path: PathBuf,
+    /// Reports about the object, if the name is the URL of one. A read of it may wait for seconds.
+    reports: Option<Arc<Reports>>,
     /// Length at open or at the last detected change.
     bytes: AtomicU64,
     position: AtomicU64,
@@ -87,7 +91,7 @@ impl LocalFile {
         if file.is_ours() {
             return Ok(file);
         }
-        let reopened = Arc::new(self.engine.open(py, &self.path)?);
+        let reopened = Arc::new(self.engine.open_any(py, &self.path, self.reports.as_ref())?);
         // Another thread may have closed the file or opened it again meanwhile.
         let mut state = self.state.lock().expect("no thread panics while holding it");
         match &mut *state {
@@ -123,61 +127,21 @@ impl LocalFile {
         size.min(self.size().saturating_sub(offset))
     }
 
-    /// Fills a writable buffer from `offset` and returns the number of bytes, fewer than its length
-    /// only at the end of the file. Raises BufferError or TypeError for an unusable buffer.
-    fn fill_buffer(
-        &self,
-        py: Python<'_>,
-        offset: u64,
-        buffer: &Bound<'_, PyAny>,
-    ) -> PyResult<usize> {
-        let pinned = Writable::of(buffer)?;
-        let (address, bytes) = pinned.memory();
-        let memory = BufferMemory(address);
-        // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
-        // another thread that uses the memory sees some of the new bytes.
-        let filled = unsafe { self.fill_memory(py, offset, memory, bytes) };
-        drop(pinned);
-        filled
-    }
-
-    /// Fills `bytes` bytes of `memory` from `offset` and returns their number, fewer only at the
-    /// end of the file. A long read is split, and the next piece is prefetched during the current
-    /// one. Signals are handled in between.
-    ///
-    /// # Safety
-    /// `bytes` bytes are writable there until the return.
-    unsafe fn fill_memory(
-        &self,
-        py: Python<'_>,
-        offset: u64,
-        memory: BufferMemory,
-        bytes: usize,
-    ) -> PyResult<usize> {
-        let piece_bytes_max = self.engine.piece_bytes;
-        let mut filled = 0;
-        loop {
-            let piece_offset = offset.saturating_add(filled as u64);
-            let piece_bytes = (bytes - filled).min(piece_bytes_max as usize);
-            let is_last = filled + piece_bytes == bytes;
-            // SAFETY: within the buffer.
-            let piece_memory = BufferMemory(unsafe { memory.0.add(filled) });
-            let bytes_read = self.with(py, move |file| {
-                let next_offset = piece_offset.saturating_add(piece_bytes as u64);
-                if !is_last && !file.is_cached(next_offset, piece_bytes_max) {
-                    file.prefetch(next_offset, piece_bytes_max);
-                }
-                // SAFETY: guaranteed by the caller.
-                let buffer = unsafe { piece_memory.slice(piece_bytes) };
-                Ok(file.read_at(buffer, piece_offset)?)
-            })?;
-            filled += bytes_read;
-            // A short read has met the end of the file.
-            if is_last || bytes_read < piece_bytes {
-                return Ok(filled);
+    /// Continues with the current file in place of a stale one. Returns true. Raises ValueError if
+    /// the file is closed.
+    fn replace(&self, py: Python<'_>, changed_file: Own<File>) -> PyResult<bool> {
+        self.bytes.store(changed_file.get().expect("it was just opened").len(), Ordering::Relaxed);
+        let changed_file = Arc::new(changed_file);
+        let stale = {
+            let mut state = self.state.lock().expect("no thread panics while holding it");
+            match &*state {
+                // Another thread has closed the file meanwhile.
+                None => return Err(Failure::Closed.into()),
+                Some(_) => state.replace(changed_file),
             }
-            py.check_signals()?;
-        }
+        };
+        py.detach(|| drop(stale));
+        Ok(true)
     }
 }
 
@@ -199,14 +163,16 @@ impl LocalFile {
             Err(_) => name.extract()?,
         };
         check_name(&given_path)?;
-        let is_remote = given_path.to_str().is_some_and(NfsUrl::is_meant);
+        let reports = given_path.to_str().filter(|name| urls::is_meant(name));
+        let reports = reports.map(|_| Arc::new(Reports::default()));
+        let is_remote = reports.is_some() || given_path.to_str().is_some_and(NfsUrl::is_meant);
         let (path, relative_path) = match is_remote || given_path.is_absolute() {
             true => (given_path, None),
             false => (std::path::absolute(&given_path)?, Some(given_path)),
         };
-        let file = match (engine.open(py, &path), relative_path) {
+        let file = match (engine.open_any(py, &path, reports.as_ref()), relative_path) {
             // A second attempt, whose error names the file by the given name.
-            (Err(_), Some(relative_path)) => engine.open(py, &relative_path)?,
+            (Err(_), Some(relative_path)) => engine.open_any(py, &relative_path, None)?,
             (opened, _) => opened?,
         };
         let bytes = file.get().expect("it was just opened").len();
@@ -216,6 +182,7 @@ impl LocalFile {
             within: within.unbind(),
             name: Mutex::new(name.unbind()),
             path,
+            reports,
             bytes: AtomicU64::new(bytes),
             position: AtomicU64::new(0),
         })
@@ -381,7 +348,9 @@ impl LocalFile {
             reserved.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
             line.resize(searched + piece_bytes.min(bytes_max - searched), 0);
             let piece = &mut line[searched..];
-            let bytes_read = self.with(py, move |file| Ok(file.read_at(piece, piece_offset)?))?;
+            let memory = BufferMemory(piece.as_mut_ptr());
+            // SAFETY: `line` stays in place until the return.
+            let bytes_read = unsafe { self.fill_memory(py, piece_offset, memory, piece.len())? };
             let piece = &line[searched..searched + bytes_read];
             let newline_index = piece.iter().position(|&byte| byte == b'\n');
             // A short read has met the end of the file.
@@ -414,7 +383,7 @@ impl LocalFile {
             objects.push(object);
         }
         // SAFETY: the objects are new, have these sizes, and have no other user.
-        self.with(py, move |file| unsafe { read_many(file, &reads) })?;
+        unsafe { self.fill_ranges(py, reads)? };
         Ok(objects)
     }
 
@@ -460,7 +429,7 @@ impl LocalFile {
         let counts = PyList::new(py, reads.iter().map(|read| read.bytes))?;
         // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
         // another thread that uses the memory sees some of the new bytes.
-        self.with(py, move |file| unsafe { read_many(file, &reads) })?;
+        unsafe { self.fill_ranges(py, reads)? };
         drop(pinned);
         Ok(counts)
     }
@@ -472,24 +441,23 @@ impl LocalFile {
     /// file is gone. The open file stays usable then.
     fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
         let file = self.file(py)?;
+        if let Some(reports) = &self.reports {
+            let version = reports.version();
+            let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
+            return match reports.version() == version {
+                true => Ok(false),
+                false => self.replace(py, current_file),
+            };
+        }
         let changed_file = py.detach(|| {
             let mut file = file.get().expect("this process has opened it").clone();
             file.revalidate().map(|has_changed| has_changed.then(|| Own::new(file)))
         });
         let changed_file = changed_file.map_err(|error| open_error(&error))?;
-        let Some(changed_file) = changed_file else { return Ok(false) };
-        self.bytes.store(changed_file.get().expect("it was just opened").len(), Ordering::Relaxed);
-        let changed_file = Arc::new(changed_file);
-        let stale = {
-            let mut state = self.state.lock().expect("no thread panics while holding it");
-            match &*state {
-                // Another thread has closed the file meanwhile.
-                None => return Err(Failure::Closed.into()),
-                Some(_) => state.replace(changed_file),
-            }
-        };
-        py.detach(|| drop((stale, file)));
-        Ok(true)
+        match changed_file {
+            Some(changed_file) => self.replace(py, changed_file),
+            None => Ok(false),
+        }
     }
 
     /// Starts a read that is polled. Its bytes are fewer than `size` only at the end of the file.
@@ -558,27 +526,4 @@ impl LocalFile {
     fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
-}
-
-/// Returns the result of `os.fspath`: text or bytes. Text itself is returned without a call. Raises
-/// TypeError for an object that is no path.
-fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
-    if path.is_exact_instance_of::<PyString>() {
-        return Ok(path);
-    }
-    // SAFETY: a new reference or null, as documented.
-    unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
-}
-
-/// Splits a writable buffer into `count` equal parts. Returns the address and the length of each.
-/// Raises ValueError if the parts would not be equal, or for no part.
-fn equal_parts(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
-    let (address, bytes) = whole.memory();
-    if count == 0 || bytes % count != 0 {
-        return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
-    }
-    let part_bytes = bytes / count;
-    // SAFETY: within the buffer.
-    let part = |index: usize| (unsafe { address.add(index * part_bytes) }, part_bytes);
-    Ok((0..count).map(part).collect())
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi::PyOS_FSPath;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use readpath_core::policy::{Policy, Spec};
 use readpath_core::unit::PAGE_BYTES;
 use readpath_core::{eviction, readahead, scheduler};
@@ -90,4 +92,14 @@ pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)
 #[pyfunction]
 pub fn devices() -> Vec<(&'static str, &'static str)> {
     registry::devices()
+}
+
+/// Returns the result of `os.fspath`: text or bytes. Text itself is returned without a call. Raises
+/// TypeError for an object that is no path.
+pub fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    if path.is_exact_instance_of::<PyString>() {
+        return Ok(path);
+    }
+    // SAFETY: a new reference or null, as documented.
+    unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
 }

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import email.utils
+import errno
 import http.server
 import json
 import random
@@ -109,10 +110,18 @@ KINDS = [("strong",), ("weak",), ("weak", "modified"), ("modified",), ("strong",
 
 @pytest.mark.parametrize("is_conditional", [True, False])
 @pytest.mark.parametrize("says", KINDS)
-def test_overwritten_http_object_is_an_error_that_names_it(says, is_conditional):
+@pytest.mark.parametrize("client", ["readpath", "fsspec"])
+def test_overwritten_http_object_is_an_error_that_names_it(client, says, is_conditional):
     with served(says) as (store, url):
+        if (client, says) == ("readpath", ("weak",)):
+            # A weak tag alone identifies no bytes.
+            with pytest.raises(OSError, match="client='fsspec'") as raised:
+                readpath.open(url, client=client)
+            assert raised.value.errno == errno.EOPNOTSUPP and raised.value.filename == url
+            assert type(readpath.open(url)).__name__ == "ReadpathFile"
+            return
         store.is_conditional = is_conditional
-        with readpath.open(url, **SMALL) as file:
+        with readpath.open(url, client=client, **SMALL) as file:
             assert file.read(1000) == OLD[:1000]
             store.overwrite()
             # These pages are there, of the version that was opened.
@@ -131,15 +140,17 @@ def test_overwritten_http_object_is_an_error_that_names_it(says, is_conditional)
             assert file.read() == NEW
 
 
-def test_fetches_are_conditional_on_the_opened_version():
+@pytest.mark.parametrize("client", ["readpath", "fsspec"])
+def test_fetches_are_conditional_on_the_opened_version(client):
     with served(("strong",)) as (store, url):
-        with readpath.open(url, **SMALL) as file:
+        with readpath.open(url, client=client, **SMALL) as file:
             store.asked.clear()
             assert file.read() == OLD
-        tags = {asked.get("If-Match") for asked in store.asked}
+        # The names of fields have no case.
+        tags = {asked.get("If-Match", asked.get("if-match")) for asked in store.asked}
         assert len(tags) == 1 and None not in tags
     with served(("weak", "modified")) as (store, url):
-        with readpath.open(url, **SMALL) as file:
+        with readpath.open(url, client="fsspec", **SMALL) as file:
             store.asked.clear()
             assert file.read() == OLD
         # A weak tag never matches strongly, RFC 9110, section 13.1.1.
@@ -163,16 +174,38 @@ def test_wrong_range_or_length_of_an_answer_is_an_error_with_the_url():
         ("missing", 10, "there are"),
     ):
         with served(("strong",)) as (store, url):
-            with readpath.open(url, **SMALL) as file:
+            with readpath.open(url, client="fsspec", **SMALL) as file:
                 setattr(store, name, value)
                 with pytest.raises(OSError, match=words) as raised:
                     file.read(10_000)
                 assert url in str(raised.value)
 
 
+@pytest.mark.parametrize("name, value", [("shift", 4096), ("missing", 10)])
+def test_wrong_answer_is_an_error_or_read_again_by_the_own_client(name, value):
+    with served(("strong",)) as (store, url):
+        with readpath.open(url, client="readpath", retries=0, **SMALL) as file:
+            setattr(store, name, value)
+            with pytest.raises(OSError) as raised:
+                file.readat(500_000, 10_000)
+            assert raised.value.filename == url
+            setattr(store, name, 0)
+            assert file.readat(500_000, 10_000) == OLD[500_000:510_000]
+
+
+def test_server_without_ranges_is_read_through_fsspec():
+    with served(("strong",)) as (store, url):
+        store.gives_ranges = False
+        with pytest.raises(OSError, match="client='fsspec'") as raised:
+            readpath.open(url, client="readpath")
+        assert raised.value.errno == errno.EOPNOTSUPP
+        with readpath.open(url, **SMALL) as file:
+            assert type(file).__name__ == "ReadpathFile" and file.read() == OLD
+
+
 def test_server_without_ranges_still_returns_the_bytes():
     with served(("strong",)) as (store, url):
-        with readpath.open(url, **SMALL) as file:
+        with readpath.open(url, client="fsspec", **SMALL) as file:
             store.gives_ranges = False
             assert file.readat(500_000, 1000) == OLD[500_000:501_000]
             store.overwrite()

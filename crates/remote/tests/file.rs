@@ -89,8 +89,34 @@ fn stream_has_few_requests_and_each_byte_once() {
         file.read_at(&mut buffer, offset).unwrap();
     }
     assert_eq!(store.body_bytes(), OBJECT_BYTES);
-    assert_eq!(store.heads(), 1);
+    // The first part came with the opening.
+    assert_eq!(store.heads(), 0);
     assert!((13..=150).contains(&store.gets()), "{} gets", store.gets());
+}
+
+/// An object that is not larger than the first bytes takes one request, and an empty one two: it
+/// has no range. Without first bytes, the opening is a request of its own.
+#[test]
+fn small_object_takes_one_request() {
+    for (object_bytes, first_bytes, expected) in
+        [(64 * KIB, 64 * KIB, [0, 1]), (1, 64 * KIB, [0, 1]), (0, 64 * KIB, [1, 1]), (1, 0, [1, 1])]
+    {
+        let store = TestStore::new(InMemory::new());
+        let location = path();
+        let write = store.store.put(&location, content(0, 0..object_bytes).into());
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write).unwrap();
+        let store = Arc::new(store);
+        let described = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&described);
+        let on_open: Arc<dyn Fn(&object_store::ObjectMeta) + Send + Sync> =
+            Arc::new(move |meta| seen.lock().unwrap().push((meta.location.clone(), meta.size)));
+        let file = opened(&store, FileOptions { first_bytes, on_open: Some(on_open), ..options() });
+        assert_eq!(*described.lock().unwrap(), [(path(), object_bytes)]);
+        let mut read = Vec::new();
+        file.reader().read_to_end(&mut read).unwrap();
+        assert!(read == content(0, 0..object_bytes));
+        assert_eq!([store.heads(), store.gets()], expected, "{object_bytes} {first_bytes}");
+    }
 }
 
 /// Each fault of every third get is overcome by a further try.
@@ -126,7 +152,8 @@ fn error_has_a_kind_and_its_text_is_reported() {
         let reported = Arc::clone(&texts);
         let on_error: Arc<dyn Fn(&object_store::Error) + Send + Sync> =
             Arc::new(move |error| reported.lock().unwrap().push(error.to_string()));
-        let options = FileOptions { retries_max: 0, on_error: Some(on_error), ..options() };
+        let options =
+            FileOptions { first_bytes: 0, retries_max: 0, on_error: Some(on_error), ..options() };
         let error = opened(&store, options).read_exact_at(&mut [0; 100], 5000).unwrap_err();
         assert_eq!(reason(&error), expected);
         assert!(texts.lock().unwrap()[0].contains(text), "{texts:?}");

@@ -106,6 +106,10 @@ class Engine:
         kept_max: int,
         kernel_cache: bool | None,
         whole_file_bytes: int | None,
+        request_bytes: int | None,
+        retries: int,
+        client_options: list[tuple[str, str]],
+        disk: tuple[str, int] | None,
     ) -> Self: ...
     @property
     def page_cache(self) -> str: ...

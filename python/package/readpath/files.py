@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
@@ -64,11 +64,22 @@ class ReadPath:
       have read ahead whole: bytes, or "256MiB". Default: a sixteenth of the available memory, at
       most 512 MiB. 0 means that no file is read whole beyond 64 MiB.
 
+    Options of files by URL (see `readpath.open`):
+
+    - `request`: maximum size of a request, whole pages up to 4 MiB. Default 2 MiB. A longer range is
+      fetched by several requests at a time.
+    - `retries`: number of retries after a passing error, default 5, within a minute.
+    - `storage_options`: options of the client, by the names of the Rust crate object_store:
+      `{"aws_region": …}`, `{"google_service_account": …}`, `{"timeout": "10s"}`. The variables
+      `AWS_…`, `AZURE_…` and `GOOGLE_…` of the environment have the same names.
+    - `disk`, `disk_size`: folder and maximum size of a cache of fetched bytes on a local disk. Several
+      processes may share it. A new version of an object never gets bytes of an old one. Default: none.
+
     An option without effect on the page cache is a ValueError.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache",
-             "whole_file_memory")
+             "whole_file_memory", "request", "retries", "storage_options", "disk", "disk_size")
     """Names of the options, in their order."""
 
     def __init__(
@@ -83,6 +94,11 @@ class ReadPath:
         eviction: str | None = None,
         page_cache: str | None = None,
         whole_file_memory: str | int | None = None,
+        request: str | int | None = None,
+        retries: int = 5,
+        storage_options: Mapping[str, str] | None = None,
+        disk: PathLike | None = None,
+        disk_size: str | int | None = None,
         **old_names: Any,
     ) -> None:
         """Builds a read path.
@@ -95,7 +111,7 @@ class ReadPath:
             eviction = present_names({**old_names, "eviction": eviction})["eviction"]
         self._options = (
             memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache,
-            whole_file_memory
+            whole_file_memory, request, retries, storage_options, disk, disk_size
         )
         cache_bytes = None if memory is None else memory_bytes(memory)
         # 0 is a valid limit, but no size of a cache: `memory_bytes` refuses it.
@@ -104,7 +120,8 @@ class ReadPath:
             whole_file_bytes = memory_bytes(whole_file_memory)
         self._engine = _native.Engine(
             page_cache, cache_bytes, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache,
-            whole_file_bytes
+            whole_file_bytes, None if request is None else _size_of("request", request), retries,
+            _client_options(storage_options), _disk_tier(disk, disk_size)
         )
 
     @property
@@ -113,10 +130,11 @@ class ReadPath:
         return self._engine.page_cache
 
     def open(self, path: PathLike) -> File:
-        """Opens a file or a block device for reading, or a file on an NFS server by its URL.
+        """Opens a file or a block device for reading, or a file of a server by its URL.
 
-        A server's file, `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]`, is read without the kernel and
-        without a mount, by a separate read path with the options of this one.
+        A file on an NFS server, `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]`, is read without the kernel
+        and without a mount. A URL with `https`, `http`, `s3`, `gs`, `az` or `abfss` names an object. Each
+        file by URL has a separate read path with the options of this one.
 
         Raises the OSError of the kernel or the server: FileNotFoundError,
         IsADirectoryError, PermissionError, …
@@ -134,7 +152,9 @@ class ReadPath:
         return self._engine.prometheus(list(labels.items()))
 
     def __repr__(self) -> str:
-        options = zip(self.NAMES, self._options, strict=True)
+        # Values of `storage_options` may be credentials.
+        shown = [dict.fromkeys(value, "…") if isinstance(value, Mapping) else value for value in self._options]
+        options = zip(self.NAMES, shown, strict=True)
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,6 +175,52 @@ class PathOptions(TypedDict, total=False):
     eviction: str | None
     page_cache: str | None
     whole_file_memory: str | int | None
+    request: str | int | None
+    retries: int
+    storage_options: Mapping[str, str] | None
+    disk: PathLike | None
+    disk_size: str | int | None
+
+
+CLIENT_SCHEMES = frozenset({"abfs", "abfss", "adl", "az", "azure", "gs", "http", "https", "s3", "s3a"})
+"""Schemes of URLs that this package reads by clients of its own."""
+
+
+def _client_options(options: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Returns the options of a client as pairs. Raises TypeError for other values than strings."""
+    pairs = list((options or {}).items())
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"storage_options: {name!r}: {value!r}; names and values are strings")
+    return pairs
+
+
+def _size_of(option: str, size: str | int) -> int:
+    """Returns the bytes of a size, at least one page. Raises ValueError that names the option."""
+    try:
+        return memory_bytes(size)
+    except ValueError as error:
+        raise ValueError(f"{option}={size!r}: give whole pages, as in '1MiB'") from error
+
+
+def _disk_tier(folder: PathLike | None, size: str | int | None) -> tuple[str, int] | None:
+    """Returns folder and size in bytes of a disk tier. Raises ValueError if only one is given."""
+    if (folder is None) != (size is None):
+        raise ValueError("disk and disk_size belong together: a folder, and its maximum size as in '10GiB'")
+    if folder is None or size is None:
+        return None
+    return os.path.abspath(os.fsdecode(folder)), _size_of("disk_size", size)
+
+
+FSSPEC_TOO = frozenset({"memory", "readahead", "request", "depth", "backend", "keep_files"})
+"""Options of files by URL that a file through fsspec has too."""
+
+
+def _is_for_client(name: str, options: Mapping[str, Any]) -> bool:
+    """Returns True for the URL of one object, with options that the package's own clients have."""
+    scheme, _, rest = name.partition("://")
+    is_one_object = "::" not in name and "?" not in rest and "#" not in rest
+    return scheme in CLIENT_SCHEMES and is_one_object and options.keys() <= {*ReadPath.NAMES, *OLD_NAMES}
 
 
 def is_url(path_or_url: PathLike) -> bool:
@@ -418,13 +484,19 @@ def open(
     path_or_url: str | bytes, mode: Literal["rb"] = "rb", **options: Any
 ) -> File | ReadpathFile: ...
 def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | ReadpathFile:
-    """Opens a file, a block device, or any URL known to fsspec, for reading.
+    """Opens a file, a block device, or a URL for reading.
 
     A path or `nfs://HOST[:PORT]/EXPORT/PATH` returns a `File`. The options are the arguments of `ReadPath`, and
-    create a separate read path for this file. A URL such as `https://…` or `s3://…` returns a
-    `readpath.filesystem.ReadpathFile` (needs fsspec). The options are the fields of `readpath.reader.Options`,
-    and options of the target storage under its protocol's name: `s3={"anon": True}`. A file without
-    random access (a compressed file) is returned as opened by fsspec.
+    create a separate read path for this file.
+
+    A URL with `https`, `http`, `s3`, `gs`, `az` or `abfss` returns a `File` too, of one version of the object:
+    an object that changes while it is read is an OSError with `errno.ESTALE`. `client="fsspec"` opens it
+    through fsspec. So do URLs with a query (presigned ones), and options that only fsspec has. An object
+    without ETag and time of modification, or on a server without byte ranges, is opened through fsspec too.
+
+    Any other URL known to fsspec returns a `readpath.filesystem.ReadpathFile`. The options are the fields of
+    `readpath.reader.Options`, and options of the target storage under its protocol's name:
+    `s3={"anon": True}`. A file without random access (a compressed file) is returned as opened by fsspec.
 
     Where io_uring and AIO are forbidden, threads read the files. Raises the OSError of the storage,
     TypeError for an unknown option, ValueError for an unusable option or a mode other than `rb`.
@@ -432,15 +504,36 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
     name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
-    if is_url(path_or_url) and not name.startswith("nfs://"):
+    if (client := options.pop("client", None)) not in (None, "fsspec", "readpath"):
+        raise ValueError(f"client={client!r}: the client of a URL is readpath or fsspec")
+    is_own = client == "readpath" or client is None and _is_for_client(name, options)
+    if is_url(path_or_url) and not name.startswith("nfs://") and not is_own:
         from readpath.urls import open_url
 
         opened: ReadpathFile = open_url(name, options)
         return opened
     if not name:
         raise nameless(path_or_url)
-    if not options:
+    if not options and not is_own:
         return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
-    return File(path_or_url, ReadPath(**present))
+    path = ReadPath(**present) if present else usual()
+    try:
+        return File(path_or_url, path)
+    except OSError as error:
+        # An object without a version, or a server without byte ranges: fsspec reads these too.
+        if client is not None or not is_own or error.errno != errno.EOPNOTSUPP:
+            raise
+        return _by_fsspec(name, present, error)
+
+
+def _by_fsspec(name: str, options: dict[str, Any], refusal: OSError) -> ReadpathFile:
+    """Opens a URL through fsspec, after the `refusal` of the package's own client. Raises it without fsspec."""
+    try:
+        from readpath.urls import open_url
+    except ImportError:
+        raise refusal from None
+    options = {option: value for option, value in options.items() if option in FSSPEC_TOO}
+    opened: ReadpathFile = open_url(name, options)
+    return opened

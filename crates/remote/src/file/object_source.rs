@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -24,22 +25,29 @@ use crate::store::{
 pub(super) struct ObjectSource(Arc<Version>);
 
 struct Version {
-    store: Arc<dyn ObjectStore>,
+    requests: Requests,
     /// Location, size and ETag, as the store reported them at the opening.
     meta: ObjectMeta,
     /// The version in one text: each answer must have the same one.
     generation: Generation,
-    /// Runs the tasks of fetches.
-    runtime: Handle,
-    /// Largest request in bytes.
-    part_bytes: u64,
-    /// Largest number of further requests of a fetch after errors.
-    retries_max: u32,
-    /// Called with the error of each failed fetch, if there is such a function.
-    on_error: Option<OnError>,
-    disk: Disk,
+    /// Bytes from the start of the object that came with the answer of the opening.
+    first: Bytes,
     /// Zero of the times that the disk tier gets.
     opened: Instant,
+}
+
+/// Store, thread and limits of the requests of a file.
+pub(super) struct Requests {
+    pub store: Arc<dyn ObjectStore>,
+    /// Runs the tasks of fetches.
+    pub runtime: Handle,
+    /// Largest request in bytes.
+    pub part_bytes: u64,
+    /// Largest number of further requests of a fetch after errors.
+    pub retries_max: u32,
+    /// Called with the error of each failed fetch, if there is such a function.
+    pub on_error: Option<OnError>,
+    pub disk: Disk,
 }
 
 /// End of a try.
@@ -55,20 +63,17 @@ enum Try {
 }
 
 impl ObjectSource {
-    /// Asks the store for the version, until that is settled.
+    /// Asks the store for the version and the first `first_bytes` bytes, until the version is
+    /// settled.
     pub(super) async fn open(
-        store: Arc<dyn ObjectStore>,
+        requests: Requests,
         location: Path,
-        runtime: Handle,
-        part_bytes: u64,
-        retries_max: u32,
-        on_error: Option<OnError>,
-        disk: Disk,
+        first_bytes: u64,
     ) -> Result<ObjectSource, OpenObjectError> {
-        let mut retries_left = retries_max;
+        let mut retries_left = requests.retries_max;
         loop {
             let unix_started = unix_time();
-            let meta = match store.head(&location).await {
+            let (meta, first) = match begin(&requests.store, &location, first_bytes).await {
                 Err(error) if may_succeed_later(&error) && retries_left > 0 => {
                     retries_left -= 1;
                     continue;
@@ -80,17 +85,8 @@ impl ObjectSource {
             };
             let rest = settles_at(&meta, Time::ZERO, unix_started);
             if rest == Time::ZERO {
-                let version = Version {
-                    store,
-                    meta,
-                    generation,
-                    runtime,
-                    part_bytes,
-                    retries_max,
-                    on_error,
-                    disk,
-                    opened: Instant::now(),
-                };
+                let opened = Instant::now();
+                let version = Version { requests, meta, generation, first, opened };
                 return Ok(ObjectSource(Arc::new(version)));
             }
             tokio::time::sleep(Duration::from_nanos(rest.0)).await;
@@ -98,12 +94,68 @@ impl ObjectSource {
     }
 }
 
+impl ObjectSource {
+    /// Description of the version.
+    pub(super) fn meta(&self) -> &ObjectMeta {
+        &self.0.meta
+    }
+}
+
+/// Returns the description of an object and at most `first_bytes` bytes from its start: none if
+/// the body of the answer failed.
+async fn begin(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    first_bytes: u64,
+) -> object_store::Result<(ObjectMeta, Bytes)> {
+    if first_bytes == 0 {
+        return Ok((store.head(location).await?, Bytes::new()));
+    }
+    let range = Some(GetRange::Bounded(0..first_bytes));
+    let result = match store.get_opts(location, GetOptions { range, ..GetOptions::default() }).await
+    {
+        // An object without bytes has no such range: status 416, or the store's own error.
+        Err(error) if is_of_range(&error) => {
+            return Ok((store.head(location).await?, Bytes::new()));
+        }
+        result => result?,
+    };
+    let meta = result.meta.clone();
+    let expected_bytes = result.range.end - result.range.start;
+    let is_at_start = result.range.start == 0;
+    let mut body = body_of(result);
+    let mut first = BytesMut::new();
+    while let Some(chunk) = body.next().await {
+        match chunk {
+            Ok(chunk) => first.extend_from_slice(&chunk),
+            Err(_) => return Ok((meta, Bytes::new())),
+        }
+    }
+    let is_whole = is_at_start && first.len() as u64 == expected_bytes;
+    Ok((meta, if is_whole { first.freeze() } else { Bytes::new() }))
+}
+
+/// Returns true for the error of a range that the object does not have.
+fn is_of_range(error: &Error) -> bool {
+    let text = error.to_string();
+    may_succeed_later(error) && (text.contains("416") || text.to_lowercase().contains("range"))
+}
+
 impl Version {
+    /// Returns the part of a range that came with the opening; `None` for no byte.
+    fn first_of(&self, range: &Range<u64>) -> Option<Bytes> {
+        let end = range.end.min(self.first.len() as u64);
+        (range.start < end).then(|| self.first.slice(range.start as usize..end as usize))
+    }
+
     /// Fetches the bytes of a range, and reports the end.
     async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
-        let mut retries_left = self.retries_max;
-        let mut blocks = self.disk.blocks(&self.meta);
-        let Ends { prefix, suffix } = blocks.read(range.clone()).await;
+        let mut retries_left = self.requests.retries_max;
+        let mut blocks = self.requests.disk.blocks(&self.meta);
+        let Ends { prefix, suffix } = match self.first_of(&range) {
+            Some(prefix) => Ends { prefix, ..Ends::default() },
+            None => blocks.read(range.clone()).await,
+        };
         fetch.fill(&prefix);
         let requested_end = range.end - suffix.len() as u64;
         let (error, reason) = loop {
@@ -135,7 +187,7 @@ impl Version {
             }
             retries_left -= 1;
         };
-        if let Some(on_error) = &self.on_error {
+        if let Some(on_error) = &self.requests.on_error {
             on_error(&error);
         }
         fetch.fail(reason);
@@ -168,7 +220,7 @@ impl Version {
             if_match: self.meta.e_tag.clone().filter(|tag| !is_weak(tag)),
             ..GetOptions::default()
         };
-        let result = match self.store.get_opts(location, options).await {
+        let result = match self.requests.store.get_opts(location, options).await {
             Ok(result) => result,
             Err(error @ (Error::Precondition { .. } | Error::NotFound { .. })) => {
                 return Try::Changed(error);
@@ -217,11 +269,11 @@ impl Source for ObjectSource {
 
     fn fetch(&self, range: Range<u64>, fetch: Fetch) {
         let version = Arc::clone(&self.0);
-        self.0.runtime.spawn(async move { version.fetch(range, fetch).await });
+        self.0.requests.runtime.spawn(async move { version.fetch(range, fetch).await });
     }
 
     fn fetch_bytes_max(&self) -> u64 {
-        self.0.part_bytes
+        self.0.requests.part_bytes
     }
 }
 

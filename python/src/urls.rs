@@ -1,0 +1,260 @@
+//! Files by URL: objects of HTTP servers and object stores, by the clients of `object_store`.
+
+use std::error::Error as _;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, Error, ObjectMeta, ObjectStore, ObjectStoreScheme, Result, RetryConfig,
+};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use readpath::{Builder, File, shown_url};
+use readpath_core::unit::PAGE_BYTES;
+use readpath_remote::disk::{DiskError, DiskOptions, DiskTier};
+use readpath_remote::file::{
+    FileOptions, OpenObjectError, client_variables, open_url_by, shown_error,
+};
+use url::Url;
+
+use crate::failure::{Failure, open_error};
+use crate::spec::refused;
+
+/// Schemes of URLs that are opened here. A name with another scheme is a local path.
+const SCHEMES: [&str; 10] =
+    ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
+
+/// Name of the stores in the folder of a disk tier. The URL follows it.
+const DISK_STORE_NAME: &str = "python";
+
+/// Longest time for all tries of a request.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Longest pause before a retry. The pauses begin with 0.1 s, and double.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Options of files by URL.
+#[derive(Clone)]
+pub struct UrlOptions {
+    /// Options of the client by the names of `object_store`, as `aws_region` or `timeout`. They
+    /// replace the variables of the environment.
+    pub client_options: Vec<(String, String)>,
+    /// Maximum size of a request in bytes. None for the library's default.
+    pub request_bytes: Option<u64>,
+    /// Number of retries of a request that failed with a passing error.
+    pub retries: usize,
+    /// Folder of the disk tier and its budget in bytes. None for no disk tier.
+    pub disk: Option<DiskOptions>,
+}
+
+/// Returns true for a URL that is opened here.
+pub fn is_meant(name: &str) -> bool {
+    name.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
+/// Largest request in bytes.
+const REQUEST_BYTES_MAX: u64 = 4 << 20;
+
+/// Raises ValueError for a size of requests that is no number of whole pages, or too large.
+pub fn check_request_bytes(bytes: u64) -> PyResult<()> {
+    match bytes.is_multiple_of(PAGE_BYTES) && (PAGE_BYTES..=REQUEST_BYTES_MAX).contains(&bytes) {
+        true => Ok(()),
+        false => Err(refused(format!("request={bytes}: give whole pages of 4 KiB, at most 4 MiB"))),
+    }
+}
+
+/// Raises ValueError for an option that no client has.
+pub fn check_client_options(options: &[(String, String)]) -> PyResult<()> {
+    for (key, _) in options {
+        let key_lower = key.to_ascii_lowercase();
+        let is_known = key_lower.parse::<object_store::aws::AmazonS3ConfigKey>().is_ok()
+            || key_lower.parse::<object_store::gcp::GoogleConfigKey>().is_ok()
+            || key_lower.parse::<object_store::azure::AzureConfigKey>().is_ok()
+            || key_lower.parse::<object_store::ClientConfigKey>().is_ok();
+        if !is_known {
+            return Err(refused(format!(
+                "storage_options: no client has the option `{key}`; the names are the ones of \
+                 object_store, as aws_region, google_service_account, azure_storage_account_name \
+                 or timeout"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reports about the object of an open file.
+#[derive(Default)]
+pub struct Reports {
+    /// Last error of a request to the server. A read of the file reports its kind alone.
+    last_error: Mutex<Option<String>>,
+    /// Version at the last opening: ETag, time of modification and size.
+    version: Mutex<String>,
+}
+
+impl Reports {
+    /// The failure of a read from `url`, with the text of the last error if `failure` is of the
+    /// read path. Another failure stays as it is.
+    pub fn explain(&self, failure: Failure, url: &str) -> Failure {
+        let Failure::Read(error) = failure else { return failure };
+        let cause = self.last_error.lock().expect("no thread panics while holding it").clone();
+        Failure::Url { error, cause, url: shown_url(url) }
+    }
+
+    /// The version at the last opening.
+    pub fn version(&self) -> String {
+        self.version.lock().expect("no thread panics while holding it").clone()
+    }
+
+    /// Stores the error of a request.
+    fn on_error(&self, error: &Error) {
+        let mut last_error = self.last_error.lock().expect("no thread panics while holding it");
+        *last_error = Some(shown_error(error));
+    }
+
+    /// Stores the version that was opened.
+    fn on_open(&self, meta: &ObjectMeta) {
+        let text = format!("{:?} {} {}", meta.e_tag, meta.last_modified, meta.size);
+        *self.version.lock().expect("no thread panics while holding it") = text;
+    }
+}
+
+/// Opens the object of a URL, with a read path of its own. Waits for the server. `reports`
+/// gets its version, and the errors of its requests.
+pub fn open(
+    url: &str,
+    path: Builder,
+    options: &UrlOptions,
+    disk: Option<&DiskTier>,
+    variables: Vec<(String, String)>,
+    reports: Arc<Reports>,
+) -> std::result::Result<File, OpenObjectError> {
+    let reports_of_open = Arc::clone(&reports);
+    let defaults = FileOptions { path, ..FileOptions::default() };
+    let file_options = FileOptions {
+        part_bytes: options.request_bytes.unwrap_or(defaults.part_bytes),
+        on_error: Some(Arc::new(move |error| reports.on_error(error))),
+        on_open: Some(Arc::new(move |meta| reports_of_open.on_open(meta))),
+        disk: disk.map(|tier| tier.store(DISK_STORE_NAME)),
+        ..defaults
+    };
+    let client_options = variables.into_iter().chain(options.client_options.iter().cloned());
+    open_url_by(url, client_options, file_options, |url, client_options| {
+        make_client(url, client_options, options.retries)
+    })
+}
+
+/// Returns the variables of the environment for clients. They must be read with Python's lock held,
+/// since `os.environ` changes them with it held.
+pub fn variables(_py: Python<'_>) -> Vec<(String, String)> {
+    client_variables()
+}
+
+/// Makes the client of a URL, and the name of the object in its store.
+fn make_client(
+    url: &Url,
+    options: Vec<(String, String)>,
+    retries: usize,
+) -> Result<(Box<dyn ObjectStore>, Path)> {
+    // TLS needs one library of cryptography per process. An error means that it is chosen.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let retry = RetryConfig {
+        backoff: BackoffConfig { max_backoff: PAUSE_MAX, ..BackoffConfig::default() },
+        max_retries: retries,
+        retry_timeout: RETRY_TIME_MAX,
+    };
+    // A URL with `https` is read as it stands, also if its host is an object store's.
+    if let "http" | "https" = url.scheme() {
+        let mut builder = HttpBuilder::new().with_url(&url[..url::Position::BeforePath]);
+        for (key, value) in options {
+            if let Ok(key) = key.to_ascii_lowercase().parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let location = Path::from_url_path(url.path())?;
+        return Ok((Box::new(builder.with_retry(retry).build()?), location));
+    }
+    let (scheme, location) = ObjectStoreScheme::parse(url)?;
+    macro_rules! client {
+        ($builder:ty) => {{
+            let mut builder = <$builder>::new().with_url(url.as_str());
+            for (key, value) in options {
+                // A variable or option of another client.
+                if let Ok(key) = key.to_ascii_lowercase().parse() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            Box::new(builder.with_retry(retry).build()?) as Box<dyn ObjectStore>
+        }};
+    }
+    let store = match scheme {
+        ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder),
+        ObjectStoreScheme::GoogleCloudStorage => client!(GoogleCloudStorageBuilder),
+        ObjectStoreScheme::MicrosoftAzure => client!(MicrosoftAzureBuilder),
+        other => {
+            let source = format!("no client for {other:?}").into();
+            return Err(Error::Generic { store: "url", source });
+        }
+    };
+    Ok((store, Path::parse(location)?))
+}
+
+/// Exception for a folder that cannot hold a disk tier.
+pub fn disk_error(error: &DiskError) -> PyErr {
+    let errno = match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(error) => error.raw_os_error().unwrap_or(EIO),
+        None => EIO,
+    };
+    PyOSError::new_err((errno, error.to_string()))
+}
+
+/// Exception for a URL that cannot be opened. The URL, without credentials, becomes the filename.
+pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
+    let errno = match error {
+        OpenObjectError::Open(error) => return open_error(error),
+        OpenObjectError::Url { .. } => return refused(error),
+        OpenObjectError::Store(error) => store_errno(error),
+        OpenObjectError::NoVersion { .. } => EOPNOTSUPP,
+        OpenObjectError::NoThread(_) => EAGAIN,
+        _ => EIO,
+    };
+    let cure = match errno {
+        EOPNOTSUPP => "; or open it with client='fsspec', which checks no version",
+        _ => "",
+    };
+    PyOSError::new_err((errno, format!("{error}{cure}"), shown_url(url)))
+}
+
+/// Error number for an error of a store: the number of the system if it has one.
+fn store_errno(error: &Error) -> i32 {
+    match error {
+        Error::NotFound { .. } => ENOENT,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => EACCES,
+        Error::Precondition { .. } => ESTALE,
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => EOPNOTSUPP,
+        _ => {
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                if let Some(error) = error.downcast_ref::<io::Error>()
+                    && let Some(errno) = error.raw_os_error()
+                {
+                    return errno;
+                }
+                cause = error.source();
+            }
+            EIO
+        }
+    }
+}
+
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+const EAGAIN: i32 = 11;
+const EACCES: i32 = 13;
+const EOPNOTSUPP: i32 = 95;
+const ESTALE: i32 = 116;

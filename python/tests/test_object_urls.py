@@ -1,0 +1,253 @@
+"""URLs of objects by the package's own clients: bytes, requests, errors and options."""
+
+import asyncio
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import readpath
+from test_forks_of_urls import status_of_child
+from test_versions import NEW, OLD, SIZE, Handler, served
+
+REQUEST = 64 << 10
+"""Size of the requests of `SMALL`, and bytes that the opening fetches."""
+
+SMALL = {"memory": "1MiB", "readahead": "none", "request": "64KiB"}
+
+
+def ranges(store):
+    """First and last byte of each request, in their order."""
+    return [tuple(map(int, asked["range"].removeprefix("bytes=").split("-"))) for asked in store.asked]
+
+
+def test_file_of_a_url_has_the_interface_of_local_files():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url) as file:
+            assert type(file) is readpath.File and file.size == SIZE and file.name == url
+            assert file.read(10) == OLD[:10] and file.tell() == 10
+            assert file.seek(-5, os.SEEK_END) == SIZE - 5 and file.read() == OLD[-5:]
+            assert file.readat(SIZE - 3, 100) == OLD[-3:] and file.readat(SIZE + 9, 1) == b""
+            assert file.readat_many([(5, 5), (900_000, 7)]) == [OLD[5:10], OLD[900_000:900_007]]
+            buffer = bytearray(8)
+            assert file.readinto_at(123_456, buffer) == 8 and buffer == OLD[123_456:123_464]
+            assert list(file.readinto_many([1, 700_001], buffer)) == [4, 4]
+            assert buffer == OLD[1:5] + OLD[700_001:700_005]
+            file.seek(0)
+            assert file.readline() == OLD[: OLD.index(b"\n") + 1]
+            assert asyncio.run(file.areadat(500_000, 99)) == OLD[500_000:500_099]
+            file.prefetch(0, SIZE)
+            assert file.readat(0, SIZE) == OLD
+        with pytest.raises(ValueError, match="closed"):
+            file.read(1)
+
+
+def test_each_byte_is_requested_once_and_the_first_ones_with_the_opening():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url, **SMALL | {"memory": "4MiB"}) as file:
+            assert ranges(store) == [(0, REQUEST - 1)]
+            assert file.read() == OLD and file.readat(0, SIZE) == OLD
+        asked = sorted(set(ranges(store)))
+        assert sum(min(last, SIZE - 1) - first + 1 for first, last in ranges(store)) == SIZE
+        assert all(last - first < REQUEST for first, last in asked)
+
+
+def test_small_object_takes_one_request_and_an_empty_one_two():
+    for data, count in [(OLD[:REQUEST], 1), (b"x", 1), (b"", 2)]:
+        with served(("strong",)) as (store, url):
+            store.data = data
+            with readpath.open(url) as file:
+                assert file.read() == data and len(store.asked) == count
+
+
+def test_threads_a_fork_and_a_pickle_read_the_same_object():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url, **SMALL) as file:
+            results = {}
+
+            def read(nth):
+                results[nth] = all(
+                    file.readat(offset, 3000) == OLD[offset : offset + 3000]
+                    for offset in range(nth * 1000, SIZE, 80_000)
+                )
+
+            threads = [threading.Thread(target=read, args=(nth,)) for nth in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert results == dict.fromkeys(range(8), True)
+            assert status_of_child(lambda: file.readat(400_000, 99) == OLD[400_000:400_099]) == 0
+            file.seek(77)
+            with pickle.loads(pickle.dumps(file)) as other:
+                assert other.tell() == 77 and other.read(9) == OLD[77:86]
+
+
+def test_object_of_s3_and_azure_is_read_with_storage_options():
+    with served(("strong", "modified")) as (store, url):
+        address = url.removesuffix("/data")
+        s3 = {"aws_endpoint": address, "aws_skip_signature": "true", "aws_allow_http": "true"}
+        azure = {
+            "azure_storage_endpoint": address,
+            "azure_storage_account_name": "account",
+            "azure_skip_signature": "true",
+            "azure_allow_http": "true",
+        }
+        for name, options in [("s3://bucket/data", s3), ("az://container/data", azure)]:
+            with readpath.open(name, storage_options=options) as file:
+                assert file.read() == OLD, name
+        path = readpath.ReadPath(storage_options=s3 | {"aws_session_token": "hidden"})
+        assert "hidden" not in repr(path) and path.open("s3://bucket/data").read(3) == OLD[:3]
+
+
+def test_options_of_the_environment_have_the_names_of_their_clients(monkeypatch):
+    """A variable that a client also knows without its beginning belongs to other programs."""
+    with served(("strong",)) as (store, url):
+        for name in ("ENDPOINT", "TIMEOUT", "REGION", "TOKEN", "PROXY_URL"):
+            monkeypatch.setenv(name, "no client's")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url.removesuffix("/data"))
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+        assert readpath.open(url).read(5) == readpath.open("s3://bucket/data").read(5) == OLD[:5]
+
+
+def test_disk_tier_serves_the_next_process(tmp_path):
+    program = (
+        "import readpath, sys\n"
+        "with readpath.open(sys.argv[1], disk=sys.argv[2], disk_size='64MiB', memory='1MiB') as file:\n"
+        "    print(sum(file.readat(offset, 4096)[0] for offset in range(0, file.size, 50_000)))\n"
+        # Blocks are written by threads, and the read of a block waits for none.
+        "    import time; time.sleep(0.5)\n"
+    )
+    with served(("strong",)) as (store, url):
+        expected = f"{sum(OLD[offset] for offset in range(0, SIZE, 50_000))}\n"
+        counts = []
+        for _ in range(2):
+            store.asked.clear()
+            arguments = [sys.executable, "-c", program, url, tmp_path / "tier"]
+            assert subprocess.run(arguments, stdout=-1, check=True, text=True).stdout == expected
+            counts.append(len(store.asked))
+        assert counts[1] < counts[0] / 2, counts
+
+
+def test_neither_fsspec_nor_an_event_loop_is_imported():
+    program = (
+        "import readpath, sys\n"
+        "assert readpath.open(sys.argv[1]).read(3) == bytes(map(int, sys.argv[2:]))\n"
+        "print({'fsspec', 'aiohttp', 'requests'} & set(sys.modules))\n"
+    )
+    with served(("strong",)) as (store, url):
+        arguments = [sys.executable, "-c", program, url, *map(str, OLD[:3])]
+        assert subprocess.run(arguments, stdout=-1, check=True, text=True).stdout == "set()\n"
+
+
+def test_urls_and_options_for_fsspec_open_through_it():
+    with served(("strong",)) as (store, url):
+        for opened in (
+            readpath.open(url, client="fsspec"),
+            readpath.open(f"{url}?signature=1"),
+            readpath.open(url, http={"block_size": 1000}),
+            readpath.open(url, keep_files=1, http={}),
+        ):
+            with opened as file:
+                assert type(file).__name__ == "ReadpathFile" and file.read(9) == OLD[:9]
+
+
+def test_unusable_names_and_options_are_errors_with_a_remedy():
+    with served(("strong",)) as (store, url):
+        cases = [
+            (lambda: readpath.open(url, client="curl"), ValueError, "readpath or fsspec"),
+            (lambda: readpath.open(url, storage_options={"aws_regoin": "x"}), ValueError, "aws_regoin"),
+            (lambda: readpath.open(url, storage_options={"timeout": 3}), TypeError, "strings"),
+            (lambda: readpath.open(url, disk="/tmp"), ValueError, "disk_size"),
+            (lambda: readpath.open(url, retries=-1), ValueError, "-1"),
+            (lambda: readpath.open(url, request="1000"), ValueError, "request"),
+            (lambda: readpath.open(url, request=5000), ValueError, "whole pages"),
+            (lambda: readpath.open(url, request="8MiB"), ValueError, "at most 4 MiB"),
+            (lambda: readpath.open(f"{url}/"), ValueError, "slash"),
+            (lambda: readpath.open(f"{url}?a=1", client="readpath"), ValueError, "query"),
+            (lambda: readpath.open("http://"), ValueError, "no URL"),
+        ]
+        for call, kind, words in cases:
+            with pytest.raises(kind, match=words):
+                call()
+
+
+class Missing(Handler):
+    """A server whose paths are the statuses of its answers."""
+
+    def answer(self):
+        self.send_response(int(self.path[1:]))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_errors_of_the_server_are_errors_of_the_system():
+    with served((), Missing) as (store, url):
+        for status, kind, number in [
+            (404, FileNotFoundError, errno.ENOENT),
+            (403, PermissionError, errno.EACCES),
+            (401, PermissionError, errno.EACCES),
+            (500, OSError, errno.EIO),
+        ]:
+            name = url.replace("/data", f"/{status}").replace("//", "//user:secret@")
+            with pytest.raises(kind) as raised:
+                readpath.open(name, retries=0)
+            assert raised.value.errno == number
+            assert "secret" not in str(raised.value) and f"/{status}" in raised.value.filename
+    with pytest.raises(ConnectionRefusedError) as raised:
+        readpath.open(url, retries=0)
+    assert raised.value.filename == url
+
+
+class Silent(Handler):
+    """A server that answers the opening alone, until `released`."""
+
+    released = threading.Event()
+
+    def answer(self):
+        if self.server.store.asked:
+            self.released.wait(30)
+        super().answer()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_signal_ends_a_read_that_waits_for_the_server():
+    def interrupt(number, frame):
+        raise Interrupted
+
+    with served(("strong",), Silent) as (store, url):
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with readpath.open(url, **SMALL) as file:
+                for read in (
+                    lambda: file.readat(500_000, 100),
+                    lambda: file.readat_many([(600_000, 10), (700_000, 10)]),
+                    lambda: file.readinto_at(800_000, bytearray(10)),
+                ):
+                    signal.setitimer(signal.ITIMER_REAL, 0.2)
+                    with pytest.raises(Interrupted):
+                        read()
+                assert not Silent.released.is_set() and file.readat(0, 9) == OLD[:9]
+                Silent.released.set()
+                assert file.readat(500_000, 100) == OLD[500_000:500_100]
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            Silent.released.set()
+
+
+def test_revalidate_finds_the_new_version():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url) as file:
+            assert not file.revalidate()
+            store.overwrite(NEW[:700_000])
+            assert file.revalidate() and file.size == 700_000 and file.readat(0, SIZE) == NEW[:700_000]
+            assert not file.revalidate()
