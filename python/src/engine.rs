@@ -130,8 +130,10 @@ impl Engine {
     /// local files stay open after their last handle is closed. `whole_file_bytes` is the size of
     /// the largest file that may be read ahead whole. The others are for files by URL: the maximum
     /// size of a request, the number of retries, and the options of the client. `disk` has folder
-    /// and size of a disk tier. Raises ValueError for an unusable option, OSError if the system lacks a
-    /// resource that it names.
+    /// and size of a disk tier.
+    ///
+    /// Raises ValueError for an unusable option, OSError if the system lacks a resource that it
+    /// names.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
