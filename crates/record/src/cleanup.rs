@@ -150,18 +150,23 @@ impl Record {
         let record_number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{record_number}", std::process::id());
         // The file is locked and complete before the rename, so no other run finds it unlocked.
-        let temporary_path = folder.join(format!("{name}.new"));
-        let mut file = OpenOptions::new()
+        let temporary_path = folder.join(format!("{name}{NEW_SUFFIX}"));
+        let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
             .open(&temporary_path)?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        file.write_all(format!("{}\n{identity}\n", kind.name()).as_bytes())?;
-        file.write_all(path.as_os_str().as_bytes())?;
+        // A run that cleans up may hold the lock for a moment. It removes the file, and the rename
+        // then fails as for a removed folder.
+        let mut text = format!("{}\n{identity}\n", kind.name()).into_bytes();
+        text.extend_from_slice(path.as_os_str().as_bytes());
         let path = folder.join(name);
-        fs::rename(&temporary_path, &path)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(io::Error::from)
+            .and_then(|()| (&file).write_all(&text))
+            .and_then(|()| fs::rename(&temporary_path, &path))
+            .inspect_err(|_| _ = fs::remove_file(&temporary_path))?;
         Ok(Record { path, file })
     }
 
@@ -190,10 +195,12 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     if !is_private(folder).unwrap_or(false) {
         return Vec::new();
     }
-    // A record without a number is still being written. The newest record comes first, because
-    // files on a mount must be removed before the mount.
+    // A record that is still being written is locked, or empty and written again under another
+    // number. The newest record comes first, because files on a mount must be removed before the
+    // mount.
     let record_number = |path: &PathBuf| -> Option<u32> {
-        path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
+        let number = path.file_name()?.to_str()?.split_once('-')?.1;
+        number.strip_suffix(NEW_SUFFIX).unwrap_or(number).parse().ok()
     };
     let records = entries.flatten().map(|entry| entry.path());
     let mut records: Vec<PathBuf> = records.filter(|path| record_number(path).is_some()).collect();
@@ -215,10 +222,10 @@ fn undo_record(record: &Path) -> Option<CleanupEntry> {
     let mut text = Vec::new();
     (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
     let mut fields = text.splitn(3, |&byte| byte == b'\n');
-    let (kind, identity, path) = (fields.next()?, fields.next()?, fields.next());
+    let (kind, identity, path) = (fields.next()?, fields.next(), fields.next());
     let kind = CleanupKind::ALL.into_iter().find(|known_kind| known_kind.name().as_bytes() == kind);
-    let entry = match (kind, path) {
-        (Some(kind), Some(path)) => {
+    let entry = match (kind, identity, path) {
+        (Some(kind), Some(identity), Some(path)) => {
             let path = PathBuf::from(OsStr::from_bytes(path));
             match remove_object(kind, identity, &path) {
                 None => None,
@@ -310,6 +317,9 @@ fn remove_kernel_folder(path: &Path) -> io::Result<()> {
         }
     }
 }
+
+/// End of the name of a record that is being written. A run that is killed then leaves such a file.
+const NEW_SUFFIX: &str = ".new";
 
 /// Number of attempts, chosen, to write a record while other runs remove its empty folder.
 const FOLDER_ATTEMPTS: u32 = 100;
@@ -429,6 +439,51 @@ mod tests {
             }
         });
         assert!(!records.exists(), "a folder without a record stays");
+    }
+
+    /// A run was killed before the rename of a record, which is complete or empty. A living run
+    /// holds the lock of another one.
+    #[test]
+    fn record_of_a_run_killed_at_its_writing_is_cleaned_up() {
+        let scratch = ScratchFolder::new("unfinished");
+        let records = scratch.0.join("records");
+        let [living, dead] = ["living", "dead"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::write(&path, name).unwrap();
+            path
+        });
+        let record = Record::create_in(&records, CleanupKind::File, &dead).unwrap();
+        fs::copy(&record.path, records.join("1-7.new")).unwrap();
+        fs::write(records.join("1-8.new"), "").unwrap();
+        drop(record);
+        let locked = Record::create_in(&records, CleanupKind::File, &living).unwrap();
+        fs::rename(&locked.path, records.join("1-9.new")).unwrap();
+        let undone = undo_abandoned_in(&records);
+        let paths: Vec<&Path> = undone.iter().map(|entry| entry.path.as_path()).collect();
+        assert_eq!(paths, [dead.as_path()]);
+        assert!(living.exists() && !dead.exists());
+        let left: Vec<_> = fs::read_dir(&records).unwrap().map(|it| it.unwrap().path()).collect();
+        assert_eq!(left, [records.join("1-9.new")]);
+    }
+
+    /// A cleanup that runs between the creation and the lock of new records removes their files.
+    /// The records are written again.
+    #[test]
+    fn records_are_written_next_to_cleanups_of_other_runs() {
+        let scratch = ScratchFolder::new("next-to");
+        let (records, path) = (scratch.0.join("records"), scratch.0.join("file"));
+        fs::write(&path, "").unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..2_000 {
+                    Record::create_in(&records, CleanupKind::File, &path).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                assert_eq!(undo_abandoned_in(&records), [], "the run lives");
+            }
+        });
+        assert!(path.exists() && !records.exists());
     }
 
     /// Records of a living run, of a killed run, and of a killed run whose file was replaced.
