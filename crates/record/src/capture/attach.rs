@@ -14,17 +14,16 @@ impl Recorder {
     /// # Errors
     /// The process does not exist or cannot be recorded.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
-        let mut tasks = group::threads(process)?;
-        tasks.retain(|task| !self.tracker.is_recorded(*task));
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        self.tracker.names().add_process(process);
-        let mut living = self.record_threads_of(process, tasks)?;
+        group::threads(process)?;
+        self.attach_processes(&[process])?;
+        Ok(())
+    }
+
+    /// Records the living threads of a process that are in the kernel's list. Fails if the process
+    /// has ended.
+    fn attach_listed(&mut self, process: u32) -> io::Result<()> {
+        let mut living = group::threads(process)?;
         living.retain(|task| !self.tracker.is_recorded(*task));
-        if self.starter.take().is_some() {
-            self.begin_at((now_ns(), wall_ns()));
-        }
         for task in living {
             let name = fs::read_to_string(format!("/proc/{process}/task/{task}/comm"));
             self.tracker.add_task(task, process, name.unwrap_or_default().trim_end());
@@ -40,19 +39,21 @@ impl Recorder {
         Ok(())
     }
 
-    /// Adds threads of a process to the kernel's list, with the threads that these start meanwhile.
-    /// The kernel takes some 30 ms, in which short threads begin and end. Returns the threads that
-    /// live then. The later ends and starts of threads have events. Fails if the process has ended.
-    fn record_threads_of(&self, process: u32, mut new: Vec<u32>) -> io::Result<Vec<u32>> {
+    /// Adds threads of processes to the kernel's list, with the threads that these start meanwhile.
+    /// The kernel takes some 30 ms for each write of the list, in which short threads begin and
+    /// end. All processes therefore share a write. The later ends and starts of threads have
+    /// events. Fails if the kernel refuses.
+    fn list_threads_of(&self, processes: &[u32], mut new: Vec<u32>) -> io::Result<()> {
         while !new.is_empty() {
             // The list keeps the starting thread, which ends here: to empty it takes the kernel
             // 90 ms.
             self.record_events_of(&new)?;
             let listed = self.kernel_list();
-            new = group::threads(process)?;
+            // A process that has ended has no threads.
+            new = processes.iter().flat_map(|&it| group::threads(it).unwrap_or_default()).collect();
             new.retain(|task| !listed.contains(task));
         }
-        group::threads(process)
+        Ok(())
     }
 
     /// Records a running child of this process, with all children that it has by now and later. A
@@ -99,10 +100,27 @@ impl Recorder {
     }
 
     /// Records processes with their later children, up to the first error. A process that has ended
-    /// is no error. Returns the length of `processes`.
+    /// is no error. Recorded tasks are skipped. Returns the length of `processes`.
     fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
+        let (mut new_processes, mut new_threads) = (Vec::new(), Vec::new());
         for &process in processes {
-            match self.attach(process) {
+            let mut threads = group::threads(process).unwrap_or_default();
+            threads.retain(|task| !self.tracker.is_recorded(*task));
+            if !threads.is_empty() {
+                self.tracker.names().add_process(process);
+                new_processes.push(process);
+                new_threads.extend(threads);
+            }
+        }
+        if new_processes.is_empty() {
+            return Ok(processes.len());
+        }
+        self.list_threads_of(&new_processes, new_threads)?;
+        if self.starter.take().is_some() {
+            self.begin_at((now_ns(), wall_ns()));
+        }
+        for process in new_processes {
+            match self.attach_listed(process) {
                 // The process has ended in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 attached => attached?,
