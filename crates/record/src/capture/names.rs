@@ -93,6 +93,8 @@ pub(super) struct System {
     last_opened: HashMap<u32, Inode>,
     /// Number of page table reads left until the next call of `allow_lookups`.
     lookups_left: u32,
+    /// Known disks of devices. A search in sysfs takes some 20 system calls.
+    disks: HashMap<u64, DeviceRecord>,
 }
 
 /// Maximum number of page table reads between two calls of `allow_lookups`. One takes about 5 µs.
@@ -118,6 +120,7 @@ impl System {
             overlays: mounts::overlays(&mountinfo),
             last_opened: HashMap::new(),
             lookups_left: LOOKUPS_MAX,
+            disks: HashMap::new(),
         }
     }
 
@@ -280,35 +283,40 @@ impl FileNames for System {
     }
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
-        // The major number of a file system without a block device of its own is 0.
-        if device >> 20 == 0
-            && let Some(disk) = mounts::disk_of_btrfs(device)
-        {
-            return self.disk(disk);
-        }
-        let (major, minor) = (device >> 20, device & 0xf_ffff);
-        let number = makedev(major as u32, minor as u32);
-        // A mount of a server is no block device, but has a readahead size.
-        let readahead_bytes =
-            ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
-        // A device without a folder in sysfs is its own disk, and has no name.
-        let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
-        let Ok(folder) = fs::canonicalize(device_folder(number)) else { return unknown };
-        // The folder of a partition lies in the folder of its disk.
-        let is_partition = folder.join("partition").exists();
-        let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
-        let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
-        let queue = QueueLimits::from_device_number(number);
-        let device_text = read("dev");
-        let whole_disk = device_text.trim().split_once(':').and_then(|(major, minor)| {
-            Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
-        });
-        DeviceRecord {
-            device: whole_disk.unwrap_or(device),
-            name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            is_rotational: queue.is_some_and(|queue| queue.is_rotational),
-            ..unknown
-        }
+        self.disks.entry(device).or_insert_with(|| find_disk(device)).clone()
+    }
+}
+
+/// Finds the disk of a device in sysfs.
+fn find_disk(device: u64) -> DeviceRecord {
+    // The major number of a file system without a block device of its own is 0.
+    if device >> 20 == 0
+        && let Some(disk) = mounts::disk_of_btrfs(device)
+    {
+        return find_disk(disk);
+    }
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    let number = makedev(major as u32, minor as u32);
+    // A mount of a server is no block device, but has a readahead size.
+    let readahead_bytes =
+        ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
+    // A device without a folder in sysfs is its own disk, and has no name.
+    let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
+    let Ok(folder) = fs::canonicalize(device_folder(number)) else { return unknown };
+    // The folder of a partition lies in the folder of its disk.
+    let is_partition = folder.join("partition").exists();
+    let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
+    let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
+    let queue = QueueLimits::from_device_number(number);
+    let device_text = read("dev");
+    let whole_disk = device_text.trim().split_once(':').and_then(|(major, minor)| {
+        Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
+    });
+    DeviceRecord {
+        device: whole_disk.unwrap_or(device),
+        name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        is_rotational: queue.is_some_and(|queue| queue.is_rotational),
+        ..unknown
     }
 }
 
@@ -389,6 +397,27 @@ mod tests {
 
     /// A layer at `/layers/low` has the file `/layers/low/sub/data`, which the kernel reports as
     /// `/sub/data`. An unrelated file that was opened before keeps its path.
+    /// Number of read calls of this thread, counted by the kernel.
+    fn read_calls() -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap();
+        count.parse().unwrap()
+    }
+
+    /// The advisor asks for the disk of each file, and a search in sysfs reads several files there.
+    #[test]
+    fn disk_of_a_device_is_searched_once() {
+        use std::os::linux::fs::MetadataExt;
+        let number = fs::metadata("/").unwrap().st_dev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let device = u64::from(major) << 20 | u64::from(minor);
+        let mut system = System::new();
+        let first = system.disk(device);
+        let calls = [read_calls(), read_calls()];
+        assert_eq!(system.disk(device), first);
+        assert_eq!(read_calls() - calls[1], calls[1] - calls[0]);
+    }
+
     #[test]
     fn file_of_a_layer_has_the_path_of_its_overlay() {
         let inode = |number| Inode { device: 8, number };
