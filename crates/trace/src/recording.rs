@@ -299,7 +299,9 @@ pub struct ReadRecord {
     pub end_ns: u64,
     /// Start time, at most `end_ns`.
     pub begin_ns: u64,
-    /// Part of that time in which the thread waited for a device.
+    /// Part of that time in which the thread waited for a device. In a recording by
+    /// [`RecordingMethod::Preload`] it is an upper bound from samples of the thread, at least 1, or
+    /// 0 without samples.
     pub waited_ns: u64,
     /// Calling thread.
     pub thread: u32,

@@ -13,34 +13,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_core::unit::PageRange;
-use readpath_os::proc_text;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, EventsLost, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
     RecordingEnd, RecordingMethod, RecordingWriter,
 };
-use rustix::mm::{MapFlags, ProtFlags};
 
 use super::advise::{Advisor, CalledRead};
 use super::event::Inode;
 use super::names::System;
 use super::state_samples::{SamplePurpose, StateSampler};
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
-use crate::called_wait::wait_of_call;
 use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod pending;
 mod recorded_names;
 mod ring_reader;
 mod sampled_reads;
+mod shared_files;
+mod sleep_times;
 
 pub use kernel_counts::{KernelCounts, wait_counted};
 
@@ -48,8 +46,13 @@ pub use kernel_counts::{KernelCounts, wait_counted};
 #[path = "../../preload/layout.rs"]
 mod layout;
 
-use layout::{ABANDONED, ADVICE, BYTES, Cells, MAGIC, RecordRing, RingSlot, VARIABLE};
+use layout::{ABANDONED, ADVICE, BYTES, Cells, RecordRing, RingSlot, VARIABLE};
+use pending::PendingRecords;
 use ring_reader::RingReader;
+use shared_files::{
+    LIBRARY_FILE, RING_FILE, create_private_folder, create_shared_files, remove_folder,
+    temporary_folders,
+};
 
 /// Bytes of the preloaded library. Empty if the build could not make one.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -106,6 +109,8 @@ pub struct Preload {
     states: Option<StateSampler>,
     /// Device and inode of each file that a call has read.
     called_files: BTreeSet<(u64, u64)>,
+    /// Records that wait for the samples of their time.
+    pending: PendingRecords,
 }
 
 /// Summary of such a recording.
@@ -175,6 +180,7 @@ impl Preload {
             advisor: None,
             states: None,
             called_files: BTreeSet::new(),
+            pending: PendingRecords::default(),
         })
     }
 
@@ -253,6 +259,7 @@ impl Preload {
         for slot in &slots {
             self.record_slot(slot, writer)?;
         }
+        self.record_pending(false, writer)?;
         self.record_sampled_reads(writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.judge_periodically(now_ns());
@@ -284,6 +291,7 @@ impl Preload {
         // The last samples are recorded as well.
         self.states.iter_mut().for_each(StateSampler::stop);
         self.record(&mut writer)?;
+        self.record_pending(true, &mut writer)?;
         let at_ns = now_ns() - self.start_ns;
         let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();
         times.into_iter().try_for_each(|time| writer.put(time))?;
@@ -356,7 +364,7 @@ impl Preload {
         let thread = self.thread(task, writer)?;
         let flags = (opened >> 32) as i32;
         let access = flags & libc::O_ACCMODE;
-        let open = Record::Open(OpenRecord {
+        let open = OpenRecord {
             at_ns: now_ns() - self.start_ns,
             thread,
             file,
@@ -364,12 +372,13 @@ impl Preload {
             is_direct: flags & libc::O_DIRECT != 0,
             is_readable: access != libc::O_WRONLY,
             is_writable: access != libc::O_RDONLY,
-        });
-        writer.put(open)
+        };
+        self.pending.on_open(&open);
+        self.put_called(Record::Open(open), task, writer)
     }
 
-    /// Records the read or the advice that a program reported in a slot. A report with impossible
-    /// values counts as lost. Any other error of the writer is returned.
+    /// Records the read or the advice that a program reported in a slot. Fails if the recording
+    /// cannot be written.
     fn record_slot<W: Write>(
         &mut self,
         slot: &RingSlot,
@@ -383,6 +392,16 @@ impl Preload {
             self.advise_after(slot, read);
             self.called_files.insert((get(&slot.device), get(&slot.inode)));
         }
+        self.put_called(record, get(&slot.task), writer)
+    }
+
+    /// Writes a record of the library. One with impossible values counts as lost. Any other error
+    /// of the writer is returned.
+    fn put_checked<W: Write>(
+        &mut self,
+        record: Record,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
         let method = if let Record::Read(read) = &record { Some(read.way) } else { None };
         match writer.put(record) {
             Ok(()) => {
@@ -399,7 +418,7 @@ impl Preload {
     }
 
     /// Returns the read or the advice in a slot, of this file and thread of the recording. Its wait
-    /// is 0: the library sees only the duration of the call.
+    /// is 0, as unknown: the library sees only the duration of the call.
     fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
@@ -449,8 +468,8 @@ impl Preload {
     /// Shows a read to the advisor, if there is one. `slot` contains the report of the read. A read
     /// of no bytes only counts with its wait.
     fn advise_after(&mut self, slot: &RingSlot, read: &ReadRecord) {
+        let waited_ns = self.pending.wait_of(read);
         let Some(advisor) = &mut self.advisor else { return };
-        let waited_ns = wait_of_call(read, read.bytes_read());
         let inode = Inode { device: get(&slot.device), number: get(&slot.inode) };
         let range = PageRange::covering(read.offset, read.bytes_read());
         let task = get(&slot.task) as u32;
@@ -489,12 +508,6 @@ const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Variable with the options of AddressSanitizer.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 
-/// Name of the library in the private folder.
-const LIBRARY_FILE: &str = "preload.so";
-
-/// Name of the shared memory in the private folder.
-const RING_FILE: &str = "ring";
-
 /// Copies a slot, which a program may overwrite after its release.
 fn copy_slot(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
@@ -510,74 +523,4 @@ fn copy_slot(slot: &RingSlot) -> RingSlot {
         requested_bytes: copy(&slot.requested_bytes),
         result: copy(&slot.result),
     }
-}
-
-/// Folders for temporary files, in the order of the attempts.
-fn temporary_folders() -> Vec<PathBuf> {
-    let mut folders = vec![std::env::temp_dir()];
-    for other in ["/var/tmp", "/dev/shm"].map(PathBuf::from) {
-        if !folders.contains(&other) {
-            folders.push(other);
-        }
-    }
-    folders
-}
-
-/// Creates a folder in `parent` that only this user may enter. Fails on a file system from which no
-/// library may be loaded, or after 100 names that exist already.
-fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
-    let mount = rustix::fs::statvfs(parent)?;
-    if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
-        return Err(io::Error::other("no library may be loaded from there (noexec)"));
-    }
-    for number in 0..100 {
-        let folder = parent.join(format!("readpath-watch-{}-{number}", std::process::id()));
-        match fs::DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created.map(|()| folder),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Removes a folder with its contents. A failure is only printed.
-fn remove_folder(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
-        notice::print(format_args!("{}: can't be removed: {error}", folder.display()));
-    }
-}
-
-/// Writes the library's file, and the file of the shared memory with its head and empty rings.
-/// Returns the mapped memory, whose size is [`BYTES`]. All of it is written before it is mapped, so
-/// a full file system is an error here, and not a bus error later.
-fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
-    fs::write(folder.join(LIBRARY_FILE), library)?;
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create_new(true).mode(0o600);
-    let mut file: File = options.open(folder.join(RING_FILE))?;
-    file.write_all(&vec![0; BYTES as usize])?;
-    // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
-    let ring = unsafe {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let (null, bytes) = (std::ptr::null_mut(), BYTES as usize);
-        let address = rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0)?;
-        RecordRing::new(address.cast())
-    };
-    for cells in [Cells::Slots, Cells::Short, Cells::Long] {
-        for ticket in 0..cells.count() {
-            // An empty cell: the writer that draws this ticket may use it.
-            ring.turn(cells, ticket).store(ticket, Ordering::Relaxed);
-        }
-    }
-    ring.head().filters.store(own_filters(), Ordering::Relaxed);
-    // Last: a program that finds this value may use all of the memory.
-    ring.head().magic.store(MAGIC, Ordering::Release);
-    Ok(ring)
-}
-
-/// Number of seccomp filters of this process. A program with more filters is in its own sandbox.
-fn own_filters() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let count = proc_text::field(&status, "Seccomp_filters:");
-    count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }

@@ -31,14 +31,17 @@ mod call_kind;
 mod faults;
 mod others_requests;
 mod page_tables;
+mod thread_times;
 mod touches;
 mod uring;
 
 use super::group;
-use activities::activity;
+use activities::{activity, is_copying};
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
 use others_requests::OthersSamples;
+pub(super) use thread_times::SampledThread;
+use thread_times::{ProcessorTime, ThreadTimes};
 pub(super) use touches::SampledTouch;
 use touches::TouchSamples;
 pub(super) use uring::UringRead;
@@ -83,6 +86,8 @@ pub struct StateSampler {
     touches: Receiver<SampledTouch>,
     /// Requests of other programs, from the thread. Only for [`SamplePurpose::Record`].
     others_requests: Receiver<OthersSampled>,
+    /// Processor times of threads, from the thread. Only for [`SamplePurpose::Record`].
+    threads: Receiver<SampledThread>,
     /// Numbers of the disks to watch, to the thread.
     new_disks: Sender<u64>,
 }
@@ -112,6 +117,7 @@ impl StateSampler {
         let (fault_sender, faults) = mpsc::channel();
         let (touch_sender, touches) = mpsc::channel();
         let (others_sender, others_requests) = mpsc::channel();
+        let (threads_sender, threads) = mpsc::channel();
         let (new_disks, disk_receiver) = mpsc::channel();
         let sample = move || {
             let mut sampling = Sampling::new(process);
@@ -119,6 +125,7 @@ impl StateSampler {
                 SamplePurpose::Record => {
                     sampling.rings = UringSamples::new(uring_sender);
                     sampling.faults = Some(FaultSamples::new(fault_sender));
+                    sampling.thread_times = Some(ThreadTimes::new(threads_sender));
                     sampling.others = Some(OthersSamples::new(disk_receiver, others_sender));
                 }
                 SamplePurpose::Prefetch => sampling.touches = Some(TouchSamples::new(touch_sender)),
@@ -136,6 +143,7 @@ impl StateSampler {
             faults,
             touches,
             others_requests,
+            threads,
             new_disks,
         })
     }
@@ -158,6 +166,11 @@ impl StateSampler {
     /// Requests of other programs that were seen since the last call.
     pub(super) fn take_others_requests(&self) -> Vec<OthersSampled> {
         self.others_requests.try_iter().collect()
+    }
+
+    /// Processor times of threads that were sampled since the last call.
+    pub(super) fn take_threads(&self) -> Vec<SampledThread> {
+        self.threads.try_iter().collect()
     }
 
     /// Samples the requests of other programs to a disk from now on.
@@ -218,6 +231,8 @@ struct Sampling {
     times: Times,
     /// Time that samples take, which sets the pause between them.
     cost: SamplingCost,
+    /// Time of threads on processors or in their queues that is not yet divided between the two.
+    undivided_ns: u64,
     /// Time of the last sample of activities.
     last_sample: Instant,
     /// Time of the last search for threads and descendants.
@@ -230,6 +245,8 @@ struct Sampling {
     fault_ns: u64,
     /// Samples of page faults, for a recording.
     faults: Option<FaultSamples>,
+    /// Processor times of all threads, for a recording.
+    thread_times: Option<ThreadTimes>,
     /// Samples of touched pages, for prefetching.
     touches: Option<TouchSamples>,
     /// Samples of other programs' requests, for a recording.
@@ -247,15 +264,6 @@ struct Process {
     has_own_numbers: bool,
     /// True if a part of its memory is in the swap area, as of the last search.
     has_swapped: bool,
-}
-
-/// Time on processors and time in their queues, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct ProcessorTime {
-    /// Time on a processor.
-    running_ns: u64,
-    /// Time in the queue of a processor.
-    queued_ns: u64,
 }
 
 /// Time that samples have taken since the first one.
@@ -289,6 +297,7 @@ impl Sampling {
             processes: BTreeMap::new(),
             processor_times: BTreeMap::new(),
             times: Times::default(),
+            undivided_ns: 0,
             cost: SamplingCost::new(now),
             last_sample: now,
             last_search: now,
@@ -296,6 +305,7 @@ impl Sampling {
             last_ring_search: now,
             fault_ns: 0,
             faults: None,
+            thread_times: None,
             touches: None,
             others: None,
             waits_for_async: false,
@@ -337,6 +347,7 @@ impl Sampling {
         }
         self.sample();
         self.rings.iter_mut().for_each(UringSamples::sample);
+        self.times[Activity::Processor as usize] += self.undivided_ns;
         self.times
     }
 
@@ -354,8 +365,7 @@ impl Sampling {
     }
 
     /// Adds the time since the last sample to one activity of the program: the first one that a
-    /// thread has now, by [`Activity::first_of`]. If a thread runs or waits for a processor, the
-    /// time is divided between the two.
+    /// thread has now, by [`Activity::first_of`].
     fn sample(&mut self) {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();
@@ -367,6 +377,10 @@ impl Sampling {
             for &thread in &process.threads {
                 let Some(activity) = activity(number, thread, process) else { continue };
                 threads[activity as usize] += 1;
+                if let Some(times) = &mut self.thread_times {
+                    let is_idle = activity == Activity::Others && is_copying(number, thread);
+                    times.sample(number, thread, is_idle);
+                }
                 if activity == Activity::Processor {
                     let total = ProcessorTime::of_thread(number, thread).unwrap_or_default();
                     let last = self.processor_times.insert(thread, total).unwrap_or(total);
@@ -386,12 +400,23 @@ impl Sampling {
         // All threads in faults count here, and one activity of the program below.
         self.fault_ns += u64::from(threads[Activity::Fault as usize]) * passed_ns;
         let activity = Activity::first_of(&threads);
-        let queued_ns = match activity {
-            Activity::Processor => processor_time.queued_part(passed_ns),
-            _ => 0,
-        };
-        self.times[Activity::ProcessorQueue as usize] += queued_ns;
-        self.times[activity as usize] += passed_ns - queued_ns;
+        match activity {
+            Activity::Processor => self.undivided_ns += passed_ns,
+            _ => self.times[activity as usize] += passed_ns,
+        }
+        self.divide_processor_time(processor_time);
+    }
+
+    /// Divides the time since the last division between processors and their queues. The kernel
+    /// counts time on a processor at its ticks, and time in a queue at its end. Until then a sample
+    /// shows neither.
+    fn divide_processor_time(&mut self, counted: ProcessorTime) {
+        if counted.running_ns + counted.queued_ns > 0 {
+            let queued_ns = counted.queued_part(self.undivided_ns);
+            self.times[Activity::ProcessorQueue as usize] += queued_ns;
+            self.times[Activity::Processor as usize] += self.undivided_ns - queued_ns;
+            self.undivided_ns = 0;
+        }
     }
 
     /// Finds new threads and descendants, and forgets ended processes.
@@ -412,6 +437,9 @@ impl Sampling {
         let threads = self.processes.values().flat_map(|process| &process.threads);
         let threads: BTreeSet<u32> = threads.copied().collect();
         self.processor_times.retain(|thread, _| threads.contains(thread));
+        if let Some(times) = &mut self.thread_times {
+            times.on_search(&threads);
+        }
     }
 
     /// Adds a process, or updates its threads. Removes it if it has ended, or if there would be
@@ -428,22 +456,6 @@ impl Sampling {
         let has_own_numbers = has_own_numbers(process);
         let has_swapped = has_swapped(process);
         self.processes.insert(process, Process { threads, has_own_numbers, has_swapped });
-    }
-}
-
-impl ProcessorTime {
-    /// Reads the times of a thread. `None` if it has ended or the kernel does not count them.
-    fn of_thread(process: u32, thread: u32) -> Option<ProcessorTime> {
-        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
-        let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
-        Some(ProcessorTime { running_ns: numbers.next()?, queued_ns: numbers.next()? })
-    }
-
-    /// Part of `passed_ns` in the processors' queues, in nanoseconds.
-    fn queued_part(self, passed_ns: u64) -> u64 {
-        let total_ns = self.running_ns + self.queued_ns;
-        let part = u128::from(passed_ns) * u128::from(self.queued_ns);
-        part.checked_div(u128::from(total_ns)).unwrap_or(0) as u64
     }
 }
 

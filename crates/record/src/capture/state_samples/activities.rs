@@ -60,6 +60,14 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
     })
 }
 
+/// True if a thread with the present activity `Others` is in a call that copies from a file. It
+/// then waits for the receiver, such as a pipe or a socket, and not for the file.
+pub(super) fn is_copying(process: u32, thread: u32) -> bool {
+    let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
+    let number = call.ok().and_then(|call| call.split_whitespace().next()?.parse().ok());
+    number.is_some_and(|number| matches!(call_kind(number), CallKind::Copy { .. }))
+}
+
 /// State of a thread as in `/proc/PID/stat`: `D` in a wait that signals do not end, `S` in another.
 /// `None` if the thread has ended.
 fn state_letter(process: u32, thread: u32) -> Option<char> {

@@ -109,7 +109,7 @@ impl RecordingData {
         // Without measured waits, the wait follows from the duration of the call.
         let waited_ns = match has_measured_waits {
             true => read.waited_ns,
-            false => wait_of_call(read, got_bytes),
+            false => wait_of_call(read, got_bytes, is_direct),
         };
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));

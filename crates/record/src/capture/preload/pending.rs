@@ -1,0 +1,145 @@
+//! Records that wait for the samples of their time, which bound the waits of reads.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Write};
+
+use readpath_trace::recording::{OpenRecord, ReadMethod, ReadRecord, Record, RecordingWriter};
+
+use super::super::now_ns;
+use super::Preload;
+use super::sleep_times::{CallWait, SleepTimes};
+use crate::called_wait::{NO_WAIT_NS, wait_of_call};
+
+/// Time in nanoseconds between a read and its record. A sample counts the time in a processor's
+/// queue after its end, and is at most 50 ms late on an idle machine.
+const DELAY_NS: u64 = 200_000_000;
+
+/// Maximum number of records that are delayed.
+const RECORDS_MAX: usize = 1 << 16;
+
+/// A delayed record, with the wait of a read.
+#[derive(Debug)]
+struct Pending {
+    record: Record,
+    wait: Option<CallWait>,
+}
+
+/// Records in the order of their times, not yet written.
+#[derive(Debug, Default)]
+pub(super) struct PendingRecords {
+    records: VecDeque<Pending>,
+    /// Number of the first records whose waits are in the sums of their intervals.
+    claimed: usize,
+    /// Sleep of the threads.
+    sleep_times: SleepTimes,
+    /// End of the last sample.
+    sampled_ns: u64,
+    /// Files and descriptors opened with `O_DIRECT`.
+    direct_opens: BTreeSet<(u32, u64)>,
+}
+
+impl PendingRecords {
+    /// Keeps whether a file is read directly at a descriptor.
+    pub fn on_open(&mut self, open: &OpenRecord) {
+        let opened = (open.file, open.descriptor);
+        match open.is_direct {
+            true => _ = self.direct_opens.insert(opened),
+            false => _ = self.direct_opens.remove(&opened),
+        }
+    }
+
+    /// Returns the wait of a read by its duration.
+    pub fn wait_of(&self, read: &ReadRecord) -> u64 {
+        let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
+        let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
+        wait_of_call(read, read.bytes_read(), is_direct)
+    }
+
+    /// Adds a record. `task`: thread of the kernel that made the call; `start_ns`: start of the
+    /// recording. The wait of a read of AIO is none of its thread.
+    fn add(&mut self, record: Record, task: u32, start_ns: u64) {
+        let wait = match &record {
+            Record::Read(read) if read.way != ReadMethod::Aio => Some(CallWait {
+                thread: task,
+                begin_ns: read.begin_ns + start_ns,
+                end_ns: read.end_ns + start_ns,
+                wait_ns: self.wait_of(read),
+            }),
+            _ => None,
+        };
+        self.records.push_back(Pending { record, wait: wait.filter(|wait| wait.wait_ns > 0) });
+    }
+
+    /// Adds the waits up to the last sample to the sums of their intervals.
+    fn claim(&mut self) {
+        for pending in self.records.range(self.claimed..) {
+            if let Some(wait) = &pending.wait {
+                if wait.end_ns > self.sampled_ns {
+                    break;
+                }
+                self.sleep_times.claim(wait);
+            }
+            self.claimed += 1;
+        }
+    }
+
+    /// Takes the next record, with the wait of a read bounded, if it is old enough or
+    /// `must_end`.
+    fn next(&mut self, must_end: bool) -> Option<Record> {
+        let first = self.records.front()?;
+        let is_full = self.records.len() > RECORDS_MAX;
+        let is_due =
+            first.wait.is_none_or(|wait| wait.end_ns.saturating_add(DELAY_NS) <= self.sampled_ns);
+        if !(must_end || is_full || is_due && self.claimed > 0) {
+            return None;
+        }
+        self.claimed = self.claimed.saturating_sub(1);
+        let Pending { mut record, wait } = self.records.pop_front()?;
+        if let (Record::Read(read), Some(wait)) = (&mut record, wait) {
+            // The value 0 stands for an unknown bound.
+            read.waited_ns = self.sleep_times.bounded(&wait).max(NO_WAIT_NS);
+        }
+        Some(record)
+    }
+}
+
+impl Preload {
+    /// Writes a record of the library, later if samples will bound the waits. Fails if the
+    /// recording cannot be written.
+    pub(super) fn put_called<W: Write>(
+        &mut self,
+        record: Record,
+        task: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        // An advisor needs no waits in the recording.
+        if self.states.is_none() || self.advisor.is_some() {
+            return self.put_checked(record, writer);
+        }
+        self.pending.add(record, task as u32, self.start_ns);
+        Ok(())
+    }
+
+    /// Writes the delayed records that are due; all of them if `must_end`. Fails if the recording
+    /// cannot be written.
+    pub(super) fn record_pending<W: Write>(
+        &mut self,
+        must_end: bool,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let samples = self.states.as_ref().map(|states| states.take_threads()).unwrap_or_default();
+        for sample in samples {
+            self.pending.sampled_ns = self.pending.sampled_ns.max(sample.end_ns);
+            self.pending.sleep_times.add(&sample);
+        }
+        if must_end {
+            self.pending.sampled_ns = u64::MAX;
+        }
+        self.pending.claim();
+        while let Some(record) = self.pending.next(must_end) {
+            self.put_checked(record, writer)?;
+        }
+        self.pending.sleep_times.forget_ended_threads(now_ns());
+        Ok(())
+    }
+}

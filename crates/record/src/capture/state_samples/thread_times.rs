@@ -1,0 +1,82 @@
+//! Processor times of threads, from the kernel's counters of each (`schedstat`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::mpsc::Sender;
+
+use super::super::now_ns;
+
+/// Time on processors and time in their queues, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ProcessorTime {
+    /// Time on a processor.
+    pub running_ns: u64,
+    /// Time in the queue of a processor.
+    pub queued_ns: u64,
+}
+
+impl ProcessorTime {
+    /// Reads the times of a thread. `None` if it has ended or the kernel does not count them.
+    pub fn of_thread(process: u32, thread: u32) -> Option<ProcessorTime> {
+        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+        let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
+        Some(ProcessorTime { running_ns: numbers.next()?, queued_ns: numbers.next()? })
+    }
+
+    /// Part of `passed_ns` in the processors' queues, in nanoseconds.
+    pub fn queued_part(self, passed_ns: u64) -> u64 {
+        let total_ns = self.running_ns + self.queued_ns;
+        let part = u128::from(passed_ns) * u128::from(self.queued_ns);
+        part.checked_div(u128::from(total_ns)).unwrap_or(0) as u64
+    }
+}
+
+/// Time that a thread was busy between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledThread {
+    /// Number of the thread.
+    pub thread: u32,
+    /// Time of the last sample. For the first one, a time before the start of the thread.
+    pub begin_ns: u64,
+    /// Time of this sample.
+    pub end_ns: u64,
+    /// Increase of the time on a processor and in its queue, and time of other waits.
+    pub busy_ns: u64,
+}
+
+/// Last sample of each thread.
+#[derive(Debug)]
+pub(super) struct ThreadTimes {
+    /// Busy time and time of the last sample, by thread.
+    last: BTreeMap<u32, (u64, u64)>,
+    /// Time of the search before the last one. Threads without samples are younger.
+    searched_ns: [u64; 2],
+    /// Destination of the samples.
+    sender: Sender<SampledThread>,
+}
+
+impl ThreadTimes {
+    /// Starts without samples.
+    pub fn new(sender: Sender<SampledThread>) -> ThreadTimes {
+        ThreadTimes { last: BTreeMap::new(), searched_ns: [now_ns(); 2], sender }
+    }
+
+    /// Samples a thread of a process. A thread without counters is left out. If it `is_idle`, the
+    /// time since the last sample counts as busy: the thread did not wait for a device.
+    pub fn sample(&mut self, process: u32, thread: u32, is_idle: bool) {
+        let Some(total) = ProcessorTime::of_thread(process, thread) else { return };
+        let (end_ns, total_ns) = (now_ns(), total.running_ns + total.queued_ns);
+        let last = self.last.insert(thread, (total_ns, end_ns));
+        let (last_ns, begin_ns) = last.unwrap_or((0, self.searched_ns[0]));
+        let counted_ns = total_ns.saturating_sub(last_ns);
+        let busy_ns = if is_idle { counted_ns.max(end_ns - begin_ns) } else { counted_ns };
+        // Without a recorder nothing is left to do.
+        let _ = self.sender.send(SampledThread { thread, begin_ns, end_ns, busy_ns });
+    }
+
+    /// Forgets the threads that a search did not find.
+    pub fn on_search(&mut self, found: &BTreeSet<u32>) {
+        self.last.retain(|thread, _| found.contains(thread));
+        self.searched_ns = [self.searched_ns[1], now_ns()];
+    }
+}
