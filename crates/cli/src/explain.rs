@@ -251,10 +251,11 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     }
     for (method, count, seconds) in &explanation.unseen {
         let method = method_name(*method);
-        writeln!(
-            out,
-            "{count} reads by {method} were not recorded; threads waited {seconds:.3} s for them"
-        )?;
+        let waits_text = match *seconds > 0.0 {
+            true => format!("threads waited {seconds:.3} s for them"),
+            false => "the waits for them are not known".to_owned(),
+        };
+        writeln!(out, "{count} reads by {method} were not recorded; {waits_text}")?;
     }
     for other_reads in &explanation.other_reads {
         writeln!(out, "{}", other_reads_text(other_reads))?;

@@ -1,5 +1,8 @@
 //! Asynchronous reads (`io_submit(2)`). A read is recorded when its result is fetched, from the
 //! time of its submission to the time of the fetch.
+//!
+//! Reads of POSIX AIO (`aio_read(3)`) are only counted. Threads of the C library make them one after
+//! the other, by calls within the library, so their times are not known.
 
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -221,4 +224,48 @@ fn record_events(ring: RecordRing, events: *const Event, count: usize) {
         entry.request.store(FREE, Ordering::Release);
         call.record(ring, begin_ns, end_ns, event.result);
     }
+}
+
+/// First fields of `struct aiocb` of the C library.
+#[repr(C)]
+pub struct ListedRequest {
+    _descriptor: c_int,
+    /// Operation for `lio_listio`; 0 is a read.
+    operation: c_int,
+}
+
+/// Calls a function that starts `count` reads of POSIX AIO (`real`), and returns its result. The
+/// reads count if the call succeeds.
+#[inline(always)]
+pub fn count_helper_reads(count: u64, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    let result = real();
+    if result == 0
+        && let Some(ring) = ring()
+    {
+        ring.head().helper_reads.fetch_add(count, Ordering::Relaxed);
+    }
+    result
+}
+
+/// Calls `lio_listio(3)` (`real`), and counts the reads of its list. The function itself reads the
+/// list before, so its addresses are good after a success.
+#[inline(always)]
+pub fn count_listed_reads(
+    list: *const *const ListedRequest,
+    count: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let result = real();
+    if result == 0
+        && let Some(ring) = ring()
+    {
+        // SAFETY: the C library has read the list and its requests.
+        let is_read = |index: usize| unsafe {
+            let request = *list.add(index);
+            !request.is_null() && (*request).operation == 0
+        };
+        let reads = (0..count.max(0) as usize).filter(|&index| is_read(index)).count();
+        ring.head().helper_reads.fetch_add(reads as u64, Ordering::Relaxed);
+    }
+    result
 }

@@ -226,6 +226,8 @@ before! {
         => |real| copy_call(fd, offset, bytes).call_and_record(real);
     fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
         -> ssize_t => |real| copy_call(fd, offset, bytes).call_and_record(real);
+    fn splice(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
+        -> ssize_t => |real| copy_call(fd, offset, bytes).call_and_record(real);
     fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
@@ -281,6 +283,12 @@ before! {
     fn io_pgetevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event,
         timeout: *mut c_void, signals: *mut c_void) -> c_int
         => |real| aio::fetch_results(events, real);
+    fn aio_read(request: *mut c_void) -> c_int => |real| aio::count_helper_reads(1, real);
+    fn aio_read64(request: *mut c_void) -> c_int => |real| aio::count_helper_reads(1, real);
+    fn lio_listio(mode: c_int, list: *const *const aio::ListedRequest, count: c_int, event: *mut c_void)
+        -> c_int => |real| aio::count_listed_reads(list, count, real);
+    fn lio_listio64(mode: c_int, list: *const *const aio::ListedRequest, count: c_int, event: *mut c_void)
+        -> c_int => |real| aio::count_listed_reads(list, count, real);
     fn close(fd: c_int) -> c_int => |real| call_and_forget(Some(fd), real);
     fn dup2(from: c_int, to: c_int) -> c_int => |real| call_and_forget(Some(to), real);
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int => |real| call_and_forget(Some(to), real);

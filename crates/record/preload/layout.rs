@@ -82,7 +82,7 @@ impl Cells {
 pub const BYTES: u64 = Cells::Long.end();
 
 /// First method number of advice. Methods of reads: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4
-/// `sendfile` and `copy_file_range`, 5 AIO. Advice: this plus the number of `posix_fadvise(2)`.
+/// `sendfile`, `splice` and `copy_file_range`, 5 AIO. Advice: this plus the number of `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
 /// Value of [`Name::path_bytes`] in a cell that its writer gave up.
@@ -105,6 +105,8 @@ pub struct Head {
     pub sandboxed: AtomicU64,
     /// Calls that were not recorded: in a sandbox, or on a signal stack with too little space.
     pub unrecorded: AtomicU64,
+    /// Reads of POSIX AIO, which are not recorded.
+    pub helper_reads: AtomicU64,
 }
 
 /// One read that has ended.

@@ -116,9 +116,9 @@ fn print_limits(is_advised: bool) {
              mappings, which are sampled; io_uring, formatted input (fscanf) and setuid programs are not seen"
         }
         false => {
-            "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring, \
-             page faults and times are sampled; not seen: formatted input (fscanf), static and setuid programs, \
-             and what the page cache had"
+            "not root: functions put before the C library's record what calls, stdio and io_submit \
+             read; io_uring, page faults and times are sampled; not seen: formatted input (fscanf), \
+             POSIX AIO, static and setuid programs, and what the page cache had"
         }
     });
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 mod support;
 
 mod asynchronous;
+mod called;
 mod causes;
 mod gains;
 mod lookups;

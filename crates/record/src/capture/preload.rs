@@ -111,6 +111,8 @@ pub struct Preload {
     called_files: BTreeSet<(u64, u64)>,
     /// Records that wait for the samples of their time.
     pending: PendingRecords,
+    /// Number of the started process. 0 before its start.
+    process: u32,
 }
 
 /// Summary of such a recording.
@@ -181,6 +183,7 @@ impl Preload {
             states: None,
             called_files: BTreeSet::new(),
             pending: PendingRecords::default(),
+            process: 0,
         })
     }
 
@@ -217,6 +220,7 @@ impl Preload {
             None => SamplePurpose::Record,
         };
         self.states = StateSampler::start(child.id(), purpose);
+        self.process = child.id();
         Ok(child)
     }
 
@@ -295,6 +299,7 @@ impl Preload {
         let at_ns = now_ns() - self.start_ns;
         let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();
         times.into_iter().try_for_each(|time| writer.put(time))?;
+        self.record_helper_reads(at_ns, &mut writer)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;

@@ -241,7 +241,12 @@ pub(super) fn program_limit(
         return (ProgramLimit::Unknown, polled.text.clone());
     }
     if gathered.reads == 0 {
-        return (ProgramLimit::Nothing, "no file was read".to_owned());
+        let text = match gathered.has_measured_waits() {
+            true => "no file was read",
+            // Other functions than the known ones of the C library may have read files.
+            false => "no read of a file was recorded; a recording as root has all of them",
+        };
+        return (ProgramLimit::Nothing, text.to_owned());
     }
     let unknown_ns = gathered.unknown_ns();
     if unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
@@ -329,11 +334,11 @@ fn unseen_reads_text(gathered: &RecordingData) -> Option<String> {
     let read_share = count as f64 / (count + gathered.reads).max(1) as f64;
     let time_share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
     (read_share >= REPORTED_SHARE_MIN || time_share >= REPORTED_SHARE_MIN).then(|| {
-        format!(
-            "{count} of {} reads were not seen; its threads waited {} for them",
-            count + gathered.reads,
-            duration_text(waited_ns as f64),
-        )
+        let waits_text = match waited_ns {
+            0 => "the waits for them are not known".to_owned(),
+            _ => format!("its threads waited {} for them", duration_text(waited_ns as f64)),
+        };
+        format!("{count} of {} reads were not seen; {waits_text}", count + gathered.reads)
     })
 }
 

@@ -2,6 +2,7 @@
 //! sampled. The functions fail only if the recording cannot be written.
 
 use std::io::{self, Write};
+use std::sync::atomic::Ordering;
 
 use readpath_core::unit::PAGE_BYTES;
 use readpath_trace::recording::{
@@ -106,6 +107,23 @@ impl Preload {
             asked_bytes,
             outcome: ReadOutcome::Bytes(asked_bytes),
         }))
+    }
+
+    /// Writes the number of reads by POSIX AIO, which threads of the C library made. `at_ns`: end of
+    /// the recording.
+    pub(super) fn record_helper_reads<W: Write>(
+        &mut self,
+        at_ns: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let count = self.ring.head().helper_reads.load(Ordering::Relaxed);
+        if count == 0 {
+            return Ok(());
+        }
+        let process = u64::from(self.process);
+        let thread = self.thread(process << 32 | process, writer)?;
+        let way = ReadMethod::Aio;
+        writer.put(Record::Unseen(Unseen { at_ns, thread, way, count, waited_ns: 0 }))
     }
 
     /// Lets the advisor see a touch of a mapping, like a read of its pages that has just ended.

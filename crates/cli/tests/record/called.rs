@@ -1,0 +1,212 @@
+//! Recording without root, as another user: functions of the C library beyond the read calls, and
+//! calls on a busy machine.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::preload::as_nobody;
+use crate::support::{Ran, Scratch};
+use crate::time::seconds as seconds_of;
+use crate::{PROGRAM, of_kind, records_of};
+
+/// Length of a read.
+const BYTES: usize = 4096;
+
+/// Number of reads of a program below.
+const COUNT: usize = 32;
+
+/// Program that moves every second page of a file through a pipe by `splice(2)`, and then one more.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn splicing_program() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let (file, target) = (File::open("data").unwrap(), File::create("/dev/null").unwrap());
+    let mut pipe = [0; 2];
+    // SAFETY: the array has space for two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let null = std::ptr::null_mut();
+    let move_bytes = |from: i32, offset: *mut i64, to: i32| {
+        // SAFETY: the offset is null or a variable of the caller.
+        let moved = unsafe { libc::splice(from, offset, to, null, BYTES, 0) };
+        assert_eq!(moved, BYTES as isize);
+    };
+    for at in 0..COUNT {
+        let mut offset = (2 * at * BYTES) as i64;
+        move_bytes(file.as_raw_fd(), &raw mut offset, pipe[1]);
+        move_bytes(pipe[0], null, target.as_raw_fd());
+    }
+    // The next one is at the position of the descriptor, which has not moved.
+    move_bytes(file.as_raw_fd(), null, pipe[1]);
+}
+
+/// Program that reads by `aio_read(3)`.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn posix_aio_program() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let file = File::open("data").unwrap();
+    let mut memory = vec![0_u8; BYTES];
+    for at in 0..COUNT {
+        // SAFETY: all zero is a request of nothing.
+        let mut request: libc::aiocb = unsafe { std::mem::zeroed() };
+        request.aio_fildes = file.as_raw_fd();
+        request.aio_buf = memory.as_mut_ptr().cast();
+        request.aio_nbytes = BYTES;
+        request.aio_offset = (at * BYTES) as i64;
+        let request = &raw mut request;
+        // SAFETY: request and memory live until the result is fetched.
+        unsafe {
+            assert_eq!(libc::aio_read(request), 0);
+            while libc::aio_error(request) == libc::EINPROGRESS {
+                std::thread::yield_now();
+            }
+            assert_eq!(libc::aio_return(request), BYTES as isize);
+        }
+    }
+}
+
+/// Program that sends a file of 8 MiB, which is in memory, to a slow receiver. The socket is full
+/// most of the time.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn sending_program() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let file = File::open("data").unwrap();
+    let (sender, mut receiver) = UnixStream::pair().unwrap();
+    let receive = std::thread::spawn(move || {
+        let mut memory = vec![0; 64 << 10];
+        while receiver.read(&mut memory).unwrap() > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let (mut offset, bytes) = (0, 64 << 10);
+    let null = std::ptr::null_mut();
+    // SAFETY: no offset is passed. The result 0 is the end of the file.
+    while unsafe { libc::sendfile(sender.as_raw_fd(), file.as_raw_fd(), null, bytes) } > 0 {
+        offset += bytes;
+    }
+    assert!(offset >= 8 << 20);
+    drop(sender);
+    receive.join().unwrap();
+}
+
+/// Runs the command as another user with a program above, or with the other words of `arguments`.
+/// Returns `None` if no other user can run them.
+fn ran(scratch: &Scratch, arguments: &[&str], program: Option<&str>) -> Option<Ran> {
+    let own = std::env::current_exe().unwrap();
+    let of_program = |program| vec![own.to_str().unwrap(), "--exact", program, "--ignored"];
+    let arguments = [arguments, &program.map_or_else(Vec::new, of_program)].concat();
+    let Some(mut command) = as_nobody(scratch, &arguments) else {
+        println!("skipped: no setpriv(1)");
+        return None;
+    };
+    let ran = Ran::of(command.env(PROGRAM, "called").output().unwrap());
+    if ran.stderr.contains("ermission denied") {
+        println!("skipped: another user may not enter the build's folder");
+        return None;
+    }
+    ran.has_ended(0, "the command");
+    Some(ran)
+}
+
+#[test]
+fn splice_is_recorded_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "splice");
+    scratch.data("data", 2 * COUNT * BYTES);
+    let arguments = ["record", "-o", "r.rec", "--"];
+    if ran(&scratch, &arguments, Some("called::splicing_program")).is_none() {
+        return;
+    }
+    let records = records_of(&scratch, "r.rec");
+    let reads = of_kind(&records, "read").into_iter().filter(|read| read["way"] == "copied");
+    let offsets: Vec<u64> = reads.map(|read| read["offset"].as_u64().unwrap()).collect();
+    let expected = (0..COUNT).map(|at| 2 * at * BYTES).chain([0]);
+    assert_eq!(offsets, expected.map(|offset| offset as u64).collect::<Vec<u64>>());
+}
+
+/// The reads are made within the C library: the program must not be said to read no file.
+#[test]
+fn reads_by_posix_aio_are_counted_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "posix-aio");
+    scratch.data("data", COUNT * BYTES);
+    let program = Some("called::posix_aio_program");
+    let Some(ran) = ran(&scratch, &["explain", "-o", "r.rec", "--"], program) else { return };
+    let text = format!("{COUNT} reads by aio were not recorded; the waits for them are not known");
+    assert!(ran.stdout.contains(&text), "{}", ran.stdout);
+    let records = records_of(&scratch, "r.rec");
+    let counts: Vec<_> = of_kind(&records, "unseen").iter().map(|it| it["count"].clone()).collect();
+    assert_eq!(counts, [COUNT as u64]);
+}
+
+/// The sender sleeps in its calls until the receiver has read. These were said to be waits for the
+/// device of the file.
+#[test]
+fn waits_for_a_receiver_are_no_waits_for_a_device_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "sender");
+    scratch.data("data", 8 << 20);
+    let arguments = ["record", "-o", "r.rec", "--"];
+    if ran(&scratch, &arguments, Some("called::sending_program")).is_none() {
+        return;
+    }
+    let explained = scratch.run("explain r.rec --json");
+    explained.has_ended(0, "explain");
+    let explained: serde_json::Value = serde_json::from_str(&explained.stdout).unwrap();
+    let seconds = |name: &str| explained[name].as_f64().unwrap();
+    let (waited, all) = (seconds("waited_seconds"), seconds("seconds"));
+    assert!(waited < all / 4.0, "{waited} s of {all} s");
+}
+
+/// Processes that compute all the time, ended with this value.
+struct Load(Vec<Child>);
+
+impl Load {
+    /// Starts three processes for each processor.
+    fn start() -> Load {
+        let count = 3 * std::thread::available_parallelism().unwrap().get();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        Load((0..count).map(|_| shell.spawn().unwrap()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A file that was just written is in memory, and its reads wait for no device. Next to three
+/// other programs for each processor, each read that is interrupted lasts some milliseconds. These
+/// were most of the time, and were said to be waits for the device.
+#[test]
+fn time_in_the_queue_of_a_processor_is_no_wait_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "queue");
+    scratch.data("data", 32 << 20);
+    let copies = ["data"; 24].join(" ");
+    let program = format!("exec cat {copies} > /dev/null");
+    let _load = Load::start();
+    let arguments = ["explain", "--json", "--gains", "never", "--", "sh", "-c", &program];
+    let Some(ran) = ran(&scratch, &arguments, None) else { return };
+    let explained: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let seconds = |name: &str| explained[name].as_f64().unwrap();
+    let (waited, all) = (seconds("waited_seconds"), seconds("seconds"));
+    assert!(waited < all / 10.0, "{waited} s of {all} s");
+    // The kernel's own sum of the processor time. A sample of a thread that has queued since the
+    // last one counted as time on a processor: ten times that sum.
+    let running = seconds_of(&explained, "processor");
+    let processor = seconds("processor_seconds");
+    assert!(running < 2.0 * processor + all / 10.0, "{running} s running, {processor} s counted");
+}
