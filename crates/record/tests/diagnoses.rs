@@ -479,6 +479,21 @@ fn sampled_reads_of_other_programs_are_a_cause() {
     assert_eq!(explanation.other_reads, []);
 }
 
+/// Pages that are announced enter the page cache, which direct reads pass. File 1 is opened with
+/// `O_DIRECT`.
+#[test]
+fn remedy_of_direct_reads_announces_no_ranges() {
+    for (file, is_announced) in [(0, true), (1, false)] {
+        let mut made = Made::by(RecordingMethod::Preload);
+        (0..40).for_each(|at| made.read(file, ReadMethod::Pread, (far(at), 4 * KIB), 0, 1000));
+        let explanation = made.explained();
+        assert_eq!(causes(&explanation), [WaitCause::Depth]);
+        says(&explanation, &["keep 16 to 32 reads in flight"]);
+        let remedy = &explanation.findings[0].remedy;
+        assert_eq!(remedy.contains("WILLNEED"), is_announced, "{remedy}");
+    }
+}
+
 /// Without root, reads of 1 ms, and as many of 4 ms next to sampled writes: nothing is known about
 /// the writer, which may be the program itself.
 #[test]

@@ -26,6 +26,10 @@ fn regular_distance(gathered: &RecordingData) -> Option<i64> {
     (count * 2 > gathered.pattern.other).then_some(*distance)
 }
 
+/// Second remedy, for reads through the page cache.
+const ANNOUNCEMENT: &str =
+    ", or announce ranges that are known in advance with POSIX_FADV_WILLNEED";
+
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Depth);
@@ -56,10 +60,14 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         ),
         remedy: format!(
             "where no read needs the data of another, keep 16 to 32 reads in flight (io_uring or \
-             threads), or announce ranges that are known in advance with POSIX_FADV_WILLNEED{}",
-            match distance {
-                Some(_) => "; `readpath advise` predicts them for a program that cannot be changed",
-                None => "",
+             threads){}",
+            match (file.is_some_and(FileData::passes_cache), distance) {
+                (true, _) => String::new(),
+                (false, None) => ANNOUNCEMENT.to_owned(),
+                (false, Some(_)) => format!(
+                    "{ANNOUNCEMENT}; `readpath advise` predicts them for a program that cannot be \
+                     changed"
+                ),
             }
         ),
     }

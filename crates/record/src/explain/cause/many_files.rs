@@ -54,6 +54,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         charge.waits += file_charge.waits;
         charge.ns += file_charge.ns;
     }
+    // Pages that are brought in ahead do not help direct reads.
+    let direct_count = files.iter().filter(|file| file.passes_cache()).count();
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
     // The root folder says nothing about the files.
     let folder = match deepest_common_folder(&files) {
@@ -72,9 +74,13 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
             gathered.mean_depth(),
         ),
-        remedy: "read several files at once (threads, io_uring, `xargs -P`), announce the \
-                 next ones with POSIX_FADV_WILLNEED, or keep them in one file (an archive, a \
-                 database)"
-            .to_owned(),
+        remedy: format!(
+            "read several files at once (threads, io_uring, `xargs -P`),{} or keep them in one \
+             file (an archive, a database)",
+            match direct_count * 2 > files.len() {
+                true => "",
+                false => " announce the next ones with POSIX_FADV_WILLNEED,",
+            }
+        ),
     }
 }
