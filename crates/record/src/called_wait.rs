@@ -6,8 +6,8 @@ use readpath_trace::recording::{ReadOutcome, ReadRecord};
 /// chosen, and one ns per byte for the copy is added, as on a slow machine.
 const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
-/// Assumed duration of a direct read without its wait, in ns. It copies nothing and is never without
-/// a wait, so only the call itself is subtracted. It is chosen.
+/// Assumed duration of a direct read without its wait, in ns. It copies nothing and always waits,
+/// so only the call itself is subtracted. It is chosen.
 const DIRECT_CALL_NS: u64 = 5_000;
 
 /// Wait in ns that stands for none. The value 0 stands for an unknown one.

@@ -109,8 +109,8 @@ impl Preload {
         }))
     }
 
-    /// Writes the number of reads by POSIX AIO, which threads of the C library made. `at_ns`: end of
-    /// the recording.
+    /// Writes the number of reads by POSIX AIO, which threads of the C library made. `at_ns`: end
+    /// of the recording.
     pub(super) fn record_helper_reads<W: Write>(
         &mut self,
         at_ns: u64,
