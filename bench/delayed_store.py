@@ -1,17 +1,19 @@
 """A local HTTP store that waits before each answer, as a remote store does.
 
-    python bench/delayed_store.py FILE DELAY_MS
+    python bench/delayed_store.py FILE_OR_FOLDER DELAY_MS
 
-Serves `/data`, the bytes of the file, on a free port of the loopback address, and prints the port
-as one line. Answers ranges (RFC 9110, one range a request). Bytes go from the file to the socket
-within the kernel, so the store costs little processor time. It ends with its standard input, and
-thus never outlives its parent.
+Serves `/data`, the bytes of the file, or the files of the folder by their names, on a free port of
+the loopback address, and prints the URL as one line. Answers ranges (RFC 9110, one range a request),
+with an ETag from length and time. Bytes go from the file to the socket within the kernel, so the
+store costs little processor time. It ends with its standard input, and thus never outlives its
+parent.
 """
 
 import contextlib
 import http.server
 import os
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -30,8 +32,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, is_head):
         time.sleep(self.server.delay_seconds)
-        size = self.server.size
-        if self.path != "/data":
+        try:
+            file, size, tag = self.server.opened(self.path)
+        except OSError:
             self.send_error(404)
             return
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
@@ -44,14 +47,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", tag)
         self.send_header("Content-Length", str(max(0, end - start)))
         self.end_headers()
         if not is_head:
             self.wfile.flush()
             while start < end:
-                start += os.sendfile(
-                    self.connection.fileno(), self.server.file, start, end - start
-                )
+                start += os.sendfile(self.connection.fileno(), file, start, end - start)
 
     def log_message(self, *arguments):
         pass
@@ -61,15 +63,29 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
+    def opened(self, path):
+        """Descriptor, size and ETag of the file of a URL's path."""
+        name = self.root if os.path.isfile(self.root) and path == "/data" else self.root + path
+        with self.lock:
+            if name not in self.files:
+                file = os.open(name, os.O_RDONLY)
+                status = os.fstat(file)
+                if not stat.S_ISREG(status.st_mode):
+                    os.close(file)
+                    raise IsADirectoryError(name)
+                self.files[name] = file, status.st_size, f'"{status.st_size:x}-{status.st_mtime_ns:x}"'
+            return self.files[name]
+
     def handle_error(self, request, client_address):
         pass  # a client that goes away is no error
 
 
 def main(path, delay_ms):
     server = Server(("127.0.0.1", 0), Handler)
-    server.file = os.open(path, os.O_RDONLY)
-    server.size, server.delay_seconds = os.fstat(server.file).st_size, delay_ms / 1e3
-    print(f"http://127.0.0.1:{server.server_port}/data", flush=True)
+    server.root, server.files, server.lock = path, {}, threading.Lock()
+    server.delay_seconds = delay_ms / 1e3
+    name = "data" if os.path.isfile(path) else ""
+    print(f"http://127.0.0.1:{server.server_port}/{name}", flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()
     os._exit(0)
