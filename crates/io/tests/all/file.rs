@@ -326,3 +326,31 @@ fn shrunk_file_is_an_error_at_its_new_end() {
     let content = std::fs::read(&temp.path).unwrap();
     check(&file, &content, end - 8192, 8192);
 }
+
+/// The file ends within a page, which is then in no cache. The bytes before the end are no error.
+#[test]
+fn bytes_before_the_end_of_a_cut_page_are_read() {
+    const CUT: usize = (1 << 20) + 576;
+    let own = readpath::PageCache::Own { bytes: Some(8 << 20) };
+    for page_cache in [readpath::PageCache::Kernel, own, readpath::PageCache::None] {
+        let temp = TempFile::new(FILE_BYTES);
+        let content = std::fs::read(&temp.path).unwrap();
+        let path = ReadPath::builder().page_cache(page_cache).build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        let written = std::fs::File::options().write(true).open(&temp.path).unwrap();
+        written.set_len(CUT as u64).unwrap();
+        for bytes in [1, 576, 5_000, 100_000] {
+            let offset = (CUT - bytes) as u64;
+            check(&file, &content, offset, bytes);
+            let mut buffer = vec![0; bytes];
+            let count = file.read_vectored_at(&mut [IoSliceMut::new(&mut buffer)], offset);
+            assert_eq!(count.unwrap(), bytes, "{page_cache}");
+            assert!(buffer == content[CUT - bytes..CUT]);
+            let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; bytes], offset));
+            assert_eq!(count.unwrap(), bytes, "{page_cache}");
+            assert!(buffer == content[CUT - bytes..CUT]);
+            let error = file.read_at(&mut vec![0; bytes + 1], offset).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 }
             }
             match done {
-                Some((now, id)) => self.finish(state, now, id, &mut deliver)?,
+                Some((now, id)) => self.finish_piece(state, now, id, bytes, &mut deliver)?,
                 // The executing thread is stalled.
                 None => {
                     state.close_queue(queue);
@@ -136,7 +136,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             match state.in_flight.pop_done_or_error(queue) {
                 Some(Ok(id)) => {
                     let now = self.handle.engine.clock.now();
-                    self.finish(state, now, id, &mut deliver)?;
+                    self.finish_piece(state, now, id, bytes, &mut deliver)?;
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ReadError::Storage { error })),
                 None => {
@@ -160,6 +160,24 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let queue = state.in_flight.open_queue(owner);
         self.queue.set(Some(queue));
         queue
+    }
+
+    /// Like [`finish`](PendingRead::finish), for a piece of `bytes` bytes. The file may have become
+    /// shorter, and end behind these bytes in their last page. That page cannot be cached.
+    fn finish_piece(
+        &self,
+        state: EngineGuard<'_>,
+        now: Time,
+        id: InFlightId,
+        bytes: u64,
+        deliver: &mut impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
+        match self.finish(state, now, id, deliver) {
+            Err(ReadError::Shrunk { offset }) if offset >= self.offset + bytes => {
+                self.read_bypassing_cache(bytes, deliver)
+            }
+            result => result,
+        }
     }
 
     /// Passes the bytes of the completed piece `id` to `deliver` without the lock, releases its
@@ -215,7 +233,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`.
-    /// This is needed because a thread that executes a request of this read is stalled.
+    /// This is needed because a thread that executes a request of this read is stalled, or because
+    /// its last page cannot be cached.
     #[cold]
     fn read_bypassing_cache(
         &self,
