@@ -5,8 +5,10 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::file::{File, SEQUENTIAL_COPY_BYTES};
+use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::PageCache;
 use crate::page_guard::PageGuard;
+use crate::read_error::ReadError;
 use crate::target::Coherence;
 
 /// Reads a [`File`] from a position that advances.
@@ -19,6 +21,8 @@ use crate::target::Coherence;
 /// sequential run before it, or as the read if that is longer. A seek elsewhere drops it. Bytes
 /// written after the copy was made are visible to [`File::read_at`], and to the reader past the end
 /// of the copy. A path that [checks for changes](Coherence) after opening uses no such copies.
+///
+/// Bytes before an unreadable one are returned as by `read(2)`: the next read returns the error.
 ///
 /// ```
 /// use std::io::{BufRead, Seek, SeekFrom};
@@ -88,13 +92,21 @@ impl Reader {
 
     /// Fetches the page at the present position, or a copy from the kernel page cache. The copy
     /// begins at the position. Its end is at most `copy_bytes_max`, in whole pages, from the start
-    /// of the page.
+    /// of the page. Of a page with an unreadable byte, the bytes before it.
     fn fetch_page(&mut self, copy_bytes_max: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.
         let reusable = self.page.take().and_then(PageGuard::into_copy);
         self.set_position(position);
-        self.page = Some(self.file.page_and_following(position, copy_bytes_max, reusable)?);
+        let fetched = self.file.page_and_following(position, copy_bytes_max, reusable);
+        self.page = Some(match fetched {
+            Ok(page) => page,
+            Err(error) => {
+                let mut copy = AlignedBytes::allocate(readable_bytes(error, position)?, None);
+                self.file.read_exact_at(&mut copy, position)?;
+                PageGuard::from_copy(copy)
+            }
+        });
         Ok(())
     }
 
@@ -109,10 +121,16 @@ impl Reader {
     }
 
     /// Reads from the file at the present position into `buffer`, without a copy in between.
-    /// Returns the number of bytes.
+    /// Returns the number of bytes, which end at the first unreadable one.
     fn read_into_caller(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let position = self.position();
-        let bytes = self.file.read_at(buffer, position)?;
+        let bytes = match self.file.read_at(buffer, position) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let bytes = readable_bytes(error, position)?;
+                self.file.read_at(&mut buffer[..bytes], position)?
+            }
+        };
         self.set_position(position + bytes as u64);
         Ok(bytes)
     }
@@ -143,6 +161,21 @@ impl Reader {
             }
         }
         Ok(bytes_done)
+    }
+}
+
+/// Returns the number of bytes from `position` to the first unreadable byte of a read that failed.
+///
+/// # Errors
+/// The byte at `position` is unreadable, or the error names no byte: returns the error.
+fn readable_bytes(error: io::Error, position: u64) -> io::Result<usize> {
+    let first_unreadable = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(ReadError::Device { offset, .. } | ReadError::Shrunk { offset }) => *offset,
+        _ => return Err(error),
+    };
+    match first_unreadable.checked_sub(position) {
+        Some(bytes) if bytes > 0 => Ok(bytes as usize),
+        _ => Err(error),
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::support::*;
 use proptest::prelude::*;
-use readpath::{Coherence, File, ReadPath};
+use readpath::{Coherence, File, PageCache, ReadPath};
 
 const FILE_BYTES: usize = 300_001;
 
@@ -139,7 +139,7 @@ fn written_bytes_are_visible_after_a_seek_or_with_coherence_checks() {
         written.write_all_at(&[2; 64 << 10], 0).unwrap();
         reader.read_exact(&mut byte).unwrap();
         let is_copied =
-            coherence == Coherence::WhenOpened && file.page_cache() == readpath::PageCache::Kernel;
+            coherence == Coherence::WhenOpened && file.page_cache() == PageCache::Kernel;
         assert_eq!(byte[0], if is_copied { 1 } else { 2 });
         assert_eq!(reader.stream_position().unwrap(), 102);
         for place in [0, 102] {
@@ -168,4 +168,40 @@ fn io_copy_from_a_reader_copies_the_whole_file() {
     let mut kept = Kept(Vec::new());
     assert_eq!(io::copy(&mut file.reader(), &mut kept).unwrap(), FILE_BYTES as u64);
     assert!(kept.0 == std::fs::read(&temp.path).unwrap());
+}
+
+/// A reader returns the bytes before the first unreadable one, and then the error, as `read(2)`.
+#[test]
+fn bytes_before_an_unreadable_one_are_returned_before_the_error() {
+    const CUT: usize = 123_456;
+    for page_cache in [PageCache::Kernel, PageCache::Own { bytes: Some(8 << 20) }, PageCache::None]
+    {
+        for buffered in [false, true] {
+            let temp = TempFile::new(FILE_BYTES);
+            let content = std::fs::read(&temp.path).unwrap();
+            let path = ReadPath::builder().page_cache(page_cache).build().unwrap();
+            let mut reader = path.open(&temp.path).unwrap().reader();
+            let mut bytes = vec![0; 10_000];
+            reader.read_exact(&mut bytes).unwrap();
+            std::fs::File::options()
+                .write(true)
+                .open(&temp.path)
+                .unwrap()
+                .set_len(CUT as u64)
+                .unwrap();
+            let error = match buffered {
+                false => reader.read_to_end(&mut bytes).unwrap_err(),
+                true => loop {
+                    match reader.fill_buf() {
+                        Ok(part) => bytes.extend_from_slice(part),
+                        Err(error) => break error,
+                    }
+                    reader.consume(usize::MAX);
+                },
+            };
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{page_cache}: {error}");
+            assert_eq!(bytes.len(), CUT, "{page_cache}, by `BufRead`: {buffered}");
+            assert!(bytes == content[..CUT]);
+        }
+    }
 }
