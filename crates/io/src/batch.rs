@@ -98,12 +98,15 @@ impl ReadPath {
 }
 
 impl Batch {
-    /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result.
+    /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result. One
+    /// read is of at most 16 MiB within the file, and less with a small own cache.
+    /// [`File::read_at`] has no limit.
+    ///
     /// `file` may be dropped before the read completes. Errors of the start (such as too many reads
     /// in flight) are reported by [`BatchRead`].
     ///
     /// # Errors
-    /// The read is larger than the memory allows ([`ReadError::TooLarge`]). The batch was created
+    /// The read is larger than the limit ([`ReadError::TooLarge`]). The batch was created
     /// before a `fork`, and this is the child ([`ReadError::Forked`]). The check of the file for a
     /// change failed. The system lacks memory or a backend for a read past the kernel page cache.
     ///
@@ -122,11 +125,11 @@ impl Batch {
         let engine = self.engine.existing_engine();
         // Without an engine so far, the limit of any engine applies.
         let bytes_max = engine.map_or(READ_BYTES_MAX, |engine| engine.read_bytes_max);
-        if bytes > bytes_max {
-            return Err(ReadError::TooLarge { bytes, bytes_max });
+        let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
+        if bytes_in_file > bytes_max {
+            return Err(ReadError::TooLarge { bytes: bytes_in_file, bytes_max });
         }
         self.end_borrow();
-        let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
             // `None` if the kernel does not cache the pages.
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
@@ -144,8 +147,7 @@ impl Batch {
             }
         }
         self.engine.engine_or_build()?;
-        // With all requested bytes: the engine cuts the read at the end of the file.
-        self.unstarted.push(UnstartedRead { handle, offset, bytes, ticket });
+        self.unstarted.push(UnstartedRead { handle, offset, bytes: bytes_in_file, ticket });
         if self.unstarted.len() == START_GROUP_READS {
             self.start();
         }

@@ -25,7 +25,7 @@ pub enum ReadError {
         /// Offset of the first missing byte.
         offset: u64,
     },
-    /// One read of a batch is larger than the memory allows.
+    /// One read of a batch is larger than the limit of its path.
     TooLarge {
         /// Requested bytes.
         bytes: u64,
@@ -178,8 +178,8 @@ impl std::fmt::Display for ReadError {
             ),
             ReadError::TooLarge { bytes, bytes_max } => write!(
                 f,
-                "one read of {bytes} bytes, and there is memory for {bytes_max}; give the path \
-                 more memory, or read in smaller pieces"
+                "one read of a batch has {bytes} bytes, and the limit of this path is {bytes_max}; \
+                 read in smaller pieces, or by `read_at`"
             ),
             ReadError::TooManyPinned { held_bytes_max } => write!(
                 f,

@@ -258,6 +258,37 @@ fn batch_returns_each_read_once_by_its_ticket() {
     }
 }
 
+/// A read of a batch that ends past the end of the file is as long as its bytes there.
+#[test]
+fn batch_reads_past_the_end_are_limited_by_their_bytes_in_the_file() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let own = readpath::PageCache::Own { bytes: Some(64 << 10) };
+    for page_cache in [readpath::PageCache::Kernel, own, readpath::PageCache::None] {
+        let path = ReadPath::builder().page_cache(page_cache).build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        for left in [5_000, 1, 0] {
+            for bytes in [1 << 20, 1 << 40, u64::MAX] {
+                let mut batch = path.batch();
+                batch.read(&file, (FILE_BYTES - left) as u64, bytes, 7).unwrap();
+                let mut buffer = [0; 5_000];
+                let read = batch.wait_into(|_, bytes| &mut buffer[..bytes]).unwrap().unwrap();
+                assert_eq!((read.ticket, read.bytes), (7, Ok(left)), "{page_cache}, {bytes}");
+                assert!(buffer[..left] == content[FILE_BYTES - left..]);
+            }
+        }
+    }
+    // The limit of the default is 16 MiB for any memory of the machine.
+    let large = TempFile::new(0);
+    std::fs::File::options().write(true).open(&large.path).unwrap().set_len(17 << 20).unwrap();
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&large.path).unwrap();
+    let error = path.batch().read(&file, 0, 17 << 20, 0).unwrap_err();
+    let text = "one read of a batch has 17825792 bytes, and the limit of this path is 16777216; read \
+                in smaller pieces, or by `read_at`";
+    assert_eq!(error.to_string(), text);
+}
+
 #[test]
 fn page_guards_pin_their_pages_up_to_the_limit() {
     let temp = TempFile::new(FILE_BYTES);
