@@ -34,6 +34,8 @@
 //!
 //! Reads take the buffer first and the offset second, as [`std::os::unix::fs::FileExt`] does. A
 //! read of the whole buffer has `exact` in its name. `stats()` returns the counters of every type.
+//! Errors of opening, building and reading convert to [`std::io::Error`], whose `get_ref` has the
+//! original error.
 //!
 //! Policies are named as `readpath policies` lists them, with parameters:
 //! `ondemand,read_ahead_kb=1024`. The book has [one page for each policy][book], with figures and
@@ -51,6 +53,7 @@ mod backend;
 mod batch;
 mod file;
 mod future;
+mod io_error;
 pub mod nfs;
 mod os;
 mod page_cache;

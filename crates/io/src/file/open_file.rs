@@ -235,6 +235,8 @@ impl OpenFileError {
     /// Kind of the error for `std::io`, the same for local and NFS files.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
+            OpenFileError::Build(BuildError::Memory(_)) => io::ErrorKind::OutOfMemory,
+            OpenFileError::Build(BuildError::Backend(_)) => io::ErrorKind::Other,
             OpenFileError::Build(_) => io::ErrorKind::InvalidInput,
             OpenFileError::Open(OpenError::Missing { .. }) => io::ErrorKind::NotFound,
             OpenFileError::Open(OpenError::Refused { .. }) => io::ErrorKind::PermissionDenied,

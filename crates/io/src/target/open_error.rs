@@ -61,7 +61,7 @@ pub enum OpenError {
     Other {
         /// Given path.
         path: PathBuf,
-        /// Error of the kernel, as in `errno(3)`; 0 if there is none.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
 }
@@ -70,7 +70,8 @@ impl OpenError {
     /// Converts a system error for `path`.
     pub(crate) fn from_io_error(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
-        match error.raw_os_error().unwrap_or(0) {
+        // The standard library refuses a NUL byte without a call of the kernel.
+        match error.raw_os_error().unwrap_or(libc::EINVAL) {
             libc::ENOENT => OpenError::Missing { path },
             libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
             libc::EISDIR => OpenError::Directory { path },
@@ -112,11 +113,20 @@ impl OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            OpenError::Missing { path } if is_url(path) => write!(
+                f,
+                "{}: there is no such file, and a read path opens local files alone; open a URL \
+                 by `File::open`",
+                path.display()
+            ),
             OpenError::Missing { path } => {
                 write!(f, "{}: there is no such file; check the path, or make it", path.display())
             }
             OpenError::Other { path, errno: libc::ENOTDIR } => {
                 write!(f, "{}: its folder is no directory; check the path", path.display())
+            }
+            OpenError::Other { path, errno: libc::EINVAL } if has_nul(path) => {
+                write!(f, "{:?}: the name has a NUL byte; check the path", path.display())
             }
             OpenError::Directory { path } => {
                 write!(f, "{}: is a directory; name a file or a block device in it", path.display())
@@ -165,3 +175,17 @@ impl std::fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+/// True for a name that begins as a URL does: a scheme, a colon and two slashes.
+fn is_url(name: &Path) -> bool {
+    let scheme = name.to_str().and_then(|name| name.split_once("://")).map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(is_part)
+    })
+}
+
+/// True if no file can have this name because of a NUL byte in it.
+fn has_nul(name: &Path) -> bool {
+    name.as_os_str().as_encoded_bytes().contains(&0)
+}

@@ -1,7 +1,8 @@
 //! A program that depends on this crate alone can name every type that it meets: options, results
 //! and errors. No import here is from another crate of the workspace.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use readpath::nfs::{NfsOptions, SourcePort};
 use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, RegionStats};
@@ -129,6 +130,42 @@ fn errors_are_distinguished_by_public_variants() {
     let inner = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
     // The first requested byte.
     assert_eq!(inner, Some(&ReadError::Shrunk { offset: 8192 }), "{error}");
+}
+
+/// A program's function that returns `std::io::Error` uses `?` after every call of the library.
+#[test]
+fn errors_of_all_calls_convert_to_io_errors_with_their_kind() {
+    type Call = fn(&Path) -> std::io::Result<()>;
+    let calls: [(ErrorKind, Call); 14] = [
+        (ErrorKind::NotFound, |none| Ok(drop(ReadPath::builder().build()?.open(none)?))),
+        (ErrorKind::NotFound, |none| Ok(drop(readpath::File::open(none)?))),
+        (ErrorKind::NotFound, |none| Ok(drop(RawFile::open(none)?))),
+        // SAFETY: no file is mapped.
+        (ErrorKind::NotFound, |none| Ok(drop(unsafe { Mapping::builder().open(none) }?))),
+        (ErrorKind::NotFound, |none| Ok(drop(Region::builder().in_folder(4096, none)?))),
+        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().depth(9).build()?))),
+        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().memory(9).build()?))),
+        (ErrorKind::InvalidInput, |_| Ok(drop(RawFile::builder().policy("?").open("/")?))),
+        (ErrorKind::IsADirectory, |_| Ok(drop(RawFile::open("/")?))),
+        (ErrorKind::IsADirectory, |_| Ok(drop(ReadPath::builder().build()?.open("/")?))),
+        (ErrorKind::OutOfMemory, |_| Ok(drop(ReadPath::builder().memory(1 << 43).build()?))),
+        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().build()?.open("a\0b")?))),
+        (ErrorKind::InvalidInput, |_| Ok(drop(RawFile::open("a\0b")?))),
+        (ErrorKind::UnexpectedEof, |_| {
+            // SAFETY: the program does not change.
+            let mapping = unsafe { Mapping::builder().open(std::env::current_exe()?) }?;
+            Ok(mapping.read_exact_at(&mut [0; 2], mapping.len() as u64 - 1)?)
+        }),
+    ];
+    for (index, (kind, call)) in calls.into_iter().enumerate() {
+        let error = call(Path::new("/nowhere/at/all")).unwrap_err();
+        assert_eq!(error.kind(), kind, "call {index}: {error}");
+        assert!(error.get_ref().is_some(), "call {index}: {error}");
+    }
+    let nul = ReadPath::builder().build().unwrap().open("a\0b").err().unwrap().to_string();
+    assert_eq!(nul, "\"a\\0b\": the name has a NUL byte; check the path");
+    let url = ReadPath::builder().build().unwrap().open("s3://a/b").err().unwrap().to_string();
+    assert!(url.ends_with("open a URL by `File::open`"), "{url}");
 }
 
 #[test]
