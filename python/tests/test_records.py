@@ -105,6 +105,26 @@ def test_samples_outside_the_file_are_errors(path, tmp_path):
         Records(tmp_path / "none", [])
 
 
+def test_indices_are_integers_of_any_type(path):
+    rows, records = rows_of(path), Records(path, [(4, 64), (68, 64)])
+    for index in (numpy.int8(-1), numpy.uint64(999), numpy.array(-1)):
+        assert (rows[index] == TABLE[999]).all()
+    assert (rows.batch(numpy.array([-1, 3], "i1")) == TABLE[[-1, 3]]).all()
+    assert records[numpy.int8(-1)] == TABLE[1].tobytes()
+    # Each of these would select a row that NumPy does not: a fraction, or True as row 1.
+    for wrong in (1.0, 1.5, numpy.float32(2), numpy.True_, slice(0, 2), "1", None):
+        for samples in (rows, records):
+            with pytest.raises(TypeError, match="integer"):
+                samples[wrong]
+    for wrong in ([0, 1.5], numpy.array([0.0, 1.0]), numpy.array([True, False]), [True, False]):
+        with pytest.raises(TypeError, match="integer"):
+            rows.batch(wrong)
+        with pytest.raises(TypeError, match="integer"):
+            records.__getitems__(wrong)
+    with pytest.raises(ValueError, match="shape"):
+        rows.batch([[1, 2], [3, 4]])
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_open_the_file_themselves(path, method):
     rows = rows_of(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,8 @@ class _Samples:
     def __getitems__(self, indices: Iterable[int]) -> list[Any]:
         """Reads the samples of a batch together, and returns them in the order of the indices.
 
-        Raises IndexError for an index outside the dataset, OSError (`EIO`) if the file has become shorter.
+        Raises IndexError for an index outside the dataset, TypeError for one that is no integer (True and
+        False are none here), OSError (`EIO`) if the file has become shorter.
         """
         samples = self._read([self._checked(index) for index in indices])
         return samples if self._transform is None else [self._transform(sample) for sample in samples]
@@ -71,10 +73,17 @@ class _Samples:
         return self._file
 
     def _checked(self, index: int) -> int:
-        at = index + self._count if index < 0 else index
+        # A mask of True and False would select rows 1 and 0. `operator.index` refuses NumPy's.
+        if isinstance(index, bool):
+            raise TypeError(f"the index {index} is no integer; for a mask give `numpy.flatnonzero(mask)`")
+        try:
+            given = operator.index(index)
+        except TypeError:
+            raise TypeError(f"the index {index!r} is no integer") from None
+        at = given + self._count if given < 0 else given
         if not 0 <= at < self._count:
-            raise IndexError(f"sample {index} of {self._count}")
-        return int(at)
+            raise IndexError(f"sample {given} of {self._count}")
+        return at
 
     def _shorter(self, end: int) -> OSError:
         return OSError(errno.EIO, f"it ends before byte {end}", self._path)
@@ -133,7 +142,10 @@ class Rows(_Samples):
         """Reads rows together into one array, in the order of the indices. `transform` is not called."""
         import numpy
 
-        return self._array([self._checked(index) for index in numpy.asarray(indices).tolist()])
+        given = numpy.asarray(indices)
+        if given.ndim != 1:
+            raise ValueError(f"indices of the shape {list(given.shape)}: give them in one row")
+        return self._array([self._checked(index) for index in given.tolist()])
 
     def _array(self, indices: list[int]) -> numpy.ndarray[Any, Any]:
         import numpy
