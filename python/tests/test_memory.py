@@ -4,6 +4,7 @@ import errno
 import faulthandler
 import functools
 import gc
+import io
 import multiprocessing
 import os
 import pickle
@@ -76,6 +77,9 @@ def test_map_errors_are_built_in_exceptions(path, tmp_path):
     mapping.close()
     with pytest.raises(ValueError, match="closed"):
         len(mapping)
+    with pytest.raises(ValueError, match="closed"), mapping:
+        pass
+    assert "closed" in repr(mapping)
 
 
 def test_region_larger_than_its_memory_keeps_written_bytes(path, tmp_path):
@@ -110,6 +114,12 @@ def test_pieces_arrive_in_the_given_order_and_are_read_once(path):
             assert mapping.stats()["device_read_bytes"] <= sum(size + 8192 for _, size in ranges)
             del pieces
     with served(path) as mapping:
+        # The sum of an offset and a size exceeds the type of the array, which has one byte.
+        small = numpy.array([(100, 120), (120, 127)], "i1")
+        assert [bytes(piece) for piece in mapping.pieces(small)] == [
+            expected[100:220],
+            expected[120:247],
+        ]
         assert bytes(mapping[5:9]) == expected[5:9]
         for wrong in ((SIZE, 6), (-1, 2), (0, -1)):
             with pytest.raises(IndexError, match="of a file of"):
@@ -294,3 +304,23 @@ def test_docstrings_explain_efault_and_the_alternatives():
     for what in (readpath.map, readpath.Region):
         assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__
     assert "read_from" in readpath.Region.__doc__ and "numpy.save" in readpath.memory.__doc__
+
+
+def test_a_full_pipe_is_an_error_and_loses_no_bytes(path, tmp_path):
+    """A raw file that would block returns None and takes or gives no byte (`io.RawIOBase`)."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    os.set_blocking(read_end, False)
+    with served(path) as mapping, io.FileIO(write_end, "w") as target:
+        with pytest.raises(BlockingIOError):
+            mapping.write_to(target, 0, 1 << 20)
+    with io.FileIO(read_end) as source:
+        # All bytes of the pipe are those of the file, in order.
+        piped = source.readall()
+        assert 0 < len(piped) < 1 << 20 and piped == path.read_bytes()[: len(piped)]
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    with readpath.Region("1MiB", memory="64KiB", swap=tmp_path) as region, io.FileIO(read_end) as source:
+        with pytest.raises(BlockingIOError):
+            region.read_from(source, 0, 100)
+    os.close(write_end)

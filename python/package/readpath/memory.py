@@ -11,6 +11,8 @@ EFAULT ("Bad address") if a page is absent. It works with the right to serve ker
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from readpath import _native
 from readpath.files import PathLike
 from readpath.modelled import memory_bytes
-from readpath.places import Ranges
+from readpath.places import Ranges, pairs_in_turn
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,13 +32,19 @@ PIECE_BYTES = 1 << 20
 
 
 class Writable(Protocol):
-    """Object with a file's `write`, which returns the number of bytes written, or None for all."""
+    """Object with a file's `write`, which returns the number of bytes written, or None for all.
+
+    A raw file (`io.RawIOBase`) returns None for none, if it would block.
+    """
 
     def write(self, data: Buffer, /) -> int | None: ...
 
 
 class Readable(Protocol):
-    """Object with a file's `readinto`, which returns the number of bytes, 0 at the end."""
+    """Object with a file's `readinto`, which returns the number of bytes, 0 at the end.
+
+    It returns None if it would block, as raw files do.
+    """
 
     def readinto(self, buffer: Any, /) -> int | None: ...
 
@@ -86,7 +94,8 @@ class _Memory:
         `target`: a descriptor, a file open for writing, or a socket. The bytes are copied first, in
         pieces, since the kernel may be unable to read the memory itself.
 
-        Raises OSError as `os.write` does, or if a file cannot be read.
+        Raises OSError as `os.write` does, BlockingIOError if a raw file would block, or OSError if a
+        file cannot be read.
         """
         write: Callable[[Buffer], int | None]
         if isinstance(target, int):
@@ -100,6 +109,8 @@ class _Memory:
             rest = memoryview(self.copy(at, min(at + PIECE_BYTES, end)))
             while rest:
                 written = write(rest)
+                if written is None and isinstance(target, io.RawIOBase):
+                    raise would_block()
                 rest = rest[len(rest) if written is None else written :]
         return max(0, end - begin)
 
@@ -107,6 +118,7 @@ class _Memory:
         """Brings a range into memory before it is copied. No effect for a `Region`: the copy touches it."""
 
     def __enter__(self) -> Self:
+        len(self)  # Raises ValueError if it is closed, as files do.
         return self
 
     def __exit__(
@@ -177,10 +189,11 @@ class Mapping(_native.MappedFile, _Memory):
         super().load(offset, size)
 
     def pieces(
-        self, ranges: Iterable[tuple[int, int]], ahead: str | int | None = None
+        self, ranges: Ranges, ahead: str | int | None = None
     ) -> Iterator[memoryview]:
         """Yields the bytes of each `(offset, size)` in this order, and prefetches the following ones.
 
+        `ranges`: pairs, also from a generator, or an array of integers with two columns.
         `ahead`: number of bytes prefetched before the current piece, by default a quarter of the
         memory. A larger piece is prefetched whole, as far as memory allows. The last pieces stay in
         memory while it suffices. Release all pieces before `close`.
@@ -192,7 +205,7 @@ class Mapping(_native.MappedFile, _Memory):
         prefetched: deque[tuple[int, int]] = deque()
         prefetched_bytes = 0
         data = self.data
-        for offset, size in ranges:
+        for offset, size in pairs_in_turn(ranges):
             if not 0 <= offset <= offset + size <= len(data):
                 raise IndexError(f"bytes {offset} to {offset + size} of a file of {len(data)}")
             while prefetched and prefetched_bytes + size > ahead_bytes:
@@ -214,7 +227,7 @@ class Mapping(_native.MappedFile, _Memory):
         return self.data[part]
 
     def __repr__(self) -> str:
-        return f"<readpath.Mapping {self._options[0]!r}>"
+        return f"<readpath.Mapping {self._options[0]!r}{' closed' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Mapping, self._options
@@ -247,6 +260,11 @@ def map(
     Raises OSError if the file cannot be opened.
     """
     return Mapping(path, memory, readahead, backend, kernel_cache)
+
+
+def would_block() -> BlockingIOError:
+    """Returns the error of a file that is not ready."""
+    return BlockingIOError(errno.EAGAIN, "the file is not ready; wait for it, or make it blocking")
 
 
 def _from_descriptor(descriptor: int) -> Callable[[memoryview], int]:
@@ -297,7 +315,7 @@ class Region(_native.PagedMemory, _Memory):
         `source`: a descriptor, a file open for reading bytes, or a socket. The bytes are copied in
         pieces, since the kernel may be unable to fill the memory itself.
 
-        Raises OSError as `os.read` does.
+        Raises OSError as `os.read` does, BlockingIOError if a raw file would block.
         """
         fill: Callable[[memoryview], int | None]
         if isinstance(source, int):
@@ -309,7 +327,9 @@ class Region(_native.PagedMemory, _Memory):
         begin, end, _ = slice(start, stop).indices(len(self))
         piece = memoryview(bytearray(min(PIECE_BYTES, max(0, end - begin))))
         at = begin
-        while at < end and (count := fill(piece[: end - at])):
+        while at < end and (count := fill(piece[: end - at])) != 0:
+            if count is None:
+                raise would_block()
             with self.data as data:
                 data[at : at + count] = piece[:count]
             at += count

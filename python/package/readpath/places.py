@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,8 +23,13 @@ def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
 
     Raises ValueError for an array without two columns, TypeError for non-integers.
     """
-    listed = _listed(ranges, (2,), "give an array with two columns, offset and size")
-    return [(operator.index(offset), operator.index(size)) for offset, size in listed]
+    return list(pairs_in_turn(ranges))
+
+
+def pairs_in_turn(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """As `pairs_of`, one pair after the other. A generator is consumed as far as the pairs are used."""
+    for offset, size in _listed(ranges, (2,), "give an array with two columns, offset and size"):
+        yield operator.index(offset), operator.index(size)
 
 
 def offsets_of(offsets: Offsets) -> list[int]:
@@ -62,6 +67,8 @@ def buffers_of(buffers: Buffer | Iterable[Buffer], count: int) -> list[memoryvie
         if len(each) != count:
             raise ValueError(f"{len(each)} buffers for {count} offsets") from None
         return each
+    if count == 0 and not whole:
+        return []
     if count == 0 or len(whole) % count:
         raise ValueError(f"a buffer of {len(whole)} bytes can't be cut into {count} parts")
     part = len(whole) // count
