@@ -124,9 +124,12 @@ impl BufferMemory {
 }
 
 /// Splits a writable buffer into `count` equal parts. Returns the address and the length of each.
-/// Raises ValueError if the parts would not be equal, or for no part.
+/// Raises ValueError if the parts would not be equal. No part is the split of an empty buffer alone.
 pub fn equal_parts(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
     let (address, bytes) = whole.memory();
+    if (count, bytes) == (0, 0) {
+        return Ok(Vec::new());
+    }
     if count == 0 || bytes % count != 0 {
         return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
     }

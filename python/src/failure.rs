@@ -150,7 +150,8 @@ pub fn pager_error(error: &PagerError) -> PyErr {
             let text = error.to_string();
             let words =
                 text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-            let errno = errno.raw_os_error().unwrap_or(EIO);
+            // The standard library refuses a NUL byte in a name without a call of the kernel.
+            let errno = errno.raw_os_error().unwrap_or(EINVAL);
             return PyOSError::new_err((errno, words, path.clone().into_os_string()));
         }
         PagerError::System(error) => error.raw_os_error(),
@@ -163,6 +164,7 @@ pub fn pager_error(error: &PagerError) -> PyErr {
 }
 
 const EIO: i32 = 5;
+const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 const EAGAIN: i32 = 11;
 
@@ -183,8 +185,9 @@ pub fn local_open_error(error: &OpenError) -> PyErr {
     };
     let text = error.to_string();
     let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
-    // Replaces Rust's name by Python's.
-    let words = words.replace("std::fs", "the built-in open");
+    // Replaces names of Rust by names of Python.
+    let words =
+        words.replace("std::fs", "the built-in open").replace("`File::open`", "`readpath.open`");
     PyOSError::new_err((errno, words, path.clone().into_os_string()))
 }
 

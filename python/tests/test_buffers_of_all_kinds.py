@@ -64,6 +64,15 @@ def test_readinto_many_splits_one_buffer_into_equal_parts(file):
         assert memoryview(memory).tobytes() == DATA[:4] + DATA[100:104] + DATA[7:11]
 
 
+@pytest.mark.parametrize("offsets", [[], (), numpy.zeros(0, "i8"), iter([])])
+def test_no_reads_fill_an_empty_buffer(file, offsets):
+    # As `readat_many([])` and `readinto_many([], [])`: the last batch of a loader may be empty.
+    assert file.readinto_many(offsets, numpy.zeros((0, 4), "f4")) == []
+    assert file.readinto_many([], bytearray()) == []
+    with pytest.raises(ValueError, match="0 parts"):
+        file.readinto_many([], bytearray(5))
+
+
 def test_read_only_and_non_contiguous_buffers_are_refused(file):
     for memory, words in (
         (b"1234", "read-only"),
