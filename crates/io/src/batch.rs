@@ -98,8 +98,8 @@ impl ReadPath {
 }
 
 impl Batch {
-    /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result. One
-    /// read is of at most 16 MiB within the file, and less with a small own cache.
+    /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result.
+    /// One read is of at most 16 MiB within the file, and less with a small own cache.
     /// [`File::read_at`] has no limit.
     ///
     /// `file` may be dropped before the read completes. Errors of the start (such as too many reads

@@ -132,25 +132,30 @@ fn errors_are_distinguished_by_public_variants() {
     assert_eq!(inner, Some(&ReadError::Shrunk { offset: 8192 }), "{error}");
 }
 
+/// Success of a call, without its value.
+fn done<T>(_: T) -> std::io::Result<()> {
+    Ok(())
+}
+
 /// A program's function that returns `std::io::Error` uses `?` after every call of the library.
 #[test]
 fn errors_of_all_calls_convert_to_io_errors_with_their_kind() {
     type Call = fn(&Path) -> std::io::Result<()>;
     let calls: [(ErrorKind, Call); 14] = [
-        (ErrorKind::NotFound, |none| Ok(drop(ReadPath::builder().build()?.open(none)?))),
-        (ErrorKind::NotFound, |none| Ok(drop(readpath::File::open(none)?))),
-        (ErrorKind::NotFound, |none| Ok(drop(RawFile::open(none)?))),
+        (ErrorKind::NotFound, |none| done(ReadPath::builder().build()?.open(none)?)),
+        (ErrorKind::NotFound, |none| done(readpath::File::open(none)?)),
+        (ErrorKind::NotFound, |none| done(RawFile::open(none)?)),
         // SAFETY: no file is mapped.
-        (ErrorKind::NotFound, |none| Ok(drop(unsafe { Mapping::builder().open(none) }?))),
-        (ErrorKind::NotFound, |none| Ok(drop(Region::builder().in_folder(4096, none)?))),
-        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().depth(9).build()?))),
-        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().memory(9).build()?))),
-        (ErrorKind::InvalidInput, |_| Ok(drop(RawFile::builder().policy("?").open("/")?))),
-        (ErrorKind::IsADirectory, |_| Ok(drop(RawFile::open("/")?))),
-        (ErrorKind::IsADirectory, |_| Ok(drop(ReadPath::builder().build()?.open("/")?))),
-        (ErrorKind::OutOfMemory, |_| Ok(drop(ReadPath::builder().memory(1 << 43).build()?))),
-        (ErrorKind::InvalidInput, |_| Ok(drop(ReadPath::builder().build()?.open("a\0b")?))),
-        (ErrorKind::InvalidInput, |_| Ok(drop(RawFile::open("a\0b")?))),
+        (ErrorKind::NotFound, |none| done(unsafe { Mapping::builder().open(none) }?)),
+        (ErrorKind::NotFound, |none| done(Region::builder().in_folder(4096, none)?)),
+        (ErrorKind::InvalidInput, |_| done(ReadPath::builder().depth(9).build()?)),
+        (ErrorKind::InvalidInput, |_| done(ReadPath::builder().memory(9).build()?)),
+        (ErrorKind::InvalidInput, |_| done(RawFile::builder().policy("?").open("/")?)),
+        (ErrorKind::IsADirectory, |_| done(RawFile::open("/")?)),
+        (ErrorKind::IsADirectory, |_| done(ReadPath::builder().build()?.open("/")?)),
+        (ErrorKind::OutOfMemory, |_| done(ReadPath::builder().memory(1 << 43).build()?)),
+        (ErrorKind::InvalidInput, |_| done(ReadPath::builder().build()?.open("a\0b")?)),
+        (ErrorKind::InvalidInput, |_| done(RawFile::open("a\0b")?)),
         (ErrorKind::UnexpectedEof, |_| {
             // SAFETY: the program does not change.
             let mapping = unsafe { Mapping::builder().open(std::env::current_exe()?) }?;
