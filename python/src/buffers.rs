@@ -124,7 +124,7 @@ impl BufferMemory {
 }
 
 /// Splits a writable buffer into `count` equal parts. Returns the address and the length of each.
-/// Raises ValueError if the parts would not be equal. No part is the split of an empty buffer alone.
+/// Raises ValueError if the parts would not be equal. Only an empty buffer has no parts.
 pub fn equal_parts(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
     let (address, bytes) = whole.memory();
     if (count, bytes) == (0, 0) {

@@ -315,7 +315,7 @@ def test_a_full_pipe_is_an_error_and_loses_no_bytes(path, tmp_path):
         with pytest.raises(BlockingIOError):
             mapping.write_to(target, 0, 1 << 20)
     with io.FileIO(read_end) as source:
-        # All bytes of the pipe are those of the file, in order.
+        # The pipe has the first bytes of the file, in order.
         piped = source.readall()
         assert 0 < len(piped) < 1 << 20 and piped == path.read_bytes()[: len(piped)]
     read_end, write_end = os.pipe()
