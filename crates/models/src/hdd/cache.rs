@@ -99,6 +99,9 @@ impl SegmentCache {
     /// Returns the index of the segment that contains `sector`: among several, the one with the
     /// greatest end. `None` if no segment contains it.
     pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
+        if !self.holds_sector(sector) {
+            return None;
+        }
         let has_sector = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
         let matching = self.segments.iter().enumerate().filter(|(_, segment)| has_sector(segment));
         matching.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
@@ -187,8 +190,13 @@ impl SegmentCache {
 
     /// Returns the index of the least recently used segment among the indices `from..to`.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
-        let oldest = (from..to).min_by_key(|index| self.segments[*index].last_use);
-        oldest.expect("a cache has a segment")
+        let (mut oldest, mut oldest_use) = (from, u64::MAX);
+        for (index, segment) in self.segments[..to].iter().enumerate().skip(from) {
+            if segment.last_use < oldest_use {
+                (oldest, oldest_use) = (index, segment.last_use);
+            }
+        }
+        oldest
     }
 
     /// Replaces the contents of segment `index` by sectors `start..end`, cut to its size.

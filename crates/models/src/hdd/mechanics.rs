@@ -119,11 +119,13 @@ impl Mechanics {
     }
 
     /// Returns the platter's angle at `time_ns`.
+    #[inline]
     pub(super) fn angle_at(&self, time_ns: u64) -> Angle {
         self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(time_ns))
     }
 
     /// Returns the time in ns for a rotation by `angle`, rounded down.
+    #[inline]
     pub(super) fn rotation_ns(&self, angle: Angle) -> u64 {
         // 64 bits for the fraction of a revolution, and 16 for the fraction of a ns.
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
@@ -159,6 +161,7 @@ impl Mechanics {
 
     /// Returns the time in ns of the rotation from the angle `from` to the angle `to`. It is 0 if
     /// `to` has just passed, within `MARK_TOLERANCE_NS`.
+    #[inline]
     fn rotation_wait_ns(&self, from: Angle, to: Angle) -> u64 {
         let angle = to.wrapping_sub(from);
         // An angle just below a whole revolution means that `to` has just passed.
@@ -222,20 +225,21 @@ impl Mechanics {
     }
 
     /// Returns [`positioning_ns`](Mechanics::positioning_ns) if it is less than `limit_ns`, else
-    /// `None`.
+    /// `None`. `start_angle` is the platter's angle at `start_ns`.
     ///
     /// The platter rotates while the arm moves. However short the seek, the first sector arrives no
     /// sooner than for a head that is already over its track. This bound rules out most commands of
     /// a deep queue without computing their seek.
+    #[inline]
     pub(super) fn positioning_ns_below(
         &self,
-        start_ns: u64,
+        (start_ns, start_angle): (u64, Angle),
         arm_track: HeadPosition,
         (target, op): (&SectorPosition, Op),
         limit_ns: u64,
     ) -> Option<u64> {
         let is_tracked = matches!(self.access, AccessTime::Tracked);
-        if is_tracked && self.rotation_wait_ns(self.angle_at(start_ns), target.angle) >= limit_ns {
+        if is_tracked && self.rotation_wait_ns(start_angle, target.angle) >= limit_ns {
             return None;
         }
         Some(self.positioning_ns(start_ns, arm_track, target, op)).filter(|cost| *cost < limit_ns)

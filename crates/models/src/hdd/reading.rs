@@ -95,7 +95,11 @@ impl Hdd {
     pub(super) fn serve_read(&mut self, start_ns: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
-        let cached_end = self.cached_end(start_ns, request.start);
+        // The read-ahead was advanced to this time before the command was chosen.
+        let cached_end = match command.may_be_cached {
+            true => self.cached_end(start_ns, request.start),
+            false => None,
+        };
         // A read whose start is cached requests the bus no sooner than the drive serves it.
         let bus = match command.bus {
             BusState::Left { from_ns } if cached_end.is_some() => {

@@ -5,7 +5,7 @@ use readpath_core::request::Op;
 use super::ahead::ReadAheadRun;
 use super::bus::HostFeed;
 use super::drive::{CacheSpec, QueuePolicy};
-use super::geometry::{Geometry, SectorPosition};
+use super::geometry::{Angle, Geometry, SectorPosition};
 use super::mechanics::{HeadPosition, Mechanics, TransferTimes};
 use super::queue::{ArmTask, DiskCommand, is_read};
 use super::{Hdd, WaitingFlush};
@@ -30,6 +30,8 @@ pub(super) struct CostState {
     order: QueuePolicy,
     /// Time in ns at which the arm starts.
     start_ns: u64,
+    /// The platter's angle at that time.
+    start_angle: Angle,
     /// Track from which the arm starts.
     arm_track: HeadPosition,
 }
@@ -46,6 +48,7 @@ impl CostState {
     }
 
     /// Returns [`cost`](CostState::cost) if it is less than `cost_limit`, otherwise `None`.
+    #[inline]
     fn cost_below(
         &self,
         mechanics: &Mechanics,
@@ -55,7 +58,8 @@ impl CostState {
         let access = (target, op);
         match self.order {
             QueuePolicy::Positioning => {
-                mechanics.positioning_ns_below(self.start_ns, self.arm_track, access, cost_limit)
+                let start = (self.start_ns, self.start_angle);
+                mechanics.positioning_ns_below(start, self.arm_track, access, cost_limit)
             }
             QueuePolicy::Elevator => {
                 Some(self.elevator_cost(target)).filter(|cost| *cost < cost_limit)
@@ -102,11 +106,15 @@ impl Hdd {
         let (segments, write_cache) = (&self.segments, &self.write_cache);
         let (cache, geometry) = (&self.drive.cache, &self.geometry);
         let read_ahead = self.read_ahead.as_ref();
+        let (ahead_start, ahead_sectors) = read_ahead_reach(read_ahead, cache);
         // A read whose start is cached, or is about to be read ahead, needs no seek. A command is
         // of interest only below `cost_limit`, the least cost so far.
         let cost = |command: &DiskCommand, cost_limit: u64| {
             let (start, position) = (command.request.start, &command.position);
-            let sectors_to_wait = || sectors_until_read_ahead(read_ahead, cache, geometry, start);
+            let sectors_to_wait = || match start.wrapping_sub(ahead_start) < ahead_sectors {
+                true => sectors_until_read_ahead(read_ahead, cache, geometry, start),
+                false => None,
+            };
             let op = command.request.op;
             if is_read(op) {
                 let is_cached = || segments.holds_sector(start);
@@ -145,7 +153,12 @@ impl Hdd {
 
     /// Returns the state for the cost computation at `time_ns`.
     pub(super) fn cost_state(&self, time_ns: u64) -> CostState {
-        CostState { order: self.drive.queue.order, start_ns: time_ns, arm_track: self.arm_track }
+        CostState {
+            order: self.drive.queue.order,
+            start_ns: time_ns,
+            start_angle: self.mechanics.angle_at(time_ns),
+            arm_track: self.arm_track,
+        }
     }
 
     /// Performs the next step of a flush at `time_ns`. All written data goes to the medium before
@@ -205,6 +218,15 @@ impl Hdd {
         }
         MediumTransfer { begin_ns: begin_ns.unwrap_or(time_ns), end_ns: time_ns }
     }
+}
+
+/// Returns the first sector and the number of sectors outside of which
+/// [`sectors_until_read_ahead`] is `None`. The number is 0 if it is `None` for all sectors.
+fn read_ahead_reach(read_ahead: Option<&ReadAheadRun>, cache: &CacheSpec) -> (u64, u64) {
+    let Some(run) = read_ahead.filter(|_| cache.joins_read_ahead) else { return (0, 0) };
+    let awaited_sectors = run.end_sector.saturating_sub(run.next_sector);
+    let sectors = if cache.stops_on_arrival { 1 } else { awaited_sectors.max(1) };
+    (run.next_sector, sectors)
 }
 
 /// Returns the number of sectors until read-ahead in progress reaches the sector `start`. Returns

@@ -177,7 +177,8 @@ fn pruned_search_chooses_the_command_of_the_full_search() {
             let expected = cheapest_of_all(&queue, now_ns, cost_ns);
             let pruned_cost = |command: &DiskCommand, limit: u64| {
                 let (position, op) = (&command.position, command.request.op);
-                mechanics.positioning_ns_below(now_ns, arm_track, (position, op), limit)
+                let start = (now_ns, mechanics.angle_at(now_ns));
+                mechanics.positioning_ns_below(start, arm_track, (position, op), limit)
             };
             let write_back_cost = || u64::MAX;
             let served = match queue.take_next(now_ns, pruned_cost, write_back_cost) {
@@ -219,7 +220,8 @@ fn sector_later_than_the_best_candidate_is_pruned() {
     let mechanics = Mechanics::new(&spec, CYLINDERS, 0);
     let cost_ns = |cylinder: u32, angle: u64, limit: u64| {
         let position = SectorPosition { cylinder, angle, ..SectorPosition::default() };
-        mechanics.positioning_ns_below(0, HeadPosition::default(), (&position, Op::Read), limit)
+        let start = (0, mechanics.angle_at(0));
+        mechanics.positioning_ns_below(start, HeadPosition::default(), (&position, Op::Read), limit)
     };
     let is_near = |cost: Option<u64>, expected_ns: u64| {
         cost.is_some_and(|cost_ns| cost_ns.abs_diff(expected_ns) < 2)
