@@ -6,8 +6,11 @@
 //! buckets have let it pass. Reads and writes are equal. A completed write is durable.
 //!
 //! The devices `gp2`, `gp3`, `st1` and `sc1` are the types of Amazon EBS volumes with these names.
-//! A request larger than the I/O size of the type counts as several I/Os. EBS also merges adjacent
-//! small requests, which is not modelled.
+//! A request larger than the I/O size of the type counts as several I/Os. On `st1` and `sc1` an I/O
+//! takes the tokens of 1 MiB, however small its requests are. Adjacent requests in order share one
+//! I/O of up to 1 MiB, unless they are smaller than 32 KiB. Source: AWS Knowledge Center, "Why
+//! isn't my SC1 or ST1 EBS volume achieving the rated throughput performance?" (2020). EBS also
+//! merges adjacent requests to `gp2` and `gp3`, which is not modelled.
 
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
@@ -81,6 +84,12 @@ pub struct Volume {
     caps: DeviceCaps,
     /// Largest request that counts as one I/O, in bytes.
     io_bytes: u64,
+    /// Smallest request that joins the I/O of the adjacent one before it, in bytes. 0: none joins.
+    merge_bytes_min: u64,
+    /// Bytes by which requests can still extend the last I/O.
+    joinable_bytes: u64,
+    /// Sector after the last request.
+    last_end: u64,
     ios: TokenBucket,
     bytes: TokenBucket,
     latency: Time,
@@ -105,15 +114,22 @@ impl Volume {
             }
         };
         let ios_max = request_bytes_max.div_ceil(io_bytes);
+        let small_rate_max = match size <= settings.of("small_size") {
+            true => settings.of("small_rate"),
+            false => u64::MAX,
+        };
         // A rate for each TiB up to a maximum, or the maximum for every size.
-        let rate = |per_tib: &str, most: &str| match settings.of(per_tib) {
-            0 => settings.of(most),
-            per_tib => {
-                let scaled = u128::from(per_tib) * u128::from(size) / u128::from(TIB);
-                settings.of(most).min(scaled as u64).max(1)
+        let rate = |per_tib: &str, most: &str| {
+            let most = settings.of(most).min(small_rate_max);
+            match settings.of(per_tib) {
+                0 => most,
+                per_tib => {
+                    let scaled = u128::from(per_tib) * u128::from(size) / u128::from(TIB);
+                    most.min(scaled as u64)
+                }
             }
         };
-        let baseline_rate = rate("rate_per_tib", "rate_max");
+        let baseline_rate = rate("rate_per_tib", "rate_max").max(1);
         let burst_rate = rate("burst_per_tib", "burst_max");
         let rate_credits = settings.of("rate_credits") * (size / 100);
         Ok(Volume {
@@ -125,16 +141,35 @@ impl Volume {
                 alignment_sectors: 1,
             },
             io_bytes,
+            merge_bytes_min: settings.of("merge_min"),
+            joinable_bytes: 0,
+            last_end: 0,
             ios: TokenBucket::new(
                 iops,
                 settings.of("burst_iops"),
                 settings.of("io_credits"),
                 ios_max,
             ),
-            bytes: TokenBucket::new(baseline_rate, burst_rate, rate_credits, request_bytes_max),
+            bytes: TokenBucket::new(baseline_rate, burst_rate, rate_credits, ios_max * io_bytes),
             latency: Time(settings.of("latency")),
             completions: EventQueue::new(),
         })
+    }
+
+    /// Returns the numbers of I/Os and of bytes for which a request needs tokens. A request that
+    /// joins the last I/O needs tokens for the bytes beyond it.
+    fn charge(&mut self, request: &DeviceRequest) -> (u64, u64) {
+        let bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        if self.merge_bytes_min == 0 {
+            return (bytes.div_ceil(self.io_bytes), bytes);
+        }
+        if bytes < self.merge_bytes_min || request.start != self.last_end {
+            self.joinable_bytes = 0;
+        }
+        self.last_end = request.end();
+        let ios = bytes.saturating_sub(self.joinable_bytes).div_ceil(self.io_bytes);
+        self.joinable_bytes = self.joinable_bytes + ios * self.io_bytes - bytes;
+        (ios, ios * self.io_bytes)
     }
 }
 
@@ -144,9 +179,9 @@ impl Device for Volume {
     }
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let request_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let ios_passed = self.ios.take(now, request_bytes.div_ceil(self.io_bytes));
-        let bytes_passed = self.bytes.take(now, request_bytes);
+        let (ios, bytes) = self.charge(&request);
+        let ios_passed = self.ios.take(now, ios);
+        let bytes_passed = self.bytes.take(now, bytes);
         self.completions.add(ios_passed.max(bytes_passed) + self.latency, request.id);
     }
 

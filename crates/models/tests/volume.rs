@@ -12,15 +12,21 @@ fn build(text: &str) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), 1).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Completes `count` reads of `sectors`. Calls `observe` with the time of each completion, in
-/// seconds.
-fn read(text: &str, sectors: u32, count: u64, mut observe: impl FnMut(f64)) {
+/// Completes `count` adjacent reads of `sectors`. Calls `observe` with the time of each
+/// completion, in seconds.
+fn read(text: &str, sectors: u32, count: u64, observe: impl FnMut(f64)) {
+    read_spaced(text, sectors, 1, count, observe);
+}
+
+/// Completes `count` reads of `sectors`. Their starts are `spacing` times that apart. Calls `observe`
+/// as `read` does.
+fn read_spaced(text: &str, sectors: u32, spacing: u64, count: u64, mut observe: impl FnMut(f64)) {
     let mut device = build(text);
     let positions = device.caps().sectors / u64::from(sectors);
     let (mut now, mut submitted, mut completed) = (Time::ZERO, 0, 0);
     while completed < count {
         while submitted < count && submitted - completed < u64::from(DEPTH) {
-            let start = submitted % positions * u64::from(sectors);
+            let start = submitted * spacing % positions * u64::from(sectors);
             let id = RequestId(submitted as u32);
             device.submit(now, DeviceRequest { id, op: Op::Read, start, sectors });
             submitted += 1;
@@ -58,7 +64,9 @@ fn burst_seconds(text: &str, sectors: u32, count: u64) -> f64 {
 #[test]
 fn gp2_bursts_as_long_as_published() {
     for (size, published_seconds) in [("100g", 2_000.0), ("250g", 2_400.0), ("500g", 3_600.0)] {
-        let text = format!("gp2,size={size},rate_max=64000m,burst_max=64000m,request_max=64m");
+        let text = format!(
+            "gp2,size={size},small_size=0,rate_max=64000m,burst_max=64000m,request_max=64m"
+        );
         let seconds = burst_seconds(&text, 131_072, 60_000);
         assert!((seconds / published_seconds - 1.0).abs() < 0.002, "{size}: {seconds}");
     }
@@ -101,8 +109,41 @@ fn st1_without_credits_has_its_baseline() {
     let mut end = 0.0;
     read("st1,rate_credits=0", 2_048, 1_000, |now| end = now);
     assert!((1_000.0 / end / 40.0 - 1.0).abs() < 0.001, "{end}");
-    read("st1", 8, 5_000, |now| end = now);
+    // At 2 TiB, whose credits give 500 MiB/s.
+    read("st1,size=2t", 8, 5_000, |now| end = now);
     assert!((5_000.0 / end / 500.0 - 1.0).abs() < 0.001, "{end}");
+}
+
+/// Published limits of gp2: 128 MiB/s up to 170 GiB. Larger volumes have 250 MiB/s, from 334 GiB on
+/// also without credits, where 3 I/Os of 256 KiB for each GiB suffice. 200 GiB have 600 of them,
+/// 150 MiB/s, without credits.
+#[test]
+fn gp2_has_the_published_rate_of_its_size() {
+    for (options, published_mib) in [
+        ("size=170g", 128.0),
+        ("size=171g", 250.0),
+        ("size=200g,io_credits=0", 150.0),
+        ("size=334g,io_credits=0", 250.0),
+    ] {
+        let mut end = 0.0;
+        read(&format!("gp2,{options}"), 512, 40_000, |now| end = now);
+        let mib = 40_000.0 / 4.0 / end;
+        assert!((mib / published_mib - 1.0).abs() < 0.003, "{options}: {mib}");
+    }
+}
+
+/// Published of st1 and sc1: a random request takes the tokens of 1 MiB, and so does one below 32
+/// KiB. Adjacent ones from there on share an I/O. st1 of 1 TiB without credits has the tokens of 40
+/// such I/Os a second: of 64 KiB at random 2.5 MiB/s, of 16 KiB in order 0.625, of 64 KiB in order
+/// all 40 MiB/s.
+#[test]
+fn small_requests_of_a_disk_volume_take_the_tokens_of_a_mebibyte() {
+    for (sectors, spacing, worked_mib) in [(128, 3, 2.5), (32, 1, 0.625), (128, 1, 40.0)] {
+        let mut end = 0.0;
+        read_spaced("st1,rate_credits=0", sectors, spacing, 6_400, |now| end = now);
+        let mib = 6_400.0 * f64::from(sectors) / 2_048.0 / end;
+        assert!((mib / worked_mib - 1.0).abs() < 0.005, "{sectors} by {spacing}: {mib}");
+    }
 }
 
 /// A request alone waits for its tokens at the burst rate: 1 of 3,000 a second, 0.333 ms, and then
@@ -138,6 +179,9 @@ fn every_value_of_a_volume_changes_its_time() {
         ("st1", "rate_credits=0", 2_048),
         ("st1", "burst_per_tib=100m", 2_048),
         ("st1", "burst_max=100m", 2_048),
+        ("st1", "merge_min=8k", 32),
+        ("gp2", "small_size=50g", 512),
+        ("gp2", "small_rate=50m", 512),
     ] {
         let options = format!("{base},{option}");
         let options = match option.contains("io_credits") {

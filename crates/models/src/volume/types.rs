@@ -10,6 +10,9 @@ const MIB: u64 = 1 << 20;
 
 const EBS_TYPES: &str = "published: Amazon EBS User Guide, volume types, 2024";
 const ANY_SIZE: &str = "published: Amazon EBS User Guide: the rate is the same for every size";
+const EBS_GP2_RATE: &str = "published: Amazon EBS User Guide, general purpose SSD volumes, 2024";
+const EVERY_SIZE: &str = "published: Amazon EBS User Guide: small volumes are not slower";
+const NOT_MERGED: &str = "chosen: the guide does not state which requests are merged";
 const NO_BURST: &str = "published: Amazon EBS User Guide: the type has no burst";
 const CHOSEN_LATENCY: &str =
     "chosen: the guide states milliseconds in one digit for the types on solid-state drives";
@@ -24,8 +27,11 @@ struct TypeValues {
     burst_iops: ValueAndSource,
     io_credits: ValueAndSource,
     io_size: ValueAndSource,
+    merge_min: ValueAndSource,
     rate_per_tib: ValueAndSource,
     rate_max: ValueAndSource,
+    small_size: ValueAndSource,
+    small_rate: ValueAndSource,
     burst_per_tib: ValueAndSource,
     burst_max: ValueAndSource,
     rate_credits: ValueAndSource,
@@ -42,13 +48,13 @@ pub fn gp2() -> Vec<ParameterSpec> {
         burst_iops: (3_000, EBS_TYPES),
         io_credits: (5_400_000, EBS_TYPES),
         io_size: (256 << 10, "published: Amazon EBS User Guide, I/O characteristics"),
+        merge_min: (0, NOT_MERGED),
         rate_per_tib: (0, ANY_SIZE),
-        rate_max: (
-            128 * MIB,
-            "published: Amazon EBS User Guide, up to 170 GiB; 250 MiB/s from 334",
-        ),
+        rate_max: (250 * MIB, EBS_GP2_RATE),
+        small_size: (170 * GIB, EBS_GP2_RATE),
+        small_rate: (128 * MIB, EBS_GP2_RATE),
         burst_per_tib: (0, ANY_SIZE),
-        burst_max: (128 * MIB, "published: Amazon EBS User Guide, as rate_max"),
+        burst_max: (250 * MIB, EBS_GP2_RATE),
         rate_credits: (0, NO_BURST),
         latency: (500_000, CHOSEN_LATENCY),
     })
@@ -67,11 +73,14 @@ pub fn gp3() -> Vec<ParameterSpec> {
         burst_iops: (0, NO_BURST),
         io_credits: (0, NO_BURST),
         io_size: (256 << 10, "published: Amazon EBS User Guide, I/O characteristics"),
+        merge_min: (0, NOT_MERGED),
         rate_per_tib: (0, ANY_SIZE),
         rate_max: (
             125 * MIB,
             "published: Amazon EBS User Guide, the baseline; up to 1,000 MiB/s at a price",
         ),
+        small_size: (0, EVERY_SIZE),
+        small_rate: (0, EVERY_SIZE),
         burst_per_tib: (0, ANY_SIZE),
         burst_max: (0, NO_BURST),
         rate_credits: (0, NO_BURST),
@@ -106,8 +115,14 @@ fn cold_values() -> TypeValues {
         burst_iops: (0, NO_BURST),
         io_credits: (0, NO_BURST),
         io_size: (1 << 20, "published: Amazon EBS User Guide, I/O characteristics"),
+        merge_min: (
+            32 << 10,
+            "published: AWS Knowledge Center, low throughput of sc1 and st1 volumes, 2020",
+        ),
         rate_per_tib: (12 * MIB, EBS_TYPES),
         rate_max: (192 * MIB, EBS_TYPES),
+        small_size: (0, EVERY_SIZE),
+        small_rate: (0, EVERY_SIZE),
         burst_per_tib: (80 * MIB, EBS_TYPES),
         burst_max: (250 * MIB, EBS_TYPES),
         rate_credits: (100, "published: Amazon EBS User Guide, 1 TiB of credits for each TiB"),
@@ -123,12 +138,17 @@ fn parameter_specs(values: &TypeValues) -> Vec<ParameterSpec> {
     let rates = [
         ("rate_per_tib", "baseline rate for each TiB; 0: rate_max", values.rate_per_tib),
         ("rate_max", "largest baseline rate", values.rate_max),
+        ("small_rate", "largest rate, with credits too, up to small_size", values.small_rate),
         ("burst_per_tib", "rate for each TiB with credits; 0: burst_max", values.burst_per_tib),
         ("burst_max", "largest rate with credits", values.burst_max),
     ];
     let credits = "bytes in the full bucket, of the capacity";
     let latency = "time of a request that waits for no token";
-    let mut specs = vec![spec("size", "capacity", Bytes, values.size, 1 << 20, 64 * TIB)];
+    let small_size = "largest capacity with small_rate; 0: none";
+    let mut specs = vec![
+        spec("size", "capacity", Bytes, values.size, 1 << 20, 64 * TIB),
+        spec("small_size", small_size, Bytes, values.small_size, 0, 64 * TIB),
+    ];
     specs.extend(io_specs(values));
     specs.extend(rates.map(|(key, description, value)| {
         // The bucket fills at the baseline rate, which cannot be 0.
@@ -146,11 +166,13 @@ fn parameter_specs(values: &TypeValues) -> Vec<ParameterSpec> {
 }
 
 /// Parameters of the bucket for I/Os.
-fn io_specs(values: &TypeValues) -> [ParameterSpec; 6] {
+fn io_specs(values: &TypeValues) -> [ParameterSpec; 7] {
     use ParameterQuantity::{Bytes, Count};
     let per_gib = "baseline I/Os a second for each GiB; 0: iops_max";
     let (iops_min, iops_max) = ("least baseline I/Os a second", "largest baseline I/Os a second");
     let (burst, io_size) = ("I/Os a second with credits", "largest request that is one I/O");
+    let merge_min = "smallest request that joins the I/O of the adjacent one before; each I/O then \
+                     takes io_size bytes of credits; 0: none joins, and a request takes its size";
     let most = 10_000_000;
     [
         spec("iops_per_gib", per_gib, Count, values.iops_per_gib, 0, 100_000),
@@ -159,6 +181,7 @@ fn io_specs(values: &TypeValues) -> [ParameterSpec; 6] {
         spec("burst_iops", burst, Count, values.burst_iops, 0, most),
         spec("io_credits", "I/Os in the full bucket", Count, values.io_credits, 0, 1 << 40),
         spec("io_size", io_size, Bytes, values.io_size, 512, 1 << 30),
+        spec("merge_min", merge_min, Bytes, values.merge_min, 0, 1 << 30),
     ]
 }
 
