@@ -33,7 +33,7 @@ mod translation;
 mod written;
 
 use buffer::WriteBuffer;
-pub use drives::{intel_520, mqsim, nvme_today, sata_2012};
+pub use drives::{intel_520, mqsim, nvme_gen5, nvme_today, sata_2012};
 use flash::{Flash, FlashEvent, FlashTiming};
 use map::{MapCache, MapMiss};
 use translation::{FlashDivision, Translation};
@@ -117,7 +117,7 @@ struct FlashLayout {
 
 impl Ssd {
     /// Builds the drive that `spec` describes. `parameter_specs` contains the defaults:
-    /// [`sata_2012`], [`intel_520`], [`nvme_today`] or [`mqsim`].
+    /// [`sata_2012`], [`intel_520`], [`nvme_today`], [`nvme_gen5`] or [`mqsim`].
     ///
     /// # Errors
     /// Fails on an unknown parameter and on an invalid value.

@@ -16,6 +16,7 @@ const DEVICES: &[&str] = &[
     "hdd,drive=sata",
     "ssd",
     "ssd520",
+    "nvme5",
     "nvme",
     "nvme,map_span=64m",
     "nvme,spare=3",

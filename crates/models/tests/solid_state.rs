@@ -103,6 +103,37 @@ fn nvme_random_writes_have_the_published_steady_state_rate() {
     assert!(rate("nvme,used=0") > 5.0 * writes_per_second);
 }
 
+/// Published of the Micron 9550 MAX of 6.4 TB: 14,000 MB/s read and 10,000 MB/s written in sequence,
+/// 3,300,000 random 4 KiB reads a second, and 60 µs for one read.
+#[test]
+fn nvme5_reaches_its_published_figures() {
+    let mb_per_second = |op, count: u32| {
+        let (_, end) = run(build("nvme5"), op, 128, count, 256, sequential(256));
+        f64::from(count) * 0.131_072 / end.seconds()
+    };
+    let (read, written) = (mb_per_second(Op::Read, 40_000), mb_per_second(Op::Write, 200_000));
+    assert!((read / 14_000.0 - 1.0).abs() < 0.02, "{read}");
+    assert!((written / 10_000.0 - 1.0).abs() < 0.05, "{written}");
+    let (_, end) = run(build("nvme5"), Op::Read, 512, 400_000, 8, random_4k);
+    let iops = 400_000.0 / end.seconds();
+    assert!((iops / 3_300_000.0 - 1.0).abs() < 0.02, "{iops}");
+    let (latencies, _) = run(build("nvme5"), Op::Read, 1, 1_000, 8, random_4k);
+    assert!(latencies.iter().all(|latency| latency.ns().abs_diff(60_000) < 1_500), "{latencies:?}");
+}
+
+/// Four drives of 14 GB/s: 56 GB/s, 52.2 GiB/s, are the bound of their links. 32 reads of 1 MiB at
+/// once reach 0.95 of it and never more.
+#[test]
+fn array_of_four_nvme5_is_bounded_by_its_links() {
+    let device = || build("raid0:4xnvme5,stripe=128k");
+    let gib_per_second = |depth| {
+        let (_, end) = run(device(), Op::Read, depth, 20_000, 2_048, sequential(2_048));
+        20_000.0 / 1_024.0 / end.seconds()
+    };
+    let rates = [1, 4, 32].map(gib_per_second);
+    assert!(rates[2] > 0.95 * 52.2 && rates.iter().all(|rate| *rate < 52.2), "{rates:?}");
+}
+
 /// Data sheet of the class: 50,000 random 4 KiB reads a second at depth 32, 550 MB/s in sequence.
 #[test]
 fn the_sata_drive_of_2012_reaches_its_data_sheet() {

@@ -7,6 +7,9 @@
 //! - `nvme` is a data-centre drive with TLC flash, modelled on the Micron 7300 PRO. The sense times
 //!   are derived from the three modes of its published 4 KiB latencies at depth 1. The flash, which
 //!   determines the write rate, is from the data sheet of a die of the same maker and generation.
+//! - `nvme5` is a data-centre drive on PCI Express 5.0, modelled on the Micron 9550 MAX of 6.4 TB.
+//!   The planes of its flash read independently of each other, so each plane is a die of the model.
+//!   The program time is derived from the published write rate.
 //! - `mqsim` is MQSim's published configuration, complete.
 
 use super::super::parameter_spec::{ParameterQuantity, ParameterSpec};
@@ -165,6 +168,38 @@ const NVME_TODAY: DriveValues = DriveValues {
     used: (1, "data sheet: Micron 7300 PRO, as data-centre drives are stated, in steady state"),
 };
 
+/// The drive `nvme5`.
+const NVME_GEN5: DriveValues = DriveValues {
+    size: (6_401_252_745_216, "standard: 6.4 TB drive, 12,502,446,768 sectors, IDEMA LBA1-03"),
+    link: (14_000_000_000, MICRON_9550),
+    read_overhead: (8 * US, "chosen: as `nvme`"),
+    write_overhead: (15 * US, "published: Micron 9550 MAX, typical write latency of 15 µs, 2024"),
+    power_loss_protection: (1, "published: Micron 9550, power-loss protection, 2024"),
+    command_interval: (303, MICRON_9550),
+    buffer: (256 << 20, "chosen: what capacitors can save in a drive of this class"),
+    channels: (16, "chosen: the usual count of controllers for PCI Express 5.0"),
+    dies_per_channel: (24, "derived: 64 dies of 1 Tbit with six planes that read independently"),
+    planes: (1, "published: Micron, 232-layer NAND, independent reads of each plane, 2022"),
+    channel_rate: (2_400_000_000, "published: Micron, 232-layer NAND, 2.4 GB/s, 2022"),
+    read_lsb: (50 * US, READ_9550),
+    read_csb: (50 * US, READ_9550),
+    read_msb: (50 * US, READ_9550),
+    program_lsb: (590 * US, PROGRAM_9550),
+    program_csb: (590 * US, PROGRAM_9550),
+    program_msb: (590 * US, PROGRAM_9550),
+    spare: (
+        26,
+        "derived: 64 dies of 1 Tbit for 6.4 TB, less parity, less 2 % for bad blocks (Samsung's NAND FAQ)",
+    ),
+    used: (1, "published: Micron 9550, as data-centre drives are stated, in steady state"),
+    ..NVME_TODAY
+};
+const MICRON_9550: &str =
+    "published: Micron 9550 MAX, 14,000 / 10,000 MB/s, 3,300,000 random reads a second, 2024";
+const READ_9550: &str = "derived: published typical read latency of a Micron 9550 MAX, 60 µs, less the rest of the path";
+const PROGRAM_9550: &str =
+    "derived: published 10,000 MB/s of a Micron 9550 MAX, and parity, over 384 planes of 16 KiB";
+
 /// The drive `mqsim`.
 const MQSIM_DEFAULT: DriveValues = DriveValues {
     size: (
@@ -204,6 +239,11 @@ pub fn intel_520() -> Vec<ParameterSpec> {
 /// Parameters of `nvme`.
 pub fn nvme_today() -> Vec<ParameterSpec> {
     parameter_specs(&NVME_TODAY)
+}
+
+/// Parameters of `nvme5`.
+pub fn nvme_gen5() -> Vec<ParameterSpec> {
+    parameter_specs(&NVME_GEN5)
 }
 
 /// Parameters of `mqsim`.
