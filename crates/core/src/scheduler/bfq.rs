@@ -18,6 +18,7 @@
 //!   the rate of the device, from which the largest budget follows;
 //! - `activation`: a queue gets a request, and may end the service of another one;
 //! - `idling`: the decision to wait for a queue's next request;
+//! - `injection`: requests of other queues meanwhile;
 //! - `raising`: interactive and soft real-time processes, and bursts of new processes.
 //!
 //! Longest wait: of a request in a queue of weight `w`, where the weights of the busy queues of its
@@ -31,8 +32,8 @@
 //! 2010), P. Valente and M. Andreolini, "Improving Application Responsiveness with the BFQ Disk I/O
 //! Scheduler" (SYSTOR 2012). Constants are the kernel's.
 //!
-//! Omitted: groups; merging of the queues of cooperating processes; injection of other requests
-//! during idling; the raising of asynchronous queues. A process that is raised as interactive does
+//! Omitted: groups; merging of the queues of cooperating processes; the raising of
+//! asynchronous queues. A process that is raised as interactive does
 //! not become soft real-time before that ends. An arrival may end a service although a third queue
 //! is next. The queue with the smallest of different weights is idled for as well. Think times are
 //! measured during idling, too. A burst may begin while other queues are busy.
@@ -49,6 +50,7 @@ use crate::unit::Time;
 mod activation;
 mod budgets;
 mod idling;
+mod injection;
 mod peak_rate;
 mod processes;
 mod queue;
@@ -59,6 +61,7 @@ mod tunables;
 pub use tunables::BfqTunables;
 
 use budgets::EndReason;
+use injection::ServiceMeasurement;
 use peak_rate::PeakRate;
 use processes::AsyncQueues;
 use queue::{BfqQueues, ObservationRules, is_far_from_head};
@@ -107,6 +110,10 @@ pub struct Bfq {
     /// Number of services so far, while the largest budget depends on it.
     services: u32,
     peak_rate: PeakRate,
+    /// Measurement of a service time, for the limit of injection.
+    measurement: ServiceMeasurement,
+    /// Number of turns of queues so far: activations, and ends of services with requests left.
+    turns: u64,
 
     /// Queues of the requests in the device, by identifier of the request.
     sent: Vec<Option<QueueId>>,
@@ -138,6 +145,8 @@ impl Bfq {
             idle_until: None,
             services: 0,
             peak_rate: PeakRate::new(caps.is_rotational),
+            measurement: ServiceMeasurement::default(),
+            turns: 0,
             sent: Vec::new(),
             in_device: 0,
             head: 0,
@@ -166,6 +175,7 @@ impl Bfq {
     /// Adds the request to the queue `id`, and updates its statistics and its next request. A queue
     /// without requests becomes busy. If the device is kept idle for the queue, the idle time ends.
     fn enqueue(&mut self, now: Time, id: QueueId, request: RequestId, requests: &RequestTable) {
+        self.measure_arrival(now, id);
         let rules = ObservationRules {
             slice_idle: self.tunables.slice_idle,
             is_rotational: self.is_rotational,
@@ -218,7 +228,7 @@ impl Bfq {
         Some(id)
     }
 
-    /// Sends the next request of the queue in service, and charges it.
+    /// Sends the next request of the queue, in service or not, and charges it.
     fn send(&mut self, now: Time, id: QueueId, requests: &RequestTable) -> RequestId {
         let charge = self.next_charge(id, requests);
         let queue = &mut self.queues[id];
@@ -241,8 +251,10 @@ impl Bfq {
             self.sent.resize(index + 1, None);
         }
         self.sent[index] = Some(id);
+        self.measure_dispatch(id, request_id);
         // A queue of the idle class sends one request at a time next to others.
-        if queue.priority.class == Class::Idle && self.busy > 1 {
+        let is_idle_class = self.queues[id].priority.class == Class::Idle;
+        if is_idle_class && self.busy > 1 && self.in_service == Some(id) {
             self.end_service(now, id, EndReason::Exhausted, now);
         }
         request_id
@@ -288,9 +300,11 @@ impl Scheduler for Bfq {
                 }
                 EndReason::Exhausted
             } else if let Some(until) = self.idle_until {
-                return Dispatch::WaitUntil(until);
+                let injected = self.inject(now, id, requests).map(Dispatch::Request);
+                return injected.unwrap_or(Dispatch::WaitUntil(until));
             } else if queue.in_device > 0 && self.is_idling_better(id) {
-                return Dispatch::Nothing;
+                let injected = self.inject(now, id, requests).map(Dispatch::Request);
+                return injected.unwrap_or(Dispatch::Nothing);
             } else {
                 EndReason::NoMoreRequests
             };
@@ -302,8 +316,10 @@ impl Scheduler for Bfq {
     /// idling for it and the end of its service.
     fn complete(&mut self, now: Time, id: RequestId, _requests: &RequestTable) {
         self.end_expired_idling(now);
-        let sent = self.sent[id.0 as usize].take();
+        let request = id;
+        let sent = self.sent[request.0 as usize].take();
         let id = sent.expect("only what was sent completes");
+        self.measure_completion(now, id, request);
         self.peak_rate.on_completion(now);
         self.in_device -= 1;
         let slice_idle = self.tunables.slice_idle;

@@ -32,6 +32,8 @@ impl Bfq {
         queue.is_new = false;
         queue.empty_since = None;
         queue.is_busy = true;
+        self.turns += 1;
+        queue.turn = self.turns;
         let (class, weight) = (queue.priority.class, queue.weight());
         self.trees.activate(id, Activation { class, weight, budget }, is_continued);
         self.count_busy(id);
@@ -58,6 +60,7 @@ impl Bfq {
     pub(super) fn end_service(&mut self, now: Time, id: QueueId, reason: EndReason, until: Time) {
         self.in_service = None;
         self.idle_until = None;
+        self.measurement.cancel();
         self.charge_slow_service(id, reason, until);
         self.adjust_budget(id, reason);
         let slice_idle = self.tunables.slice_idle;
@@ -75,10 +78,22 @@ impl Bfq {
             self.remove_if_unused(id);
             return;
         }
+        self.turns += 1;
+        queue.turn = self.turns;
         let (class, weight, budget) = (queue.priority.class, queue.weight(), queue.max_budget);
         self.uncount_busy(id);
         self.count_busy(id);
         self.trees.requeue(id, Activation { class, weight, budget });
+    }
+
+    /// Takes a queue that is not in service, and whose last request was sent, out of the trees.
+    pub(super) fn leave_trees(&mut self, id: QueueId) {
+        self.uncount_busy(id);
+        let queue = &mut self.queues[id];
+        queue.is_busy = false;
+        queue.may_continue = false;
+        debug_assert!(queue.in_device > 0, "its last request is in the device");
+        self.trees.withdraw(id);
     }
 
     /// Counts a queue among the busy ones, by its weight if that is not raised.

@@ -47,15 +47,22 @@ impl Bfq {
         if slice_idle == Time::ZERO || !queue.is_sync || queue.priority.class == Class::Idle {
             return false;
         }
+        self.does_idling_raise_throughput(id) || self.needs_idling_for_its_share(id)
+    }
+
+    /// Returns true if idling for the queue raises the throughput, and delays no raised queue.
+    pub(super) fn does_idling_raise_throughput(&self, id: QueueId) -> bool {
+        let queue = &self.queues[id];
         let has_queueing = self.has_queueing;
         // A disk that serves one request at a time always gains, because its head stays near. A
         // disk that queues requests, and other storage that does not, gain only from a queue whose
         // requests are sequential and soon. Other storage that queues requests never gains.
         let is_throughput_higher = self.is_rotational && !has_queueing
-            || (self.is_rotational || !has_queueing) && queue.is_worth_idling(slice_idle);
+            || (self.is_rotational || !has_queueing)
+                && queue.is_worth_idling(self.tunables.slice_idle);
         // Idling for another queue would delay the raised ones.
         let delays_no_raised = queue.raising.is_raised() || self.busy_raised == 0;
-        is_throughput_higher && delays_no_raised || self.needs_idling_for_its_share(id)
+        is_throughput_higher && delays_no_raised
     }
 
     /// Returns true if the queue would lose its share of the device without idling. The requests of

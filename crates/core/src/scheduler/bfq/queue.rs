@@ -6,6 +6,7 @@ use core::ops::{Index, IndexMut};
 use slab::Slab;
 
 use super::QueueId;
+use super::injection::InjectionLimit;
 use super::raising::Raising;
 use crate::request::{Class, Priority, Request};
 use crate::scheduler::decaying_mean::DecayingMean;
@@ -92,6 +93,10 @@ pub(super) struct BfqQueue {
     /// verdict, since the first request of a process usually is far from those before.
     far_bits: u32,
     pub raising: Raising,
+    /// Limit of injection while it is in service.
+    pub injection: InjectionLimit,
+    /// Number of its last turn: its activation, or the end of a service with requests left.
+    pub turn: u64,
 }
 
 impl BfqQueue {
@@ -121,6 +126,8 @@ impl BfqQueue {
             end_of_last: None,
             far_bits: 1,
             raising: Raising::new(now),
+            injection: InjectionLimit::default(),
+            turn: 0,
         }
     }
 
@@ -164,7 +171,7 @@ impl BfqQueue {
     }
 
     /// Returns true if its process thinks for at most half of `slice_idle`, or for an unknown time.
-    fn has_short_think_time(&self, slice_idle: Time) -> bool {
+    pub(super) fn has_short_think_time(&self, slice_idle: Time) -> bool {
         let slice_idle_us = slice_idle.ns() / 1_000;
         !self.think.is_valid() || self.think.mean() <= slice_idle_us / 2
     }
@@ -231,6 +238,11 @@ impl BfqQueues {
     /// Removes a queue.
     pub(super) fn remove(&mut self, id: QueueId) {
         self.0.remove(id.0 as usize);
+    }
+
+    /// All queues, in the order of their identifiers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (QueueId, &BfqQueue)> {
+        self.0.iter().map(|(index, queue)| (QueueId(index as u32), queue))
     }
 
     /// Number of queues.

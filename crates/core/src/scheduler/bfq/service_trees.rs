@@ -181,6 +181,15 @@ impl ServiceTrees {
         }
     }
 
+    /// Takes an active queue that has no request left out of its tree, without a turn in service.
+    pub(super) fn withdraw(&mut self, id: QueueId) {
+        let Entity { class, start, finish, .. } = self.entities[id.0 as usize];
+        let tree = &mut self.trees[class as usize];
+        let is_active = tree.waiting.remove(&(start, id)) || tree.eligible.remove(&(finish, id));
+        debug_assert!(is_active, "{id:?} is in a set of its class");
+        self.deactivate(id);
+    }
+
     /// Removes an idle queue and its weight. Its finish is kept for a continuation.
     fn forget(&mut self, id: QueueId) {
         let entity = &mut self.entities[id.0 as usize];
