@@ -14,9 +14,10 @@ schedulers of the kernel. Each workload of bench/loop-schedulers runs three ways
 
 Depth is the number of requests that the disk accepts at once. The loop device passes as many, and
 at least four, the kernel's least `nr_requests`. The modelled disk accepts as many as the loop
-device, and chooses among as many as the disk.
+device, of its largest size, and chooses among as many as the disk.
 Prints the figures, medians of the runs, and compares the order of the schedulers: each pair is
-better, level (within 1.25) or worse. `--save` writes bench/results/loop-schedulers.json.
+better, level (within 1.25) or worse. `--save` writes bench/results/loop-schedulers.json; rows
+of other workloads and depths stay.
 `--small` runs 16 reads of the start of a program once, as a check.
 
 Other programs delay those of the measurement, and an idle time of 8 ms is then over. The emulated
@@ -100,7 +101,17 @@ def main() -> None:
     }
     print_tables(rows)
     if arguments.save:
+        document["rows"] = kept_rows(rows) + rows
         RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def kept_rows(rows: list[dict]) -> list[dict]:
+    """Rows of the saved results whose workload and depth were not measured again."""
+    if not RESULTS.exists():
+        return []
+    measured = {(it["workload"], it["depth"]) for it in rows}
+    saved = json.loads(RESULTS.read_text())["rows"]
+    return [it for it in saved if (it["workload"], it["depth"]) not in measured]
 
 
 def parsed() -> argparse.Namespace:
@@ -140,7 +151,10 @@ def at_depth(depth: int, arguments: argparse.Namespace) -> list[dict]:
         select(queue, "none")
         (queue / "nr_requests").write_text(str(depth))
         passed = int((queue / "nr_requests").read_text())
+        # Each segment of a request to the loop device is a page.
+        request_kib = 4 * int((queue / "max_segments").read_text())
         modelled = f"hdd,drive=sata2010,queue.depth={passed},queue.window={min(depth, 9)}"
+        modelled += f",queue.request_kib={request_kib}"
         available = (queue / "scheduler").read_text().replace("[", "").replace("]", "").split()
         kernels = [name for name in KERNELS if name in available]
         for missing in set(KERNELS) - set(kernels):

@@ -54,9 +54,6 @@ mod user_fields;
 mod write_cache;
 mod writing;
 
-/// Largest request: 1280 KiB in sectors, Linux's default `max_sectors_kb`.
-const REQUEST_SECTORS_MAX: u32 = 2560;
-
 /// A hard disk in virtual time. All times are in ns.
 #[derive(Clone, Debug)]
 pub struct Hdd {
@@ -223,7 +220,7 @@ impl Device for Hdd {
     fn caps(&self) -> DeviceCaps {
         DeviceCaps {
             sectors: self.geometry.sectors(),
-            request_sectors_max: REQUEST_SECTORS_MAX,
+            request_sectors_max: self.drive.queue.request_sectors_max,
             depth_max: self.drive.queue.depth,
             is_rotational: true,
             alignment_sectors: 1,

@@ -51,8 +51,9 @@
 //! missing, malformed or out of bounds. Any value can be written as `{ value = …, source = "…" }`.
 
 use super::drive::{
-    AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
-    MechanicsSpec, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
+    AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DEFAULT_REQUEST_SECTORS_MAX,
+    DriveDescription, MechanicsSpec, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark,
+    WriteCacheSpec,
 };
 use super::geometry::check_layout;
 use super::layout::{DiskZone, DriveLayout, LayoutFault, SparingScheme, TrackOrder};
@@ -398,7 +399,7 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
 }
 
 /// Reads the table `queue` of commands in the drive: their order, the depth, and the age limit
-/// after which a command goes first.
+/// after which a command goes first. Also the largest request.
 fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");
@@ -413,6 +414,11 @@ fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
             bounds(0.0, 1e6, "ms"),
         )?),
         combines_writes: block.switch_or("joins_writes", false)?,
+        request_sectors_max: 2 * block.integer_or(
+            "request_kib",
+            u64::from(DEFAULT_REQUEST_SECTORS_MAX / 2),
+            bounds(4.0, 65_536.0, "KiB"),
+        )? as u32,
     };
     block.reject_unread()?;
     Ok(spec)

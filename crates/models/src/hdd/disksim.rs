@@ -17,8 +17,9 @@ use std::path::Path;
 use super::disksim_model::{MS, SECTORS, ms_to_ns, no_effect_message, read_layout, read_mechanics};
 use super::disksim_syntax::{ReadText, Statements, SystemPart, read_statements};
 use super::drive::{
-    AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
-    EarlyDisconnect, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
+    AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec,
+    DEFAULT_REQUEST_SECTORS_MAX, DriveDescription, EarlyDisconnect, QueuePolicy, QueueSpec,
+    ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
 };
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
@@ -253,6 +254,7 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
         window: if policy <= first_come { 1 } else { depth as u32 },
         age_limit_ns: u64::MAX,
         combines_writes: false,
+        request_sectors_max: DEFAULT_REQUEST_SECTORS_MAX,
     })
 }
 

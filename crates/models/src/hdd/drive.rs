@@ -293,7 +293,12 @@ pub struct QueueSpec {
     pub age_limit_ns: u64,
     /// If true, queued writes that continue each other are written together, track by track.
     pub combines_writes: bool,
+    /// Largest request that the host sends, in sectors.
+    pub request_sectors_max: u32,
 }
+
+/// Default of the largest request: 1280 KiB in sectors, Linux's default `max_sectors_kb`.
+pub const DEFAULT_REQUEST_SECTORS_MAX: u32 = 2560;
 
 /// A drive.
 #[derive(Clone, Debug, PartialEq)]

@@ -465,6 +465,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("window = { value = 16", "window = { value = 2"),
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
         ("[queue]", "[queue]\njoins_writes = true"),
+        ("[queue]", "[queue]\nrequest_kib = 512"),
     ] {
         assert_ne!(load_toml(from, to).expect(to), base, "{to}");
     }

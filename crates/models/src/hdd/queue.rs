@@ -274,6 +274,7 @@ mod tests {
             window,
             age_limit_ns: 1000,
             combines_writes: false,
+            request_sectors_max: 2560,
         });
         for (id, cylinder) in cylinders.iter().enumerate() {
             let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);

@@ -161,6 +161,7 @@ fn pruned_search_chooses_the_command_of_the_full_search() {
             window,
             age_limit_ns: u64::MAX,
             combines_writes: false,
+            request_sectors_max: 2560,
         });
         let mut previous_request = None;
         for id in 0..1 + rng.below(40) as u32 {
