@@ -176,7 +176,7 @@ const NVME_GEN5: DriveValues = DriveValues {
     write_overhead: (15 * US, "published: Micron 9550 MAX, typical write latency of 15 µs, 2024"),
     power_loss_protection: (1, "published: Micron 9550, power-loss protection, 2024"),
     command_interval: (303, MICRON_9550),
-    buffer: (256 << 20, "chosen: what capacitors can save in a drive of this class"),
+    buffer: (256 << 20, "chosen: a size that capacitors can save in a drive of this class"),
     channels: (16, "chosen: the usual count of controllers for PCI Express 5.0"),
     dies_per_channel: (24, "derived: 64 dies of 1 Tbit with six planes that read independently"),
     planes: (1, "published: Micron, 232-layer NAND, independent reads of each plane, 2022"),

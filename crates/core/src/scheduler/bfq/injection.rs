@@ -176,8 +176,8 @@ impl Bfq {
         Some(request)
     }
 
-    /// The queue of which a request may be injected: the one that got its turn last among those
-    /// whose budget suffices.
+    /// The queue of which a request may be injected. Of the queues whose budget suffices, it is the
+    /// one with the latest turn.
     fn queue_to_inject(
         &self,
         now: Time,
