@@ -211,10 +211,8 @@ impl DeviceEvidence {
     /// Records that a stream continued. `counted` is the stream's era at the last call, `None` at
     /// the first; returns its present era.
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
-        // An era is half of the time in which the memory is refilled.
-        let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
         self.streams.remove_stream(counted);
-        self.streams.count_stream(era);
+        let era = self.streams.count_stream(self.added_pages, self.memory_pages);
         Some(era)
     }
 }
@@ -225,10 +223,15 @@ pub struct Era(u64);
 
 /// Number of active streams: seen in this era or the one before, and not known to have ended. A
 /// stream that pauses longer no longer has pages in memory.
+///
+/// Invariant: eras never return, whatever the size of the memory becomes. Each stream of the
+/// current era and of the one before is therefore in exactly one of the two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// The current era: the newest in which a stream was counted.
     era: Era,
+    /// Number of pages that had been added to the cache at the start of the current era.
+    era_start_pages: u64,
     /// Streams seen in the current era.
     current_era_streams: u64,
     /// Streams seen last in the era before.
@@ -241,29 +244,35 @@ impl StreamCounts {
         self.current_era_streams + self.previous_era_streams
     }
 
-    /// Counts a stream as active in `era`, after shifting the counts if the era is new.
-    fn count_stream(&mut self, era: Era) {
-        if era != self.era {
-            let is_next = era.0 == self.era.0 + 1;
-            self.previous_era_streams = if is_next { self.current_era_streams } else { 0 };
+    /// Counts a stream as active in the present era, after shifting the counts if the era is new.
+    /// Returns that era. `added_pages` is the number of pages ever added to the cache, and
+    /// `memory_pages` its present size.
+    fn count_stream(&mut self, added_pages: u64, memory_pages: u64) -> Era {
+        // An era is half of the time in which the memory is refilled. The length counts from the
+        // start of the current era: an era of all pages ever added would return in a larger memory.
+        let era_pages = (memory_pages / 2).max(1);
+        let eras = added_pages.saturating_sub(self.era_start_pages) / era_pages;
+        if eras > 0 {
+            self.previous_era_streams = if eras == 1 { self.current_era_streams } else { 0 };
             self.current_era_streams = 0;
-            self.era = era;
+            self.era.0 += eras;
+            self.era_start_pages += eras * era_pages;
         }
         self.current_era_streams += 1;
+        self.era
     }
 
     /// Removes a stream that was last counted in the era `counted`. No effect for `None`, or for an
     /// older era, whose streams do not count.
     pub fn remove_stream(&mut self, counted: Option<Era>) {
-        match counted {
-            Some(era) if era == self.era => self.current_era_streams -= 1,
-            // The count may be 0: a changed memory size can move the era by more than one, which
-            // resets it.
-            Some(era) if era.0 + 1 == self.era.0 => {
-                self.previous_era_streams = self.previous_era_streams.saturating_sub(1)
-            }
-            _ => {}
-        }
+        let Some(counted) = counted else { return };
+        let streams = match self.era.0.wrapping_sub(counted.0) {
+            0 => &mut self.current_era_streams,
+            1 => &mut self.previous_era_streams,
+            _ => return,
+        };
+        debug_assert!(*streams > 0, "a stream of the two newest eras is counted");
+        *streams = streams.saturating_sub(1);
     }
 }
 
@@ -438,6 +447,26 @@ mod tests {
         device.streams.remove_stream(first);
         assert_eq!(device.streams.count(), 1, "the first one is not counted any more");
         device.streams.remove_stream(second);
+        assert_eq!(device.streams.count(), 0);
+    }
+
+    /// A memory of 1,000 pages with 600 added pages is in era 1, and one of 2,000 pages in era 0.
+    /// The stream of era 1 pauses while the memory grows. Another stream begins, and reads on in
+    /// the smaller memory again, with 1,100 added pages. Both are active, and no count is negative.
+    #[test]
+    fn streams_are_counted_once_after_the_memory_grew_and_shrank() {
+        let mut device =
+            DeviceEvidence { memory_pages: 1000, added_pages: 600, ..DeviceEvidence::default() };
+        let pausing = device.record_stream_progress(None);
+        device.memory_pages = 2000;
+        let other = device.record_stream_progress(None);
+        assert_eq!(device.streams.count(), 2, "nothing was added in between");
+        device.memory_pages = 1000;
+        let other = device.record_stream_progress(other);
+        assert_eq!(device.streams.count(), 2, "nothing was added in between");
+        device.streams.remove_stream(pausing);
+        assert_eq!(device.streams.count(), 1);
+        device.streams.remove_stream(other);
         assert_eq!(device.streams.count(), 0);
     }
 }
