@@ -172,6 +172,37 @@ fn parse_arguments() -> Result<Arguments, String> {
     Ok(parsed)
 }
 
+/// Origin of a scenario.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// Drawn from this seed.
+    Seed(u64),
+    /// The regression with this index.
+    Regression(u64),
+}
+
+impl Origin {
+    /// Options of the command that run the scenario again. A regression runs after the regressions
+    /// before it, if more than one run is demanded.
+    fn options(self, arguments: &Arguments) -> String {
+        let Arguments { actions, kind_option, .. } = arguments;
+        match self {
+            Origin::Seed(seed) => format!("--seed {seed} --actions {actions}{kind_option}"),
+            Origin::Regression(index) => format!("--seeds {}", (index + 1).max(2)),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    /// Formats the origin, such as `seed 7` or `regression 0`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Seed(seed) => write!(f, "seed {seed}"),
+            Origin::Regression(index) => write!(f, "regression {index}"),
+        }
+    }
+}
+
 /// Totals of the command, and the state of its worker threads.
 #[derive(Default)]
 struct Totals {
@@ -193,8 +224,8 @@ struct Totals {
     has_failed: AtomicBool,
     /// True once all workers have ended.
     are_workers_done: AtomicBool,
-    /// Current seed of each worker with its start time; `None` between two runs.
-    running: Mutex<Vec<Option<(u64, Instant)>>>,
+    /// Current run of each worker with its start time; `None` between two runs.
+    running: Mutex<Vec<Option<(Origin, Instant)>>>,
 }
 
 impl Totals {
@@ -246,8 +277,8 @@ impl Totals {
             }
             let running = self.running.lock().expect("no thread panics under it");
             let stuck = running.iter().flatten().find(|(_, since)| since.elapsed() > STUCK);
-            if let Some((seed, _)) = stuck {
-                println!("seed {seed} hangs: it has made no step for a long time");
+            if let Some((origin, _)) = stuck {
+                println!("{origin} hangs: it has made no step for a long time");
                 std::process::exit(1);
             }
         }
@@ -271,7 +302,7 @@ fn run_worker(
             || totals.has_failed.load(Ordering::Relaxed)
             || totals.long_runs.load(Ordering::Relaxed) >= long_runs
     };
-    let set_running = |run: Option<(u64, Instant)>| {
+    let set_running = |run: Option<(Origin, Instant)>| {
         totals.running.lock().expect("no thread panics under it")[worker] = run;
     };
     while !is_over() {
@@ -280,14 +311,14 @@ fn run_worker(
             break;
         }
         let seed = first + run_index;
-        let scenario = match regressions.get(run_index as usize) {
-            Some(regression) => regression.clone(),
-            None => (arguments.draw_scenario)(seed, actions),
+        let (origin, scenario) = match regressions.get(run_index as usize) {
+            Some(regression) => (Origin::Regression(run_index), regression.clone()),
+            None => (Origin::Seed(seed), (arguments.draw_scenario)(seed, actions)),
         };
         if shows_scenarios {
             print!("{scenario}");
         }
-        set_running(Some((seed, Instant::now())));
+        set_running(Some((origin, Instant::now())));
         let report = run_and_check_leaks(&scenario);
         set_running(None);
         totals.add_run(&report);
@@ -297,16 +328,16 @@ fn run_worker(
                 return;
             }
             let seconds = start.elapsed().as_secs_f64();
-            println!("seed {seed}, after {seconds:.1} s: {failure}");
+            println!("{origin}, after {seconds:.1} s: {failure}");
             if shows_scenarios {
                 return;
             }
             let (shortest, report) = scenario.shrunk_by(&run_and_check_leaks);
             println!("as short as it gets: {}", report.failure.unwrap_or_default());
             print!("{shortest}");
-            println!("again: --seed {seed} --actions {actions}{}", arguments.kind_option);
+            println!("again: {}", origin.options(arguments));
         } else if seeds == 1 {
-            println!("seed {seed}: {} steps, hash {:016x}", report.steps, report.hash);
+            println!("{origin}: {} steps, hash {:016x}", report.steps, report.hash);
         }
     }
 }
