@@ -544,14 +544,17 @@ impl MachineMemory {
         }
     }
 
-    /// Frees the slot of a page that the device could not write. After a medium error the slot is
-    /// never used again. Unlike `release_slot` it leaves `is_full` unchanged.
+    /// Frees the slot of a page that the device could not write. The area then counts as not full.
+    /// After a medium error the slot is never used again instead.
     fn release_failed_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;
         match error {
             DeviceError::Medium => self.swap.area.mark_bad(slot),
-            _ => self.swap.area.release_slot(slot),
+            _ => {
+                self.swap.area.release_slot(slot);
+                self.swap.is_full = false;
+            }
         }
     }
 }

@@ -250,6 +250,23 @@ fn waiting_faults_ignore_pages_with_unanswered_unmaps() {
     assert_eq!(world.errors, vec![]);
 }
 
+/// Eight pages are written in a memory of eight, whose area has one slot. The device fails each
+/// write with an error that marks no slot as bad. A ninth page finds no frame. Its fault reports
+/// the error of the device: the slot is free, so that the area is not full.
+#[test]
+fn failed_writes_leave_the_slot_free_and_the_area_not_full() {
+    let swap = SwapConfig { ready_pages: Some(2), ..MemoryEnvironment::swap("none", 1) };
+    let mut world =
+        MemoryEnvironment::new(8, &swap, Observation::Touches, &[(9, MemoryKind::Private)]);
+    world.bad_writes.insert(SWAP_PAGE);
+    world.write_error = DeviceError::Gone;
+    (0..9).for_each(|page| world.touch(0, page, Write));
+    assert_eq!((world.path.free_slots(), world.in_device()), (0, 1), "one page is being written");
+    world.run();
+    assert_eq!(world.path.free_slots(), 1);
+    assert_eq!(world.errors, vec![ReadError::SwapWrite { error: DeviceError::Gone }]);
+}
+
 /// Two programs alternately write their memory, page by page. In order of age their pages alternate
 /// in the slots, so that no page is next to its neighbour by address. With `Neighbours`, which are
 /// at least half as old, they form runs.
