@@ -245,6 +245,26 @@ impl AdaptiveEviction {
         self.in_force = self.next_in_force;
     }
 
+    /// Records that a page has entered a frame. If it is sampled, every simulation counts a miss.
+    fn record_arrival(&mut self, frame: FrameId, page: PageKey) {
+        if let Some(ghosts) = &mut self.ghosts {
+            // A page in the cache is no ghost.
+            ghosts.take(page);
+        }
+        let (word, bit) = ((frame.0 / WORD_FRAMES) as usize, 1 << (frame.0 % WORD_FRAMES));
+        // The cache may have grown since the bitmap was made.
+        if word >= self.sampled.len() {
+            self.sampled.resize(word + 1, 0);
+        }
+        if self.is_sampled(page) {
+            self.sampled[word] |= bit;
+            let is_hit = false;
+            self.simulate_reference(page, is_hit);
+        } else {
+            self.sampled[word] &= !bit;
+        }
+    }
+
     /// Records the uses that the access bits show for the sampled pages of the next bitmap word,
     /// and advances to the word after it. A use counts as a reference in every simulation.
     fn record_next_uses(&mut self, lists: &mut FrameLists, access_bits: &mut dyn AccessBits) {
@@ -289,23 +309,15 @@ fn build_candidate(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
 impl EvictionPolicy for AdaptiveEviction {
     /// Adds the page to the policy in force. A sampled page counts as a miss.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
-        if let Some(ghosts) = &mut self.ghosts {
-            // A page in the cache is no ghost.
-            ghosts.take(page);
-        }
         self.policy.enter(lists, frame, page, entry);
-        let (word, bit) = ((frame.0 / WORD_FRAMES) as usize, 1 << (frame.0 % WORD_FRAMES));
-        // The cache may have grown since the bitmap was made.
-        if word >= self.sampled.len() {
-            self.sampled.resize(word + 1, 0);
-        }
-        if self.is_sampled(page) {
-            self.sampled[word] |= bit;
-            let is_hit = false;
-            self.simulate_reference(page, is_hit);
-        } else {
-            self.sampled[word] &= !bit;
-        }
+        self.record_arrival(frame, page);
+    }
+
+    /// Adds a page of another policy to the policy in force, which keeps it reused if it was. A
+    /// sampled page counts as a miss.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, was_reused: bool) {
+        self.policy.adopt(lists, frame, page, was_reused);
+        self.record_arrival(frame, page);
     }
 
     /// Records a use in the policy in force. A sampled page counts as a hit.
@@ -372,6 +384,23 @@ impl EvictionPolicy for AdaptiveEviction {
             candidate.simulation.resize(*sample_pages);
         }
         self.mark_sampled(lists, access_bits);
+    }
+
+    /// Removes all pages, in the order of eviction of the policy in force.
+    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        self.policy.give_up(lists)
+    }
+
+    /// Passes the ghosts of another policy to the policy in force. Keeps them here if it takes
+    /// none, for the next policy in force. Returns `None`, because none is left over.
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.ghosts = self.policy.inherit(ghosts);
+        None
+    }
+
+    /// Releases the ghosts of the policy in force, or the ones that are kept here for the next.
+    fn release_ghosts(&mut self) -> Option<Ghosts> {
+        self.policy.release_ghosts().or_else(|| self.ghosts.take())
     }
 
     /// Returns a victim that did not leave to the policy in force.
@@ -479,5 +508,35 @@ mod tests {
         let sampled =
             (0..200_000).filter(|&page| policy.is_sampled(PageKey::from_number(page))).count();
         assert!(sampled.abs_diff(15_360) < 400, "{sampled}");
+    }
+
+    /// The pages of frames 0 and 1, in the order in which the policy gives them up after `prepare`.
+    fn order_of_two_pages(
+        prepare: impl FnOnce(&mut AdaptiveEviction, &mut FrameLists),
+    ) -> Vec<(u32, bool)> {
+        let (mut policy, mut lists) = (AdaptiveEviction::new(100), FrameLists::new(100));
+        prepare(&mut policy, &mut lists);
+        let order = policy.give_up(&mut lists);
+        order.into_iter().map(|(frame, was_reused)| (frame.0, was_reused)).collect()
+    }
+
+    /// The policy in force at first, `clock2q`, has reused pages in a list of their own, and its
+    /// used pages leave last. The adaptive one passes on both.
+    #[test]
+    fn pages_keep_their_order_when_they_come_from_a_policy_or_go_to_one() {
+        let adopted = order_of_two_pages(|policy, lists| {
+            for (frame, was_reused) in [(0, true), (1, false)] {
+                policy.adopt(lists, FrameId(frame), PageKey(frame.into()), was_reused);
+            }
+        });
+        assert_eq!(adopted, [(1, false), (0, true)]);
+        let used = order_of_two_pages(|policy, lists| {
+            for frame in 0..2 {
+                let page = PageKey(frame.into());
+                policy.enter(lists, FrameId(frame), page, PageOrigin::Demand);
+            }
+            lists.set_uses(FrameId(0), 1);
+        });
+        assert_eq!(used, [(1, false), (0, false)]);
     }
 }
