@@ -113,8 +113,8 @@ fn check_storage_size(
 
 /// Start of a workload's file on the storage.
 struct FileStart {
-    /// Index into [`Data::paths`].
-    path_index: usize,
+    /// Index into [`Data::paths`]. `None` for an empty file in a folder, which has no path.
+    path_index: Option<usize>,
     /// Start in the file or device at that path, in bytes.
     offset: u64,
 }
@@ -125,7 +125,7 @@ struct Data {
     files: Vec<workload::WorkloadFile>,
     /// Files or device that contain the workload's files.
     paths: Vec<PathBuf>,
-    /// Start of each file. An empty file has an arbitrary one.
+    /// Start of each file. The offset of an empty file is arbitrary.
     file_starts: Vec<FileStart>,
     /// Files to remove; none on an existing file or device.
     _scratch_files: ScratchFiles,
@@ -142,9 +142,11 @@ impl Data {
         let (mut paths, mut file_starts) = (Vec::new(), Vec::new());
         let mut scratch_files = ScratchFiles::default();
         for file in &files {
-            file_starts.push(FileStart { path_index: paths.len(), offset: 0 });
-            // An empty file has no bytes to read, and no path.
-            if file.bytes > 0 {
+            // An empty file has no bytes to read, and no path. The matrix has such files only as
+            // gaps in the layout of a disk.
+            let path_index = (file.bytes > 0).then_some(paths.len());
+            file_starts.push(FileStart { path_index, offset: 0 });
+            if path_index.is_some() {
                 let path = folder.join(format!("readpath-regret.{}", paths.len()));
                 scratch_files.add(&path, file.bytes, seed, interrupt)?;
                 paths.push(path);
@@ -159,7 +161,7 @@ impl Data {
         let file_starts = files.iter().map(|file| {
             let start = end;
             end += file.bytes.next_multiple_of(PAGE_BYTES);
-            FileStart { path_index: 0, offset: start }
+            FileStart { path_index: Some(0), offset: start }
         });
         let (file_starts, paths) = (file_starts.collect(), vec![path.to_path_buf()]);
         Data { files, paths, file_starts, _scratch_files: ScratchFiles::default() }
@@ -297,7 +299,10 @@ fn read_all(
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
-        let path_index = |id: FileId| data.file_starts[id.0 as usize].path_index;
+        let path_index = |id: FileId| {
+            let path_index = data.file_starts[id.0 as usize].path_index;
+            path_index.expect("a process reads files with bytes only")
+        };
         let files = process.files().into_iter().map(|id| Ok((id, open(path_index(id))?)));
         let files: io::Result<Vec<(FileId, ReadExactAt)>> = files.collect();
         readers.push((process, files?));
