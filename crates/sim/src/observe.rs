@@ -15,7 +15,7 @@ use readpath_core::readahead::{
     Advice, Demand, DeviceEvidence, Evidence, Folio, PageView, ReadRequest, ReadaheadPolicy,
 };
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
-use readpath_core::unit::Time;
+use readpath_core::unit::{PageRange, Time};
 use serde::Serialize;
 
 /// A read or write of the machine: an operation of the job, or one fault of a mapped operation.
@@ -240,6 +240,8 @@ impl ObservedPolicy {
     }
 }
 
+// A method that is not passed on would decide by its default.
+#[deny(clippy::missing_trait_methods)]
 impl ReadaheadPolicy for ObservedPolicy {
     /// Calls the policy for a read, and records the added pages.
     fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
@@ -283,6 +285,21 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.policy.advise(advice);
     }
 
+    /// Returns true if the policy logs its decisions.
+    fn keeps_log(&self) -> bool {
+        self.policy.keeps_log()
+    }
+
+    /// Returns true if the machine limits the policy by its credit.
+    fn is_limited_by_credit(&self) -> bool {
+        self.policy.is_limited_by_credit()
+    }
+
+    /// Returns true if request costs influence the policy.
+    fn uses_costs(&self) -> bool {
+        self.policy.uses_costs()
+    }
+
     /// Returns true if the policy must be called for every read from the cache.
     fn needs_every_hit(&self) -> bool {
         self.policy.needs_every_hit()
@@ -314,7 +331,19 @@ struct CountingPages<'a> {
     prefetched_pages: u64,
 }
 
-// Only `add` counts. All other calls are passed on unchanged.
+impl CountingPages<'_> {
+    /// Counts the pages of a range that were added, within the requested range and outside of it.
+    fn count_added(&mut self, added: PageRange) {
+        let requested_pages =
+            added.end.min(self.end).saturating_sub(added.first.max(self.first_page));
+        self.requested_pages += requested_pages;
+        self.prefetched_pages += added.count() - requested_pages;
+    }
+}
+
+// Only `add` and `add_absent` count. All other calls are passed on unchanged. A method that is not
+// passed on would have the effect of its default.
+#[deny(clippy::missing_trait_methods)]
 impl PageView for CountingPages<'_> {
     /// Returns true if the page is in the cache, or being read into it.
     fn is_cached(&self, page: u64) -> bool {
@@ -360,20 +389,61 @@ impl PageView for CountingPages<'_> {
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let is_added = self.pages.add(folio, is_marked);
         if is_added {
-            let range = folio.range();
-            let requested_pages =
-                range.end.min(self.end).saturating_sub(range.first.max(self.first_page));
-            self.requested_pages += requested_pages;
-            self.prefetched_pages += range.count() - requested_pages;
+            self.count_added(folio.range());
         }
         is_added
+    }
+
+    /// Passes the range on. Counts its absent pages that were added, inside and outside the
+    /// requested range.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let absent: Vec<u64> = range.pages().filter(|&page| !self.pages.is_cached(page)).collect();
+        let are_all_added = self.pages.add_absent(range, is_marked);
+        for page in absent {
+            if self.pages.is_cached(page) {
+                self.count_added(PageRange::new(page, 1));
+            }
+        }
+        are_all_added
+    }
+
+    /// Passes on that unused pages of a range no longer count as prefetched.
+    fn forget_unused(&mut self, range: PageRange) {
+        self.pages.forget_unused(range);
+    }
+
+    /// Returns the number of cached pages directly before a page.
+    fn cached_run_before(&self, page: u64, pages_max: u64) -> u64 {
+        self.pages.cached_run_before(page, pages_max)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use readpath_core::policy::Spec;
+    use readpath_core::readahead::{POLICIES, ReadaheadLimits, build};
     use readpath_core::request::Outcome;
+
+    /// The properties of a policy by which the machine decides for it.
+    fn properties(policy: &dyn ReadaheadPolicy) -> [bool; 4] {
+        [
+            policy.keeps_log(),
+            policy.is_limited_by_credit(),
+            policy.uses_costs(),
+            policy.needs_every_hit(),
+        ]
+    }
+
+    #[test]
+    fn observed_policy_has_the_properties_of_the_policy() {
+        let limits = ReadaheadLimits::default();
+        for policy in POLICIES {
+            let build = || build(&Spec::plain(policy.name), &limits).unwrap();
+            let observed = Observer::new(0).observe_policy(build());
+            assert_eq!(properties(&*observed), properties(&*build()), "{}", policy.name);
+        }
+    }
 
     /// Request 1 is in flight at the first call, and request 2 has its index later.
     #[test]

@@ -51,6 +51,19 @@ fn observer_does_not_change_the_run() {
     }
 }
 
+/// Every policy decides the same with an observer, in a memory of 4 MiB. Two processes read at
+/// random and one in order, so that some prefetched pages leave unused and the credit of a limited
+/// policy is used up.
+#[test]
+fn every_policy_decides_the_same_with_an_observer() {
+    let job = "[r]\nrw=randread\nbs=24k\nsize=32m\nio_size=3m\nnumjobs=2\n\
+               [s]\nrw=read:48k\nbs=16k\nsize=32m\nio_size=6m\n";
+    for policy in readpath_core::readahead::POLICIES {
+        let setup = SimulationSetup { memory_bytes: 4 << 20, ..setup("ssd", policy.name) };
+        assert_eq!(observed(job, &setup, 1 << 20).0, plain(job, &setup), "{}", policy.name);
+    }
+}
+
 /// 16 reads of 16 pages. Without readahead each is one request of 128 sectors.
 #[test]
 fn every_read_and_request_and_policy_call_is_observed() {
