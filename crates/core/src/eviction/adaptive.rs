@@ -306,6 +306,8 @@ fn build_candidate(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
     super::build(&Spec::plain(name), pages).expect("each candidate is a policy without parameters")
 }
 
+// A method that is not passed on would have the effect of its default.
+#[deny(clippy::missing_trait_methods)]
 impl EvictionPolicy for AdaptiveEviction {
     /// Adds the page to the policy in force. A sampled page counts as a miss.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
@@ -401,6 +403,17 @@ impl EvictionPolicy for AdaptiveEviction {
     /// Releases the ghosts of the policy in force, or the ones that are kept here for the next.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         self.policy.release_ghosts().or_else(|| self.ghosts.take())
+    }
+
+    /// Returns true if the policy in force gets prefetched pages before their first use. No
+    /// candidate does.
+    fn enters_unused(&self) -> bool {
+        self.policy.enters_unused()
+    }
+
+    /// Returns true if the policy in force has separate lists of mapped memory. No candidate does.
+    fn has_memory_apart(&self) -> bool {
+        self.policy.has_memory_apart()
     }
 
     /// Returns a victim that did not leave to the policy in force.
