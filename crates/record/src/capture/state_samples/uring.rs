@@ -16,7 +16,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 
@@ -121,6 +121,8 @@ struct Ring {
     /// Process in which the ring was found, and its descriptor there.
     process: u32,
     descriptor: u64,
+    /// The recorder's own descriptor of the ring. Another ring may be opened under `descriptor`.
+    file: OwnedFd,
     /// Memory with the counters, the results, and the table of indices.
     rings: Mapped,
     /// Memory with the entries of the requests.
@@ -191,13 +193,17 @@ impl UringSamples {
         self.has_rings() && self.rings.iter().all(is_idle)
     }
 
-    /// Maps the new rings of the processes, and drops the rings that these no longer have open.
+    /// Maps the new rings of the processes, and drops the rings that these no longer have open. A
+    /// ring that was opened under the descriptor of a closed one is new.
     pub fn search(&mut self, processes: impl Iterator<Item = u32>) {
         let mut open = Vec::new();
         for process in processes {
             open.extend(ring_descriptors(process).into_iter().map(|number| (process, number)));
         }
-        self.rings.retain(|ring| open.contains(&(ring.process, ring.descriptor)));
+        self.rings.retain(|ring| {
+            let (process, descriptor) = (ring.process, ring.descriptor);
+            open.contains(&(process, descriptor)) && ring.is_at(process, descriptor)
+        });
         for (process, descriptor) in open {
             // Children inherit the rings of their parents.
             if !self.rings.iter().any(|ring| ring.is_at(process, descriptor))
@@ -310,6 +316,7 @@ impl Ring {
         Some(Ring {
             process,
             descriptor,
+            file,
             rings,
             requests,
             request_entries,
@@ -326,15 +333,12 @@ impl Ring {
     fn is_at(&self, process: u32, descriptor: u64) -> bool {
         /// Comparison of two open files by `kcmp(2)`.
         const KCMP_FILE: libc::c_int = 0;
-        if (self.process, self.descriptor) == (process, descriptor) {
-            return true;
-        }
-        let processes = [self.process, process].map(|number| number as libc::pid_t);
-        let numbers = [self.descriptor, descriptor];
+        let processes = [std::process::id(), process].map(|number| number as libc::pid_t);
+        let numbers = [self.file.as_raw_fd() as u64, descriptor];
         // SAFETY: the call only compares; it has no pointers.
         let order = unsafe {
-            let [one, other] = processes;
-            libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILE, numbers[0], numbers[1])
+            let [own, other] = processes;
+            libc::syscall(libc::SYS_kcmp, own, other, KCMP_FILE, numbers[0], numbers[1])
         };
         order == 0 || (order < 0 && self.descriptor == descriptor)
     }
@@ -354,11 +358,12 @@ impl Ring {
         let taken = self.rings.word(layout.request_head).load(Ordering::Acquire);
         let first_request = std::mem::replace(&mut self.taken, taken);
         let first_result = std::mem::replace(&mut self.completed, completed);
-        // The counts went back: a ring was created again at the same number.
+        // The counters went back, or moved by an implausible number. No request in flight is known.
         let (Some(request_count), Some(result_count)) =
             (difference(taken, first_request), difference(completed, first_result))
         else {
             self.in_flight.clear();
+            self.overwritten.clear();
             return;
         };
         let entries = self.entry_indices(first_request, request_count, layout);
@@ -547,16 +552,4 @@ fn ring_descriptors(process: u32) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_wrap_and_may_go_back() {
-        assert_eq!(difference(10, 4), Some(6));
-        assert_eq!(difference(2, u32::MAX - 1), Some(4));
-        // More results than requests, as of requests with many results.
-        assert_eq!(difference(4, 10), None);
-        assert_eq!(difference(1 << 20, 0), Some(1 << 20));
-        assert_eq!(difference((1 << 20) + 1, 0), None);
-    }
-}
+mod tests;

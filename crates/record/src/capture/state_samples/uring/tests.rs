@@ -1,0 +1,100 @@
+//! Tests of the samples of rings: rings of this process, and made-up ones.
+
+use super::*;
+
+#[test]
+fn counters_wrap_and_may_go_back() {
+    assert_eq!(difference(10, 4), Some(6));
+    assert_eq!(difference(2, u32::MAX - 1), Some(4));
+    // More results than requests, as of requests with many results.
+    assert_eq!(difference(4, 10), None);
+    assert_eq!(difference(1 << 20, 0), Some(1 << 20));
+    assert_eq!(difference((1 << 20) + 1, 0), None);
+}
+
+/// Opens a ring for `entries` requests at the descriptor `number`, or at a new one. `None` if
+/// the system has no io_uring.
+fn open_ring(entries: u32, number: Option<i32>) -> Option<OwnedFd> {
+    let mut parameters = [0_u32; 30];
+    // SAFETY: the parameters have the size that the kernel reads and writes (120 bytes).
+    let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut parameters) };
+    let descriptor = i32::try_from(result).ok().filter(|&number| number >= 0)?;
+    // SAFETY: the descriptor is new and has no other owner.
+    let ring = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let Some(number) = number else { return Some(ring) };
+    // SAFETY: the caller owns `number`, and gets its new owner.
+    unsafe {
+        assert_eq!(libc::dup2(descriptor, number), number);
+        Some(OwnedFd::from_raw_fd(number))
+    }
+}
+
+/// A ring of 4 requests is replaced at its descriptor by one of 16.
+#[test]
+fn ring_created_again_at_the_same_descriptor_is_mapped_again() {
+    use std::os::fd::IntoRawFd;
+    let (sender, _receiver) = std::sync::mpsc::channel();
+    let Some(mut samples) = UringSamples::new(sender) else { return };
+    let Some(ring) = open_ring(4, None) else { return };
+    let number = ring.as_raw_fd();
+    let entries_at = |samples: &UringSamples| -> Vec<u32> {
+        let is_at = |ring: &&Ring| ring.descriptor == number as u64;
+        samples.rings.iter().filter(is_at).map(|ring| ring.request_entries).collect()
+    };
+    samples.search([std::process::id()].into_iter());
+    assert_eq!(entries_at(&samples), [4]);
+    samples.search([std::process::id()].into_iter());
+    assert_eq!(entries_at(&samples), [4], "the same ring");
+    let _second = open_ring(16, Some(ring.into_raw_fd()));
+    samples.search([std::process::id()].into_iter());
+    assert_eq!(entries_at(&samples), [16]);
+}
+
+/// Offsets of the words of a made-up ring.
+const LAYOUT: Layout =
+    Layout { request_head: 0, request_entries: 4, result_tail: 8, result_entries: 12, results: 64 };
+
+/// A ring in the memory file `memory` with two requests in flight, one of them unknown, after
+/// 10 requests and 8 results.
+fn ring_in(memory: &OwnedFd) -> Ring {
+    let known = Request {
+        user_data: 1,
+        operation: OP_READ,
+        flags: 0,
+        descriptor: 0,
+        offset: 0,
+        bytes: 4096,
+        begin_ns: 1,
+    };
+    Ring {
+        process: std::process::id(),
+        descriptor: 0,
+        file: memory.try_clone().unwrap(),
+        rings: Mapped::new(memory, 0, 4096).unwrap(),
+        requests: Mapped::new(memory, 0, 4096).unwrap(),
+        request_entries: 4,
+        result_entries: 4,
+        taken: 10,
+        completed: 8,
+        in_flight: VecDeque::from([known]),
+        overwritten: VecDeque::from([1]),
+    }
+}
+
+/// The counters go back to 3 requests and 3 results. No request is then in flight, and the
+/// next result ends none.
+#[test]
+fn all_requests_in_flight_are_forgotten_when_the_counters_go_back() {
+    let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
+    rustix::fs::ftruncate(&memory, 4096).unwrap();
+    let mut ring = ring_in(&memory);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut files = DescriptorFiles { system: System::new(), files: HashMap::new() };
+    for (taken, completed, now_ns) in [(3_u32, 3_u32, 100), (3, 4, 200)] {
+        rustix::io::pwrite(&memory, &taken.to_ne_bytes(), 0).unwrap();
+        rustix::io::pwrite(&memory, &completed.to_ne_bytes(), 8).unwrap();
+        ring.sample(LAYOUT, (now_ns - 100, now_ns), &mut files, &sender);
+        assert!(ring.in_flight.is_empty() && ring.overwritten.is_empty(), "{ring:?}");
+    }
+    assert!(receiver.try_recv().is_err());
+}
