@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use readpath_core::unit::PAGE_BYTES;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 
 use super::{CleanupEntry, SwapError, fresh_name, own_entries, try_lock_file};
 use readpath_record::cleanup::{CleanupKind, Record};
@@ -129,10 +129,7 @@ impl SwapArea {
             })?;
         let metadata = file.metadata();
         let is_block_device = metadata.is_ok_and(|data| data.file_type().is_block_device());
-        if !try_lock_file(&file) {
-            let error = io::ErrorKind::ResourceBusy;
-            return Err(SwapError::refused("use", path, error, "another run uses it"));
-        }
+        lock(&file, path)?;
         let path = path.to_path_buf();
         Ok(SwapArea {
             path,
@@ -151,11 +148,7 @@ impl SwapArea {
             .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;
         if self.is_block_device {
             // The kernel opens the device exclusively, so the own exclusive handle is closed first.
-            self.file = File::open(&self.path)
-                .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
-            // The lock was released with the exclusive handle. The area is used also if another run
-            // has locked the device since.
-            try_lock_file(&self.file);
+            self.file = move_lock(&self.file, &self.path)?;
         }
         self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
@@ -233,6 +226,32 @@ fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
     cleaned
 }
 
+/// Opens the file or block device at `path` once more, and moves the lock of `first` to the new
+/// handle. While `first` is open exclusively, no other run can open the device exclusively and then
+/// lock it.
+///
+/// # Errors
+/// The file cannot be opened, or another run has locked it.
+fn move_lock(first: &File, path: &Path) -> Result<File, SwapError> {
+    let second =
+        File::open(path).map_err(|error| SwapError::refused("open", path, error, NEEDS_ROOT))?;
+    // A lock is not shared with another handle. Without a lock this has no effect.
+    let _ = rustix::fs::flock(first, FlockOperation::NonBlockingUnlock);
+    lock(&second, path)?;
+    Ok(second)
+}
+
+/// Locks the file at `path`, without a wait. Returns an error if another run has locked it.
+fn lock(file: &File, path: &Path) -> Result<(), SwapError> {
+    match try_lock_file(file) {
+        true => Ok(()),
+        false => {
+            let error = io::ErrorKind::ResourceBusy;
+            Err(SwapError::refused("use", path, error, "another run uses it"))
+        }
+    }
+}
+
 /// Returns the length of a file or block device in bytes. Moves the position to the end.
 fn file_length(file: &File, path: &Path) -> Result<u64, SwapError> {
     rustix::fs::seek(file, SeekFrom::End(0))
@@ -265,4 +284,29 @@ fn write_header(file: &File, pages: u64) -> io::Result<()> {
     page[magic_offset..].copy_from_slice(MAGIC);
     file.write_all_at(&page, 0)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file of this test program, which a test may open and lock, but not change.
+    fn open_self() -> (File, PathBuf) {
+        let path = std::env::current_exe().unwrap();
+        (File::open(&path).unwrap(), path)
+    }
+
+    /// `flock(2)`: a lock belongs to the open file, so that a second handle does not share it.
+    #[test]
+    fn lock_moves_to_the_new_handle_unless_another_run_has_it() {
+        let (first, path) = open_self();
+        assert!(try_lock_file(&first));
+        let second = move_lock(&first, &path).unwrap();
+        assert!(!try_lock_file(&first), "the second handle has the lock");
+        drop(second);
+        assert!(try_lock_file(&first));
+        let (unlocked, _) = open_self();
+        let error = move_lock(&unlocked, &path).unwrap_err();
+        assert!(error.to_string().contains("another run uses it"), "{error}");
+    }
 }
