@@ -87,7 +87,8 @@ pub struct CellResult {
     pub eviction: String,
     /// Cost in the cell's [`CostUnit`].
     pub cost: u64,
-    /// Cost divided by the cost without any memory: all references, or all bytes requested.
+    /// Cost divided by the cost without any memory: all references, or all bytes requested. That
+    /// cost counts as at least 1.
     pub cost_ratio: f64,
     /// Time from the start to the end of the last process. Null where no time is simulated.
     pub seconds: Option<f64>,
@@ -102,7 +103,8 @@ pub struct JudgedEviction {
     pub cell: String,
     /// Unit of its cost.
     pub measure: CostUnit,
-    /// Cost under the evaluated policy, divided by the best baseline's cost.
+    /// Cost under the evaluated policy, divided by the best baseline's cost. A cost of 0 counts as
+    /// 1, so that the ratio is finite.
     pub ratio: f64,
     /// Results of the evaluated policy.
     pub judged: CellResult,
@@ -202,7 +204,7 @@ impl EvictionCell {
         let baselines: Result<Vec<CellResult>, SimulateError> =
             other_policies.map(|policy_entry| self.run(&Spec::plain(policy_entry.name))).collect();
         let mut baselines = baselines?;
-        // The best one is first. With its cost of 0, the ratio is not finite.
+        // The best one is first.
         baselines.sort_by_key(|run| run.cost);
         Ok(JudgedEviction {
             cell: self.name.clone(),
@@ -210,7 +212,7 @@ impl EvictionCell {
                 EvictionTask::References { .. } => CostUnit::Misses,
                 EvictionTask::Reads { .. } | EvictionTask::Touches { .. } => CostUnit::DeviceBytes,
             },
-            ratio: judged.cost as f64 / baselines[0].cost as f64,
+            ratio: ratio_of_costs(judged.cost, baselines[0].cost),
             judged,
             baselines,
             optimum: self.optimum(),
@@ -249,7 +251,7 @@ impl EvictionCell {
                 Ok(CellResult {
                     eviction: policy.to_string(),
                     cost,
-                    cost_ratio: cost as f64 / row.bytes as f64,
+                    cost_ratio: cost as f64 / row.bytes.max(1) as f64,
                     seconds: Some(row.seconds),
                     waste_bytes: row.waste_bytes,
                 })
@@ -265,7 +267,7 @@ impl EvictionCell {
                 Ok(CellResult {
                     eviction: policy.to_string(),
                     cost,
-                    cost_ratio: cost as f64 / touched_bytes as f64,
+                    cost_ratio: cost as f64 / touched_bytes.max(1) as f64,
                     seconds: row.seconds,
                     waste_bytes: row.waste_bytes,
                 })
@@ -282,6 +284,12 @@ impl EvictionCell {
     }
 }
 
+/// Returns the ratio of two costs. A cost of 0 counts as 1, the smallest other cost, so that the
+/// ratio is finite.
+fn ratio_of_costs(cost: u64, baseline_cost: u64) -> f64 {
+    cost.max(1) as f64 / baseline_cost.max(1) as f64
+}
+
 /// Converts the error of a policy to an error of the simulation.
 fn policy_error(error: SpecError) -> SimulateError {
     SimulateError::Config(readpath_core::machine::ConfigError::Policy(error))
@@ -291,7 +299,7 @@ impl CellResult {
     /// Builds the result of a cell of references. `cost` is the number of misses under the policy
     /// `eviction`.
     fn from_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
-        let cost_ratio = cost as f64 / trace.references.len() as f64;
+        let cost_ratio = cost as f64 / trace.references.len().max(1) as f64;
         CellResult { eviction, cost, cost_ratio, seconds: None, waste_bytes: None }
     }
 }
@@ -327,6 +335,15 @@ mod tests {
             "the baselines include neither the judged policy nor `adaptive`"
         );
         assert_eq!(judged.optimum.map(|run| run.cost), Some(10 + 90 * 5 / 9));
+    }
+
+    /// No policy misses in a trace without references. All are then as good as the best.
+    #[test]
+    fn results_of_an_empty_trace_are_finite() {
+        let trace = Arc::new(BlockTrace { references: Vec::new(), blocks: 1, note: None });
+        let judged =
+            EvictionCell::from_trace("none", "1", trace, 1).judge(&Spec::plain("lru")).unwrap();
+        assert_eq!((judged.ratio, judged.judged.cost_ratio), (1.0, 0.0));
     }
 
     /// Equal seeds give equal results, another seed other ones.

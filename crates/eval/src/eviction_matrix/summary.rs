@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use readpath_core::eviction;
 use serde::Serialize;
 
-use super::{JudgedEviction, REGRET_RATIO_MIN};
+use super::{JudgedEviction, REGRET_RATIO_MIN, ratio_of_costs};
 use crate::policy_matrix::geometric_mean;
 
 /// Summary of a set of cells.
@@ -56,7 +56,7 @@ impl EvictionSummary {
         ratios_by_cell.sort_by(|left, right| right.1.total_cmp(&left.1));
         let ratios: Vec<f64> = ratios_by_cell.iter().map(|(_, ratio)| *ratio).collect();
         let to_two_lists = |cell: &JudgedEviction| {
-            Some(cell.judged.cost as f64 / cell.result_of("two-lists")?.cost as f64)
+            Some(ratio_of_costs(cell.judged.cost, cell.result_of("two-lists")?.cost))
         };
         EvictionSummary {
             cells: cells.len(),
@@ -82,7 +82,7 @@ fn fixed_policy_results(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
             cells.iter().filter_map(|cell| Some((cell, cell.result_of(policy)?))).collect();
         let ratios: Vec<f64> = runs
             .iter()
-            .map(|(cell, run)| run.cost as f64 / cell.baselines[0].cost as f64)
+            .map(|(cell, run)| ratio_of_costs(run.cost, cell.baselines[0].cost))
             .collect();
         let distances: Vec<f64> = runs
             .iter()
@@ -130,7 +130,7 @@ mod tests {
         JudgedEviction {
             cell: "c".to_owned(),
             measure: CostUnit::Misses,
-            ratio: cost as f64 / baselines[0].cost as f64,
+            ratio: ratio_of_costs(cost, baselines[0].cost),
             judged: result("adaptive", cost),
             baselines,
             optimum: Some(result("optimum", 10)),
@@ -152,5 +152,19 @@ mod tests {
         // 10, 30 and 0 of a hundred more than the optimum.
         assert!((adaptive.distance_to_optimum.unwrap() - 0.4 / 3.0).abs() < 1e-12);
         assert_eq!(EvictionSummary::of(&[]).maximum, None);
+    }
+
+    /// The memory of a load can suffice under some policies, whose cost is then 0.
+    #[test]
+    fn ratios_to_a_cost_of_0_are_finite() {
+        let cells = [judged(0, 0, 0), judged(3, 0, 0)];
+        assert_eq!(cells.each_ref().map(|cell| cell.ratio), [1.0, 3.0]);
+        let summary = EvictionSummary::of(&cells);
+        assert_eq!((summary.maximum, summary.two_lists_maximum), (Some(3.0), Some(3.0)));
+        assert_eq!(summary.above_102_percent, 1);
+        // The square root of 1 times 3.
+        assert!((summary.geometric_mean.unwrap() - 3.0_f64.sqrt()).abs() < 1e-12);
+        let of_lru = summary.fixed.iter().find(|fixed| fixed.eviction == "lru").unwrap();
+        assert_eq!((of_lru.maximum, of_lru.geometric_mean), (1.0, 1.0));
     }
 }
