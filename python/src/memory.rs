@@ -44,8 +44,8 @@ impl<T: Send> ExportState<T> {
 fn created_here<T: Send>(memory: &Own<T>) -> PyResult<&T> {
     memory.get().ok_or_else(|| {
         PyValueError::new_err(
-            "the memory belongs to the process that made it, before a fork; make it anew in this \
-             one",
+            "the memory belongs to the process that created it before a fork; create it again in \
+             this one",
         )
     })
 }

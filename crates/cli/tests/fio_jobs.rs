@@ -186,7 +186,7 @@ fn trace_beyond_the_end_of_any_storage_has_a_caveat() {
     for storage in ["file:data", "kernel:data", "ssd,size=1m"] {
         let ran = scratch.run(&format!("run t.trace --json --on {storage}"));
         let note = ran.results()[0]["note"].to_string();
-        assert!(note.contains("begin anew at its start"), "{storage}: {note}");
+        assert!(note.contains("wrap to its start"), "{storage}: {note}");
     }
 }
 

@@ -337,7 +337,7 @@ impl World {
             DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack")
         });
         let id = self.tasks.borrow().len();
-        assert!(id < TASKS_MAX, "the mask of tasks has 64 bits");
+        assert!(id < TASKS_MAX, "a world has at most {TASKS_MAX} tasks");
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             let world = world().expect("a task runs in its world");
             world.tasks.borrow_mut()[id].yielder = yielder;

@@ -131,7 +131,7 @@ fn page_in_a_stalled_copy_can_be_invalidated_and_read_again() {
             let before = path.stats().device_reads;
             file.read_exact_at(&mut buffer, 0).unwrap();
             assert!(buffer == content[..PAGE]);
-            assert_eq!(path.stats().device_reads, before + 1, "it is read anew");
+            assert_eq!(path.stats().device_reads, before + 1, "it is read again");
         }
     });
 }

@@ -59,7 +59,7 @@ impl Stats {
             push_label(&mut labels, "backend", &backend.kind.to_string());
             let because = backend.because.as_ref().map(ToString::to_string);
             push_label(&mut labels, "because", &because.unwrap_or_default());
-            let help = "What carries the requests, and why not what suits better.";
+            let help = "Backend in use, and the reason for it if a better one is unavailable.";
             push_metric(&mut text, "backend_info", help, "gauge", &labels, "1");
         }
         Ok(text)
@@ -71,41 +71,45 @@ impl Stats {
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
         [
+            ("device_reads_total", "Requests sent to the storage.", text_of(self.device_reads)),
             (
-                "device_reads_total",
-                "Requests that the storage was given.",
-                text_of(self.device_reads),
+                "device_read_bytes_total",
+                "Bytes requested from the storage.",
+                text_of(self.device_bytes),
             ),
-            ("device_read_bytes_total", "Bytes that it was asked for.", text_of(self.device_bytes)),
-            ("device_requests", "Requests that it has now.", text_of(self.in_flight.into())),
+            ("device_requests", "Requests in flight.", text_of(self.in_flight.into())),
             (
                 "device_requests_mean",
-                "Requests that it had in the mean, while it had any.",
+                "Mean number of requests in flight, while there are any.",
                 depth_mean,
             ),
             (
                 "device_requests_max",
-                "The most that it had at once.",
+                "Largest number of requests in flight.",
                 text_of(self.depth_max.into()),
             ),
-            ("readahead_bytes_total", "Bytes read ahead of need.", text_of(self.readahead_bytes)),
+            ("readahead_bytes_total", "Bytes prefetched.", text_of(self.readahead_bytes)),
             (
                 "readahead_waste_bytes_total",
-                "Those that left the cache without having been used.",
+                "Prefetched bytes that left the cache unused.",
                 text_of(self.waste_bytes),
             ),
             (
                 "readahead_unused_bytes",
-                "Bytes read ahead and not used so far.",
+                "Prefetched bytes in the cache that are not used yet.",
                 text_of(self.unused_bytes),
             ),
-            ("evicted_bytes_total", "Bytes given up for others.", text_of(self.evicted_bytes)),
+            ("evicted_bytes_total", "Bytes evicted from the cache.", text_of(self.evicted_bytes)),
             ("memory_bytes", "Memory for cached pages.", text_of(self.memory_bytes)),
-            ("memory_used_bytes", "That of it which is in use.", text_of(self.used_memory_bytes)),
+            (
+                "memory_used_bytes",
+                "Memory in use for cached pages.",
+                text_of(self.used_memory_bytes),
+            ),
             ("kernel_waits_total", "Reads that waited for the kernel.", text_of(self.kernel_waits)),
             (
                 "kernel_read_bytes_total",
-                "Bytes that these waited for.",
+                "Bytes of the reads that waited for the kernel.",
                 text_of(self.kernel_read_bytes),
             ),
             (
@@ -115,7 +119,7 @@ impl Stats {
             ),
             (
                 "kernel_whole_file_bytes_total",
-                "The part of these bytes by which files were read whole.",
+                "Advised bytes of whole-file prefetch.",
                 text_of(self.kernel_whole_file_bytes),
             ),
         ]

@@ -85,7 +85,9 @@ impl std::fmt::Display for Forked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("it was made before a fork, and this is the child: ")?;
         match self {
-            Forked::UnderWay => f.write_str("what was begun goes on in the parent; begin it anew"),
+            Forked::UnderWay => {
+                f.write_str("the operation continues in the parent; begin it again here")
+            }
             Forked::Server => f.write_str("the connection is the parent's; open the file again"),
             Forked::Closed => f.write_str("the descriptor was closed; open the file again"),
             Forked::Memory(error) => error.fmt(f),

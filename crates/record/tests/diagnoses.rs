@@ -508,7 +508,7 @@ fn writer_is_not_named_from_samples() {
     }
     let explanation = made.explained();
     assert_eq!(found(&explanation)[0].0, WaitCause::Writers);
-    says(&explanation, &["who wrote is not known", "the program itself are among them"]);
+    says(&explanation, &["the writers are not known", "the program itself are among them"]);
 }
 
 /// 1 MiB in 8 ms are 131,072,000 bytes a second.

@@ -153,7 +153,7 @@ fn every_recorded_run_repeats_its_decisions() {
         RECORDED.lines().zip(now.lines()).filter(|(before, after)| before != after).collect();
     assert!(
         changed.is_empty() && RECORDED.lines().count() == now.lines().count(),
-        "{} of {} runs decide anew; the first: {:?}",
+        "{} of {} runs decide differently; the first: {:?}",
         changed.len(),
         now.lines().count(),
         changed.first()
@@ -171,7 +171,7 @@ fn every_recorded_run_has_ended_with_a_hash() {
 }
 
 #[test]
-#[ignore = "makes the record anew"]
+#[ignore = "remakes the record"]
 #[allow(clippy::disallowed_methods, reason = "the record is a file of this folder")]
 fn record() {
     let name = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorded/decisions.txt");

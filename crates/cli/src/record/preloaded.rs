@@ -100,8 +100,8 @@ pub fn run(
 fn check_library() -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
-            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
-             built for that; run it as root (`sudo readpath record …`)"
+            "a recording without root needs a library for Linux with the GNU C library, and this command was \
+             built without it; run it as root (`sudo readpath record …`)"
                 .to_owned(),
         ));
     }

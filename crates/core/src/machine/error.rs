@@ -213,8 +213,8 @@ impl fmt::Display for ReadError {
                 "memory is full, and the swap area can't be written: {error}; give another device"
             ),
             ReadError::OtherProcess => f.write_str(
-                "the memory is served in the process that made it, and this is a child made by \
-                 `fork`; make it anew in the child",
+                "the memory is served in the process that created it, and this is a child of its \
+                 `fork`; create it again in the child",
             ),
         }
     }

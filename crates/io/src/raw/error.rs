@@ -163,13 +163,13 @@ impl std::fmt::Display for RawFault {
                     DeviceError::Other(libc::EFBIG) => {
                         "the file may not grow so large here (ulimit -f)"
                     }
-                    _ => "what comes before was moved, and the rest may be tried again",
+                    _ => "the bytes before it are transferred; try the rest again",
                 })
             }
             RawFault::EndOfFile { offset, bytes_done } => write!(
                 f,
-                "the file ends at byte {offset}, after {bytes_done} bytes of what was asked; ask \
-                 for less, or use read_at"
+                "the file ends at byte {offset}, after {bytes_done} of the requested bytes; \
+                 request fewer, or use read_at"
             ),
             RawFault::Stalled { offset, bytes_done } => write!(
                 f,
@@ -198,8 +198,8 @@ impl std::fmt::Display for RawFault {
             ),
             RawFault::Sync { error } => write!(
                 f,
-                "can't be made to last: {error}; what was written since the last success may be \
-                 lost: write it again"
+                "the sync failed: {error}; data written since the last successful sync may be lost; \
+                 write it again"
             ),
             RawFault::Backend(error) => error.fmt(f),
             RawFault::Forked(why) => why.fmt(f),

@@ -102,7 +102,7 @@ impl TracePlacement {
         if largest <= storage_bytes {
             return TracePlacement { device_starts, bytes: largest, note };
         }
-        let beyond = "offsets beyond the end of the storage begin anew at its start";
+        let beyond = "offsets beyond the end of the storage wrap to its start";
         note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
         TracePlacement { device_starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
     }
@@ -216,7 +216,7 @@ mod tests {
         let redirected = TracePlacement::new(&ends, 1 << 20, !is_redirected);
         assert_eq!(redirected.storage_offset(&request(1, 4096)), Some(4096));
         let wrapped = TracePlacement::new(&ends, 16_384, is_redirected);
-        assert!(wrapped.note.as_ref().unwrap().contains("begin anew"));
+        assert!(wrapped.note.as_ref().unwrap().contains("wrap to its start"));
         for offset in (0..20_000).step_by(512) {
             let placed = wrapped.storage_offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");

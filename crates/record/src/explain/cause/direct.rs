@@ -82,7 +82,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let remedy = match is_direct {
         true => {
             "find out why the file system does so (compression on btrfs: `btrfs property set FILE \
-             compression none`, and write the file anew; data=journal or encryption on ext4); or read \
+             compression none`, and write the file again; data=journal or encryption on ext4); or read \
              without O_DIRECT, with 16 to 32 reads in flight by io_uring or threads"
         }
         false => "open the file with O_DIRECT, or use io_uring, and keep 16 to 32 reads in flight",

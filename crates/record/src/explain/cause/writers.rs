@@ -55,7 +55,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
             other.task
         ),
         None if !gathered.has_measured_waits() => {
-            "who wrote is not known without root; writes of the program itself are among them"
+            "the writers are not known without root; writes of the program itself are among them"
                 .to_owned()
         }
         None => format!(
