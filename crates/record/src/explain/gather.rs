@@ -477,8 +477,8 @@ impl RecordingData {
     /// Wall time in nanoseconds in which the program may have waited for reads that were not seen.
     ///
     /// With times by activity, it is the time of unknown activity and the time that they leave out.
-    /// Without them, a recording by the preloaded library or strace lacks touches of mappings: it is
-    /// the time without a wait and without a processor. It is 0 for other recordings: as root all
+    /// Without them, a recording by the preloaded library or strace lacks touches of mappings: it
+    /// is the time without a wait and without a processor. It is 0 for other recordings: as root all
     /// waits for reads are seen.
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {

@@ -13,7 +13,7 @@ pub(crate) trait Atomics {
     type Word: Word<u32>;
     type Key: Word<u64>;
     /// Gives sequentially consistent accesses of different words one order for all threads, if the
-    /// accesses alone do not. `loom` models this order only for fences.
+    /// accesses alone do not. The model checker loom models this order only for fences.
     fn fence();
 }
 
