@@ -1,7 +1,7 @@
 //! Reads that may wait for seconds: signals are handled meanwhile.
 //!
-//! A read of a server's object waits for the network, and a retry may take longer than a user's
-//! patience. The calling thread polls futures here, and looks for signals while it sleeps.
+//! A read of a server's object waits for the network, and retries may take a minute. The calling
+//! thread polls futures here, and looks for signals while it sleeps.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -103,8 +103,8 @@ fn nvme_random_writes_have_the_published_steady_state_rate() {
     assert!(rate("nvme,used=0") > 5.0 * writes_per_second);
 }
 
-/// Published of the Micron 9550 MAX of 6.4 TB: 14,000 MB/s read and 10,000 MB/s written in sequence,
-/// 3,300,000 random 4 KiB reads a second, and 60 µs for one read.
+/// Published of the Micron 9550 MAX of 6.4 TB: in sequence 14,000 MB/s read and 10,000 MB/s
+/// written, 3,300,000 random 4 KiB reads a second, and 60 µs for one read.
 #[test]
 fn nvme5_reaches_its_published_figures() {
     let mb_per_second = |op, count: u32| {

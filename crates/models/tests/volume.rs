@@ -18,8 +18,8 @@ fn read(text: &str, sectors: u32, count: u64, observe: impl FnMut(f64)) {
     read_spaced(text, sectors, 1, count, observe);
 }
 
-/// Completes `count` reads of `sectors`. Their starts are `spacing` times that apart. Calls `observe`
-/// as `read` does.
+/// Completes `count` reads of `sectors`. Their starts are `spacing` times that apart. Calls
+/// `observe` as `read` does.
 fn read_spaced(text: &str, sectors: u32, spacing: u64, count: u64, mut observe: impl FnMut(f64)) {
     let mut device = build(text);
     let positions = device.caps().sectors / u64::from(sectors);

@@ -140,8 +140,8 @@ pub fn register_with(options: FileOptions) {
 /// Returns the variables of the environment that configure clients: the ones whose names begin with
 /// `AWS_`, `AZURE_` or `GOOGLE_`, as `AWS_ACCESS_KEY_ID` and `GOOGLE_SERVICE_ACCOUNT`.
 ///
-/// A client also has options without such a beginning, as `endpoint`, `region`, `token` or
-/// `timeout`. Variables with these names are usually meant for other programs, so they are left
+/// A client also has options without such a beginning: an endpoint, a region, a token, a timeout.
+/// Variables with these names are usually meant for other programs, so they are left
 /// out, as are names and values that are not UTF-8.
 pub fn client_variables() -> Vec<(String, String)> {
     let variables = std::env::vars_os()

@@ -19,7 +19,7 @@ impl LocalFile {
         let pinned = Writable::of(buffer)?;
         let (address, bytes) = pinned.memory();
         let memory = BufferMemory(address);
-        // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
+        // SAFETY: `pinned` keeps the memory in place until the return. As with built-in files,
         // another thread that uses the memory sees some of the new bytes.
         let filled = unsafe { self.fill_memory(py, offset, memory, bytes) };
         drop(pinned);

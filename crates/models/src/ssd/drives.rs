@@ -168,7 +168,7 @@ const NVME_TODAY: DriveValues = DriveValues {
     used: (1, "data sheet: Micron 7300 PRO, as data-centre drives are stated, in steady state"),
 };
 
-/// The drive `nvme5`.
+/// The drive of PCI Express 5.0.
 const NVME_GEN5: DriveValues = DriveValues {
     size: (6_401_252_745_216, "standard: 6.4 TB drive, 12,502,446,768 sectors, IDEMA LBA1-03"),
     link: (14_000_000_000, MICRON_9550),
@@ -241,7 +241,7 @@ pub fn nvme_today() -> Vec<ParameterSpec> {
     parameter_specs(&NVME_TODAY)
 }
 
-/// Parameters of `nvme5`.
+/// Parameters of the drive of PCI Express 5.0.
 pub fn nvme_gen5() -> Vec<ParameterSpec> {
     parameter_specs(&NVME_GEN5)
 }

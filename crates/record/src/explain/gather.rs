@@ -478,8 +478,8 @@ impl RecordingData {
     ///
     /// With times by activity, it is the time of unknown activity and the time that they leave out.
     /// Without them, a recording by the preloaded library or strace lacks touches of mappings: it
-    /// is the time without a wait and without a processor. It is 0 for other recordings: as root all
-    /// waits for reads are seen.
+    /// is the time without a wait and without a processor. It is 0 for other recordings: as root
+    /// all waits for reads are seen.
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {
             // Children of the program may extend the recording beyond its end.

@@ -2,8 +2,8 @@
 //!
 //! During a service the device is idle, or nearly so, whenever the queue in service waits for its
 //! process. Requests of other queues fill these holes, up to a limit on the requests in the device.
-//! The limit follows from a measurement. The first request of an empty queue takes some time from
-//! its arrival to its completion. The *baseline* is this time without injected requests. If the time
+//! The limit follows from a measurement: the time of the first request of an empty queue, from its
+//! arrival to its completion. The *baseline* is this time without injected requests. If the time
 //! with them exceeds one and a half baselines, the limit falls by one, otherwise it rises by one.
 //!
 //! Source: P. Valente's descriptions of two changes in Linux, "block, bfq: inject other-queue I/O
@@ -131,7 +131,7 @@ impl Bfq {
         }
     }
 
-    /// Records that `request` of the queue `id` is sent.
+    /// Records the dispatch of `request` of the queue `id`.
     pub(super) fn measure_dispatch(&mut self, id: QueueId, request: RequestId) {
         let measurement = &mut self.measurement;
         measurement.in_device_max = measurement.in_device_max.max(self.in_device);
