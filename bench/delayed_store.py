@@ -37,11 +37,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.send_error(404)
             return
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         start, end = 0, size
-        if asked:
-            start = int(asked[1])
-            end = min(size, int(asked[2]) + 1) if asked[2] else size
+        if asked and (asked[1] or asked[2]):
+            if asked[1]:
+                start = int(asked[1])
+                end = min(size, int(asked[2]) + 1) if asked[2] else size
+            else:
+                start = max(0, size - int(asked[2]))
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
         else:

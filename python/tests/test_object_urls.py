@@ -29,7 +29,7 @@ def ranges(store):
 def test_file_of_a_url_has_the_interface_of_local_files():
     with served(("strong",)) as (store, url):
         with readpath.open(url) as file:
-            assert type(file) is readpath.File and file.size == SIZE and file.name == url
+            assert isinstance(file, readpath.File) and file.size == SIZE and file.name == url
             assert file.read(10) == OLD[:10] and file.tell() == 10
             assert file.seek(-5, os.SEEK_END) == SIZE - 5 and file.read() == OLD[-5:]
             assert file.readat(SIZE - 3, 100) == OLD[-3:] and file.readat(SIZE + 9, 1) == b""
@@ -242,6 +242,41 @@ def test_signal_ends_a_read_that_waits_for_the_server():
         finally:
             signal.signal(signal.SIGALRM, before)
             Silent.released.set()
+
+
+def test_columns_of_parquet_are_prefetched_together():
+    """pyarrow reads one chunk after the other. The chunks of later row groups are in memory then."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    values = {f"c{nth}": [float(nth * row) for row in range(80_000)] for nth in range(6)}
+    sink = pyarrow.BufferOutputStream()
+    options = {"row_group_size": 10_000, "compression": "none", "use_dictionary": False}
+    parquet.write_table(pyarrow.table(values), sink, **options)
+    with served(("strong",)) as (store, url):
+        store.data = sink.getvalue().to_pybytes()
+        for memory in (None, "2MiB"):
+            store.asked.clear()
+            with readpath.open(url, memory=memory) as file:
+                read = parquet.read_table(file, columns=["c1", "c4"]).to_pydict()
+            assert read == {"c1": values["c1"], "c4": values["c4"]}
+            # Two columns of six, and the ends of the file: no other column.
+            requested = sum(min(last, len(store.data) - 1) - first + 1 for first, last in ranges(store))
+            assert requested < len(store.data) / 2
+        with readpath.open(url) as file:
+            file.seek(-100, os.SEEK_END)
+            file.read()
+            layout = parquet.read_metadata(pyarrow.BufferReader(store.data))
+            chunk = layout.row_group(0).column(1)
+            file.seek(chunk.data_page_offset)
+            file.read(chunk.total_compressed_size)
+            # The same column of the next row group needs no request.
+            later = layout.row_group(1).column(1)
+            file.readat(later.data_page_offset, later.total_compressed_size)
+            count = len(store.asked)
+            assert file.readat(later.data_page_offset, later.total_compressed_size)
+            assert len(store.asked) == count and any(
+                first <= later.data_page_offset <= last for first, last in ranges(store)
+            )
 
 
 def test_revalidate_finds_the_new_version():

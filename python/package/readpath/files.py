@@ -125,6 +125,11 @@ class ReadPath:
         )
 
     @property
+    def memory(self) -> str | int | None:
+        """Option `memory`: the size of an own page cache, or None."""
+        return self._options[0]
+
+    @property
     def page_cache(self) -> str:
         """Name of the page cache: `kernel`, `own` or `none`."""
         return self._engine.page_cache
@@ -141,7 +146,7 @@ class ReadPath:
         """
         if not os.fspath(path):
             raise nameless(path)
-        return File(path, self)
+        return _opened(path, self)
 
     def stats(self) -> dict[str, Any]:
         """Returns the counters since the creation and the backend; in a child of fork since the first use."""
@@ -442,6 +447,15 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 io.RawIOBase.register(File)
 
 
+def _opened(name: PathLike, within: ReadPath) -> File:
+    """Opens a file of any name: an `ObjectFile` for the URL of an object."""
+    if isinstance(name, (str, bytes)) and os.fsdecode(name).partition("://")[0] in CLIENT_SCHEMES:
+        from readpath.object_files import ObjectFile
+
+        return ObjectFile(name, within)
+    return File(name, within)
+
+
 def _reopened(
     name: str | bytes,
     path: str,
@@ -520,7 +534,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
     path = ReadPath(**present) if present else usual()
     try:
-        return File(path_or_url, path)
+        return _opened(path_or_url, path)
     except OSError as error:
         # An object without a version, or a server without byte ranges: fsspec reads these too.
         if client is not None or not is_own or error.errno != errno.EOPNOTSUPP:
