@@ -72,6 +72,13 @@ def obstore_of(url):
     return obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
 
 
+def file_of_obstore(url):
+    """A file of obstore's file system for fsspec: pyarrow and h5py refuse obstore's own file object."""
+    import obstore.fsspec
+
+    return obstore.fsspec.FsspecStore("http", client_options={"allow_http": True}).open(url)
+
+
 def whole(url, way):
     if way == "obstore":
         import obstore
@@ -134,10 +141,7 @@ def columns(url, way):
     import pyarrow.parquet
 
     if way == "obstore":
-        # pyarrow refuses obstore's own file object.
-        import obstore.fsspec
-
-        file = obstore.fsspec.FsspecStore("http", client_options={"allow_http": True}).open(f"{url}table")
+        file = file_of_obstore(f"{url}table")
     else:
         import readpath
 
@@ -149,9 +153,7 @@ def hdf5(url, way):
     import h5py
 
     if way == "obstore":
-        import obstore
-
-        file = obstore.open_reader(obstore_of(url), "datasets")
+        file = file_of_obstore(f"{url}datasets")
     else:
         import readpath
 

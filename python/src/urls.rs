@@ -145,8 +145,79 @@ pub fn open(
     };
     let client_options = variables.into_iter().chain(options.client_options.iter().cloned());
     open_url_by(url, client_options, file_options, |url, client_options| {
-        make_client(url, client_options, options.retries)
+        shared_client(url, client_options, options.retries)
     })
+}
+
+/// Maximum number of clients that stay open. Each has the idle connections to one server.
+const CLIENTS_MAX: usize = 32;
+
+/// The clients of this process, the last used one at the end.
+static CLIENTS: Mutex<Vec<SharedClient>> = Mutex::new(Vec::new());
+
+/// A client, for all objects of one server or bucket that are opened with equal options.
+struct SharedClient {
+    /// Process that has created it. The connections belong to this process's threads.
+    process: u32,
+    /// Scheme, user, host and port of the URL, then the options.
+    key: String,
+    store: Arc<dyn ObjectStore>,
+}
+
+/// Returns the client of a URL, which files of the same server share with its connections, and the
+/// name of the object in its store.
+fn shared_client(
+    url: &Url,
+    options: Vec<(String, String)>,
+    retries: usize,
+) -> Result<(Box<dyn ObjectStore>, Path)> {
+    let process = std::process::id();
+    let server = &url[..url::Position::BeforePath];
+    let mut sorted = options.clone();
+    sorted.sort();
+    // The container of some URLs of Azure is a part of the path.
+    let container = match url.scheme() {
+        "http" | "https" => "",
+        _ => url.path_segments().and_then(|mut parts| parts.next()).unwrap_or_default(),
+    };
+    let key = format!("{server} {container} {retries} {sorted:?}");
+    let location = location_of(url)?;
+    if let Some(store) = known_client(process, &key) {
+        return Ok((Box::new(store), location));
+    }
+    let store: Arc<dyn ObjectStore> = make_client(url, options, retries)?.into();
+    // A child of `fork` may find the list locked for ever. It then opens without the list.
+    if let Ok(mut clients) = CLIENTS.try_lock() {
+        // A parent's client is never dropped: its threads do not exist here.
+        let (own, inherited): (Vec<_>, Vec<_>) =
+            clients.drain(..).partition(|client| client.process == process);
+        inherited.into_iter().for_each(std::mem::forget);
+        clients.extend(own);
+        clients.push(SharedClient { process, key, store: Arc::clone(&store) });
+        if clients.len() > CLIENTS_MAX {
+            clients.remove(0);
+        }
+    }
+    Ok((Box::new(store), location))
+}
+
+/// Returns the client with this key, which becomes the last used one.
+fn known_client(process: u32, key: &str) -> Option<Arc<dyn ObjectStore>> {
+    let mut clients = CLIENTS.try_lock().ok()?;
+    let is_same = |client: &SharedClient| client.process == process && client.key == key;
+    let index = clients.iter().position(is_same)?;
+    let client = clients.remove(index);
+    let store = Arc::clone(&client.store);
+    clients.push(client);
+    Some(store)
+}
+
+/// The name of a URL's object in the store of its client.
+fn location_of(url: &Url) -> Result<Path> {
+    match url.scheme() {
+        "http" | "https" => Ok(Path::from_url_path(url.path())?),
+        _ => Ok(Path::parse(ObjectStoreScheme::parse(url)?.1)?),
+    }
 }
 
 /// Returns the variables of the environment for clients. They must be read with Python's lock held,
@@ -155,12 +226,12 @@ pub fn variables(_py: Python<'_>) -> Vec<(String, String)> {
     client_variables()
 }
 
-/// Makes the client of a URL, and the name of the object in its store.
+/// Makes the client of a URL.
 fn make_client(
     url: &Url,
     options: Vec<(String, String)>,
     retries: usize,
-) -> Result<(Box<dyn ObjectStore>, Path)> {
+) -> Result<Box<dyn ObjectStore>> {
     // TLS needs one library of cryptography per process. An error means that it is chosen.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let retry = RetryConfig {
@@ -176,10 +247,9 @@ fn make_client(
                 builder = builder.with_config(key, value);
             }
         }
-        let location = Path::from_url_path(url.path())?;
-        return Ok((Box::new(builder.with_retry(retry).build()?), location));
+        return Ok(Box::new(builder.with_retry(retry).build()?));
     }
-    let (scheme, location) = ObjectStoreScheme::parse(url)?;
+    let (scheme, _) = ObjectStoreScheme::parse(url)?;
     macro_rules! client {
         ($builder:ty) => {{
             let mut builder = <$builder>::new().with_url(url.as_str());
@@ -201,7 +271,7 @@ fn make_client(
             return Err(Error::Generic { store: "url", source });
         }
     };
-    Ok((store, Path::parse(location)?))
+    Ok(store)
 }
 
 /// Exception for a folder that cannot hold a disk tier.

@@ -57,6 +57,31 @@ def test_each_byte_is_requested_once_and_the_first_ones_with_the_opening():
         assert all(last - first < REQUEST for first, last in asked)
 
 
+class Counted(Handler):
+    """A server that counts its connections."""
+
+    connections = 0
+
+    def setup(self):
+        super().setup()
+        type(self).connections += 1
+
+
+def test_files_of_a_server_share_its_connections():
+    with served(("strong",), Counted) as (store, url):
+        store.data = OLD[:5000]
+        for options in ({}, {"depth": 4, "scheduler": "noop"}):
+            Counted.connections = 0
+            for _ in range(20):
+                with readpath.open(url, **options) as file:
+                    assert file.read() == OLD[:5000]
+            assert Counted.connections <= 2
+        assert len(store.asked) == 40
+        # Other options are another client.
+        readpath.open(url, storage_options={"timeout": "7s"}).close()
+        assert len(store.asked) == 41
+
+
 def test_small_object_takes_one_request_and_an_empty_one_two():
     for data, count in [(OLD[:REQUEST], 1), (b"x", 1), (b"", 2)]:
         with served(("strong",)) as (store, url):

@@ -532,6 +532,9 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
+    if is_own and present:
+        # Only an own page cache can hold an object, so that its options apply.
+        present = {"page_cache": "own", **present}
     path = ReadPath(**present) if present else usual()
     try:
         return _opened(path_or_url, path)
