@@ -29,6 +29,16 @@ pub struct stack {
     pub bytes: usize,
 }
 
+/// `struct rusage`.
+#[repr(C)]
+pub struct resource_usage {
+    /// Processor times, memory and page faults.
+    pub _first: [c_long; 11],
+    /// Blocks of 512 bytes read from devices.
+    pub read_blocks: c_long,
+    pub _rest: [c_long; 6],
+}
+
 /// Start of the kernel's `struct statx`, padded to its 256 bytes.
 #[repr(C)]
 pub struct statx_buffer {
@@ -90,6 +100,7 @@ unsafe extern "C" {
     pub fn fileno(stream: *mut c_void) -> c_int;
     pub fn strlen(text: *const c_char) -> usize;
     pub fn prctl(option: c_int, ...) -> c_int;
+    pub fn getrusage(whose: c_int, usage: *mut resource_usage) -> c_int;
     pub fn getpid() -> c_int;
     pub fn gettid() -> c_int;
     pub fn pthread_atfork(
@@ -110,6 +121,8 @@ pub const O_CLOEXEC: c_int = 0o2_000_000;
 pub const PROT_READ_WRITE: c_int = 3;
 pub const MAP_SHARED: c_int = 1;
 pub const SEEK_CUR: c_int = 1;
+/// The calling thread, for `getrusage(2)`.
+pub const RUSAGE_THREAD: c_int = 1;
 pub const CLOCK_MONOTONIC: c_int = 1;
 pub const AT_EMPTY_PATH: c_int = 0x1000;
 /// Requested fields: type, inode, size.

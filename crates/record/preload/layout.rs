@@ -85,6 +85,17 @@ pub const BYTES: u64 = Cells::Long.end();
 /// `sendfile`, `splice` and `copy_file_range`, 5 AIO. Advice: this plus the number of `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
+/// Position in [`RingSlot::method_and_descriptor`] of the count of requests that the thread sent to
+/// devices since its last counted call, including this one: [`NO_REQUEST`], [`SOME_REQUEST`], or 0
+/// if they were not counted.
+pub const REQUESTS_SHIFT: u32 = 56;
+
+/// The thread sent no request.
+pub const NO_REQUEST: u64 = 1;
+
+/// The thread sent one or more requests.
+pub const SOME_REQUEST: u64 = 2;
+
 /// Value of [`Name::path_bytes`] in a cell that its writer gave up.
 pub const ABANDONED: u64 = u64::MAX;
 
@@ -121,7 +132,7 @@ pub struct RingSlot {
     pub end_ns: AtomicU64,
     /// Process × 2³² + thread, as the kernel numbers them.
     pub task: AtomicU64,
-    /// Method number × 2³² + descriptor.
+    /// Requests × 2⁵⁶ + method number × 2³² + descriptor.
     pub method_and_descriptor: AtomicU64,
     /// Major number of the file's device × 2²⁰ + the minor number.
     pub device: AtomicU64,

@@ -47,7 +47,7 @@ mod stdio;
 mod thread;
 
 use c::{off64_t, ssize_t};
-use layout::{ADVICE, BYTES, Cells, MAGIC, RecordRing, VARIABLE};
+use layout::{ADVICE, BYTES, Cells, MAGIC, REQUESTS_SHIFT, RecordRing, VARIABLE};
 
 /// The shared memory; null while the program is not recorded.
 static RING: AtomicPtr<u8> = AtomicPtr::new(null_mut());
@@ -194,6 +194,10 @@ mod method {
     pub const AIO: u64 = 5;
 }
 
+/// Minimum duration in nanoseconds of a call that is counted. A call that sends a request to a
+/// device takes longer, and one that copies a page from memory takes about 1 µs.
+const COUNTED_NS_MIN: u64 = 4_000;
+
 /// A call that is recorded.
 struct RecordedCall {
     /// Method number of a read or of advice.
@@ -245,6 +249,9 @@ impl RecordedCall {
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let read_bytes = result.max(0) as u64;
+        // A request of AIO is sent by an earlier call.
+        let is_counted = self.method < method::AIO && end_ns - begin_ns >= COUNTED_NS_MIN;
+        let requests = if is_counted { thread::new_requests() } else { 0 };
         let offset = match self.position {
             ReadPosition::At(offset) => offset,
             ReadPosition::Current => {
@@ -270,7 +277,8 @@ impl RecordedCall {
         set(&slot.begin_ns, begin_ns);
         set(&slot.end_ns, end_ns);
         set(&slot.task, thread::task());
-        set(&slot.method_and_descriptor, self.method << 32 | self.descriptor as u32 as u64);
+        let method = requests << REQUESTS_SHIFT | self.method << 32;
+        set(&slot.method_and_descriptor, method | self.descriptor as u32 as u64);
         set(&slot.device, device);
         set(&slot.inode, inode);
         set(&slot.offset, offset);

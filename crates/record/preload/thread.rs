@@ -8,6 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering;
 
+use crate::layout::{NO_REQUEST, SOME_REQUEST};
 use crate::{GENERATION, c};
 
 /// Minimum number of free bytes on a signal stack for a recorded call. A test of the command
@@ -19,7 +20,7 @@ core::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".p2align 3",
     "readpath_thread:",
-    ".zero 32",
+    ".zero 48",
     ".previous",
 );
 
@@ -35,6 +36,9 @@ struct ThreadState {
     stack_begin: usize,
     /// End of the signal stack; 0 without one.
     stack_end: usize,
+    /// Blocks requested from devices by the last count, and the value of `GENERATION` then.
+    blocks: u64,
+    blocks_generation: u64,
 }
 
 /// Returns the state of this thread. No other thread accesses it, but a signal handler may
@@ -80,6 +84,38 @@ pub fn task() -> u64 {
 pub fn task() -> u64 {
     _ = &GENERATION;
     query_task()
+}
+
+/// Returns [`NO_REQUEST`] if this thread sent no request to a device since its last count, else
+/// [`SOME_REQUEST`]; 0 without a count. Readahead that the thread started is a request. A wait for
+/// the request of another thread is none.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+pub fn new_requests() -> u64 {
+    let mut usage = c::resource_usage { _first: [0; 11], read_blocks: 0, _rest: [0; 6] };
+    // SAFETY: the function writes to its argument alone.
+    if unsafe { c::getrusage(c::RUSAGE_THREAD, &raw mut usage) } != 0 {
+        return 0;
+    }
+    let blocks = usage.read_blocks as u64;
+    let generation = u64::from(GENERATION.load(Ordering::Relaxed));
+    let state = thread_state();
+    // SAFETY: the state is this thread's own. A handler in between has counted the difference.
+    unsafe {
+        // The kernel counts a child of `fork` from 0.
+        let is_same = (*state).blocks_generation == generation;
+        let counted_blocks = if is_same { (*state).blocks } else { 0 };
+        (*state).blocks = blocks;
+        (*state).blocks_generation = generation;
+        if blocks > counted_blocks { SOME_REQUEST } else { NO_REQUEST }
+    }
+}
+
+/// Returns 0, because a thread has no state here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn new_requests() -> u64 {
+    _ = (c::getrusage, c::RUSAGE_THREAD, NO_REQUEST, SOME_REQUEST);
+    0
 }
 
 /// Returns true if this call has enough stack: on a signal stack, [`STACK_ROOM`] bytes.

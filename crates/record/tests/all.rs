@@ -5,4 +5,5 @@ mod diagnoses;
 mod explain;
 mod live;
 mod program_causes;
+mod shared_fetches;
 mod unseen;

@@ -380,7 +380,8 @@ pub struct PagesInserted {
     pub file: u32,
     /// First byte of the range.
     pub offset: u64,
-    /// Length of the range.
+    /// Length of the range. 0 before the record of a read that waited: the thread inserted no page
+    /// for it.
     pub bytes: u64,
 }
 

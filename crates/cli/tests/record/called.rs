@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -100,6 +101,42 @@ fn sending_program() {
     receive.join().unwrap();
 }
 
+/// Number of pages that each of the two programs below reads.
+const PAGES: u64 = 2000;
+
+/// Opens the file without pages in memory, and reads its pages in an order without a pattern.
+fn read_cold_pages(file: &File, threads: usize) {
+    // SAFETY: the descriptor is open, and advice accesses no memory.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    let read = || {
+        let mut memory = [0; BYTES];
+        for at in 0..PAGES {
+            // The factor has no common divisor with the number of pages in the file.
+            file.read_exact_at(&mut memory, at * 6007 % 8192 * BYTES as u64).unwrap();
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(read)));
+}
+
+/// Program with eight threads that read the same pages in the same order.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn sharing_program() {
+    if std::env::var_os(PROGRAM).is_some() {
+        read_cold_pages(&File::open("data").unwrap(), 8);
+    }
+}
+
+/// Program that reads the same pages twice, and drops them from memory before.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn repeating_program() {
+    if std::env::var_os(PROGRAM).is_some() {
+        let file = File::open("data").unwrap();
+        (0..2).for_each(|_| read_cold_pages(&file, 1));
+    }
+}
+
 /// Runs the command as another user with a program above, or with the other words of `arguments`.
 /// Returns `None` if no other user can run them.
 fn ran(scratch: &Scratch, arguments: &[&str], program: Option<&str>) -> Option<Ran> {
@@ -164,6 +201,27 @@ fn waits_for_a_receiver_are_no_waits_for_a_device_without_root() {
     let seconds = |name: &str| explained[name].as_f64().unwrap();
     let (waited, all) = (seconds("waited_seconds"), seconds("seconds"));
     assert!(waited < all / 4.0, "{waited} s of {all} s");
+}
+
+/// Eight threads wait for the same requests, and for processors. Their waits were said to be eight
+/// fetches of the same data. Data that was dropped is fetched a second time.
+#[test]
+fn waits_of_threads_for_the_same_pages_are_one_fetch_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "sharing");
+    let data = scratch.data("data", 8192 * BYTES);
+    File::open(data).unwrap().sync_all().unwrap();
+    let fetched = |program: &str| {
+        ran(&scratch, &["record", "-o", "r.rec", "--"], Some(program))?;
+        let explained = scratch.run("explain r.rec --json");
+        let explained: serde_json::Value = serde_json::from_str(&explained.stdout).unwrap();
+        let bytes = |name: &str| explained["shape"][name].as_u64().unwrap();
+        Some((bytes("fetched_bytes"), bytes("again_bytes")))
+    };
+    let Some((all_bytes, again_bytes)) = fetched("called::sharing_program") else { return };
+    assert!(again_bytes <= all_bytes / 20, "{again_bytes} of {all_bytes} bytes");
+    let Some((all_bytes, again_bytes)) = fetched("called::repeating_program") else { return };
+    // The first wait for a page is a fetch, and a device in memory has no waits.
+    assert!(again_bytes >= all_bytes / 3, "{again_bytes} of {all_bytes} bytes");
 }
 
 /// Processes that compute all the time, ended with this value.

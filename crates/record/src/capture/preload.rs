@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, EventsLost, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
-    RecordingEnd, RecordingMethod, RecordingWriter,
+    AdviceGiven, AdviceType, EventsLost, OpenRecord, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter,
 };
 
 use super::advise::{Advisor, CalledRead};
@@ -33,6 +33,7 @@ use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod own_requests;
 mod pending;
 mod recorded_names;
 mod ring_reader;
@@ -46,7 +47,8 @@ pub use kernel_counts::{KernelCounts, wait_counted};
 #[path = "../../preload/layout.rs"]
 mod layout;
 
-use layout::{ABANDONED, ADVICE, BYTES, Cells, RecordRing, RingSlot, VARIABLE};
+use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
+use own_requests::OwnRequests;
 use pending::PendingRecords;
 use ring_reader::RingReader;
 use shared_files::{
@@ -111,6 +113,8 @@ pub struct Preload {
     called_files: BTreeSet<(u64, u64)>,
     /// Records that wait for the samples of their time.
     pending: PendingRecords,
+    /// Counts of the bytes that threads requested from devices.
+    own_requests: OwnRequests,
     /// Number of the started process. 0 before its start.
     process: u32,
 }
@@ -183,6 +187,7 @@ impl Preload {
             states: None,
             called_files: BTreeSet::new(),
             pending: PendingRecords::default(),
+            own_requests: OwnRequests::default(),
             process: 0,
         })
     }
@@ -396,6 +401,14 @@ impl Preload {
         if let Record::Read(read) = &record {
             self.advise_after(slot, read);
             self.called_files.insert((get(&slot.device), get(&slot.inode)));
+            let requests = get(&slot.method_and_descriptor) >> REQUESTS_SHIFT;
+            if self.pending.wait_of(read) > 0
+                && self.own_requests.has_none(get(&slot.device), requests)
+            {
+                let &ReadRecord { end_ns: at_ns, thread, file, offset, .. } = read;
+                let none = PagesInserted { at_ns, thread, file, offset, bytes: 0 };
+                self.put_called(Record::Insert(none), get(&slot.task), writer)?;
+            }
         }
         self.put_called(record, get(&slot.task), writer)
     }
@@ -426,7 +439,8 @@ impl Preload {
     /// is 0, as unknown: the library sees only the duration of the call.
     fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
         let number = get(&slot.method_and_descriptor);
-        let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
+        let (method_number, descriptor) =
+            (number >> 32 & METHOD_MASK, number & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
@@ -496,6 +510,9 @@ impl Drop for Preload {
         remove_folder(&self.folder);
     }
 }
+
+/// Bits of a method number in a slot.
+const METHOD_MASK: u64 = (1 << (REQUESTS_SHIFT - 32)) - 1;
 
 /// Read methods, by the numbers in the slots.
 const METHODS: [ReadMethod; 6] = [

@@ -25,6 +25,7 @@ use readpath_trace::recording::{
 mod calls;
 mod costs;
 mod hints;
+mod inferred_fetches;
 mod reads;
 
 pub(super) use calls::{BUFFER_BYTES, Calls};
@@ -32,6 +33,7 @@ pub(super) use costs::Cost;
 
 use costs::Costs;
 use hints::Hints;
+use inferred_fetches::InferredFetches;
 
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
@@ -105,6 +107,8 @@ pub(super) struct FileData {
     partial_pages: PageSet,
     /// Sectors of these parts, by number.
     partial_sectors: PageSet,
+    /// Last waits that count as fetches, where the page cache is not observed.
+    inferred_fetches: InferredFetches,
 }
 
 impl FileData {
@@ -145,20 +149,6 @@ impl FileData {
             self.refetched.add(first, end);
         }
         again_bytes
-    }
-
-    /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
-    /// were read before count as cached, unless all pages were. Returns the number of fetched
-    /// bytes, and of bytes fetched again.
-    fn record_absent_fetch(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
-        let pages = PageRange::covering(offset, bytes);
-        let absent_pages = self.fetched.add(pages.first, pages.end);
-        if absent_pages == 0 {
-            return (bytes, self.record_fetch(offset, bytes));
-        }
-        let fetched_bytes = bytes.min(absent_pages * PAGE_BYTES);
-        self.fetched_bytes += fetched_bytes;
-        (fetched_bytes, 0)
     }
 
     /// Records that bytes of the file were fetched because of an advice of the program.
@@ -243,6 +233,8 @@ pub(super) struct ThreadData {
     inserted: Vec<Inserted>,
     /// Last range that the thread advised the kernel to fetch.
     will_need: Option<AdviceGiven>,
+    /// File of its current read, if the recording says that the thread inserted no page for it.
+    inserted_none: Option<u32>,
     /// File and end time in nanoseconds of its last page fault.
     last_fault: Option<(u32, u64)>,
     /// File, page and step of its last page fault, until the thread reads other data.

@@ -36,7 +36,7 @@ impl KernelCounts {
     }
 
     /// Reads the counters of this process. `None` where the kernel has none.
-    fn of_own() -> Option<KernelCounts> {
+    pub(super) fn of_own() -> Option<KernelCounts> {
         KernelCounts::from_file("/proc/self/io").ok()
     }
 

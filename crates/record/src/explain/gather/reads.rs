@@ -67,6 +67,10 @@ impl RecordingData {
     /// claims them. Otherwise the program wrote them.
     pub(super) fn on_insert(&mut self, insert: &PagesInserted) {
         let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
+        if bytes == 0 {
+            self.threads.entry(thread).or_default().inserted_none = Some(file);
+            return;
+        }
         let inserted = Inserted { at_ns, file, offset, bytes };
         let thread = self.threads.entry(thread).or_default();
         // The pages of an advice come after its record, which has the end time of the call.
@@ -121,6 +125,7 @@ impl RecordingData {
             true => self.record_unreported_fetch(read, got_bytes, is_direct),
             false => claimed,
         };
+        self.threads.entry(read.thread).or_default().inserted_none = None;
         if !is_retry {
             self.record_used_pages(read, fault.as_ref(), step);
         }
@@ -171,10 +176,12 @@ impl RecordingData {
         got_bytes: u64,
         is_direct: bool,
     ) -> FetchedBytes {
+        let thread = self.threads.entry(read.thread).or_default();
+        let has_inserted_none = thread.inserted_none == Some(read.file);
         let file = self.files.entry(read.file).or_default();
         let (bytes, refetched_bytes) = match is_direct {
             true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
-            false => file.record_absent_fetch(read.offset, got_bytes),
+            false => file.record_absent_fetch(read, got_bytes, has_inserted_none),
         };
         FetchedBytes { bytes, refetched_bytes, prefetched_bytes: 0 }
     }

@@ -1,0 +1,64 @@
+//! Reads that waited without a request of their own thread.
+//!
+//! The kernel counts the bytes that a thread requested from devices (`getrusage(2)`). A thread that
+//! waited and has requested none waited for a request of another thread, or for a processor.
+
+use std::collections::BTreeSet;
+
+use super::KernelCounts;
+use super::layout::{NO_REQUEST, SOME_REQUEST};
+
+/// Number of bits of a device's minor number.
+const MINOR_BITS: u32 = 20;
+
+/// Devices with a count of requested bytes.
+#[derive(Debug)]
+pub(super) struct OwnRequests {
+    /// True if the kernel counts requests.
+    is_counting: bool,
+    /// Devices without a driver's number of which requests were counted. Of a file system on
+    /// the network or in user space the kernel counts none.
+    counted_devices: BTreeSet<u64>,
+}
+
+impl Default for OwnRequests {
+    fn default() -> OwnRequests {
+        OwnRequests {
+            is_counting: KernelCounts::of_own().is_some(),
+            counted_devices: BTreeSet::new(),
+        }
+    }
+}
+
+impl OwnRequests {
+    /// Returns true if a thread certainly sent no request for its read. `device`: device of the
+    /// file, as major number × 2²⁰ + minor number. `requests`: the count in the report.
+    pub fn has_none(&mut self, device: u64, requests: u64) -> bool {
+        let has_driver = device >> MINOR_BITS != 0;
+        if requests == SOME_REQUEST && !has_driver {
+            self.counted_devices.insert(device);
+        }
+        let is_counted = has_driver || self.counted_devices.contains(&device);
+        self.is_counting && requests == NO_REQUEST && is_counted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Major number 8 is a driver of disks, and 0 stands for file systems without a disk of their
+    /// own. On such a one, a count of none has a meaning once others were counted.
+    #[test]
+    fn no_request_is_evidence_only_where_the_kernel_counts() {
+        let (disk, uncounted) = (8 << MINOR_BITS | 1, 0);
+        let mut requests = OwnRequests { is_counting: true, ..OwnRequests::default() };
+        assert!(requests.has_none(disk, NO_REQUEST));
+        assert!(!requests.has_none(disk, SOME_REQUEST) && !requests.has_none(disk, uncounted));
+        assert!(!requests.has_none(5, NO_REQUEST));
+        assert!(!requests.has_none(5, SOME_REQUEST));
+        assert!(requests.has_none(5, NO_REQUEST) && !requests.has_none(6, NO_REQUEST));
+        let mut requests = OwnRequests { is_counting: false, ..OwnRequests::default() };
+        assert!(!requests.has_none(disk, NO_REQUEST));
+    }
+}
