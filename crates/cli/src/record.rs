@@ -111,7 +111,7 @@ pub struct AdviseArgs {
 }
 
 /// Program to record, and how.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RecordPlan {
     /// Program to start, with its arguments. Empty if `pid` or `cgroup` names running ones.
     command: Vec<OsString>,
@@ -186,6 +186,10 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of listing the processes of a control group.
 const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Time before the last reading of the kernel's buffers where no recording is kept. The end of a
+/// program then arrives within a millisecond.
+const END_INTERVAL: Duration = Duration::from_millis(3);
+
 /// Number of further readings of the kernel's buffers after the end of the process, for its last
 /// events.
 const FINAL_READINGS: u32 = 3;
@@ -252,7 +256,10 @@ fn record_traced(
     };
     let sink = match &output {
         Some(path) => Output::open(path).map_err(failure)?,
-        None => Output::discarding(),
+        None => {
+            recorder.leave_short_files_unnamed();
+            Output::discarding()
+        }
     };
     let cpu_before = CpuTime::of_children();
     let (name, mut child) = start(&mut recorder)?;
@@ -275,16 +282,14 @@ fn record_traced(
             }
             None => has_ended(args, &mut recorder, &mut group_listed_at)?,
         };
-        if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
+        let is_useless = output.is_none() && recorder.has_given_up();
+        if is_useless || time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;
         }
     }
-    // The last events of the program arrive soon. Its child processes may live on unrecorded.
-    for _ in 0..FINAL_READINGS {
-        std::thread::sleep(READ_INTERVAL);
-        recorder.record(&mut writer).map_err(failure)?;
-    }
-    let has_children = has_exited && child.is_some() && !recorder.has_no_tasks();
+    read_last_events(&mut recorder, &mut writer, output.is_some()).map_err(failure)?;
+    let has_exited = has_exited || has_ended(args, &mut recorder, &mut group_listed_at)?;
+    let has_children = has_exited && args.cgroup.is_none() && !recorder.has_no_tasks();
     // The processor time is known only of a child that has ended and was waited for.
     let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
@@ -302,6 +307,25 @@ fn record_traced(
     }
     output_error.result()?;
     program_failure(&name, status, output.is_some())
+}
+
+/// Reads the last events of the program, which arrive soon. Its child processes may live on
+/// unrecorded. Without a recording that is kept, few events are of use, and the caller waits for the
+/// end. Fails if the recording cannot be written.
+fn read_last_events(
+    recorder: &mut Recorder,
+    writer: &mut RecordingWriter<Output>,
+    is_recording_kept: bool,
+) -> std::io::Result<()> {
+    let (readings, interval) = match is_recording_kept {
+        true => (FINAL_READINGS, READ_INTERVAL),
+        false => (1, END_INTERVAL),
+    };
+    for _ in 0..readings {
+        std::thread::sleep(interval);
+        recorder.record(writer)?;
+    }
+    Ok(())
 }
 
 /// Message about an error of the recording's file, which ends the recording and not the program.

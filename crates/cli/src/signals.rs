@@ -9,10 +9,13 @@ static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
 /// Replaces the end of the process at a signal by a count of the signals.
 pub fn start_counting() -> Result<(), Failure> {
-    ctrlc::set_handler(|| {
-        SIGNALS.fetch_add(1, Ordering::Relaxed);
-    })
-    .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))
+    ctrlc::set_handler(count_as_signal)
+        .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))
+}
+
+/// Counts an event as a signal: this process is to stop.
+pub fn count_as_signal() {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Returns the number of signals since [`start_counting`].

@@ -48,9 +48,9 @@ mod tracing;
 mod uring_operations;
 
 pub use advise::{AdviceResult, StopReason, Waits};
-pub use tracing::{Tracing, TracingPermit};
+pub use tracing::{Tracing, TracingPermit, is_initial_pid_namespace};
 
-use advise::Advisor;
+use advise::{Advisor, SHORT_BYTES_MAX};
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use main_threads::MainThreads;
@@ -184,6 +184,11 @@ impl Recorder {
     /// Returns the first record of the recording. `program` is the name of the program's file.
     pub fn first_record(&self, program: &str) -> Record {
         first_record(RecordingMethod::Tracepoints, self.wall_ns, program)
+    }
+
+    /// Looks up no paths of files that cannot be advised, for a recording that is not kept.
+    pub fn leave_short_files_unnamed(&mut self) {
+        self.tracker.names().leave_unnamed(SHORT_BYTES_MAX);
     }
 
     /// Starts a program and records it with all its children. The recording begins with it.
@@ -336,8 +341,15 @@ impl Recorder {
         Ok(())
     }
 
+    /// True if an advised program will get no more advice. Without a recording to write, the events
+    /// are then of no use.
+    pub fn has_given_up(&mut self) -> bool {
+        self.advisor.as_mut().is_some_and(Advisor::has_given_up)
+    }
+
     /// Ends without a recording. Returns the objects in the kernel, which a drop removes.
-    pub fn cancel(self) -> Tracing {
+    pub fn cancel(mut self) -> Tracing {
+        self.tracing.reports = self.tracker.names().take_reports();
         self.tracing
     }
 
@@ -388,6 +400,7 @@ impl Recorder {
             incomplete_programs: self.main_threads.incomplete_programs,
             help: self.advisor.map(Advisor::finish),
         };
+        self.tracing.reports = self.tracker.names().take_reports();
         Ok((summary, self.tracing))
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod advised;
 mod asynchronous;
 mod called;
 mod causes;

@@ -12,10 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use readpath_core::readahead::{
-    AdaptiveReadahead, KernelCachedPages, KernelPageView, PageView, ReadRequest, ReadaheadLimits,
-    ReadaheadPolicy,
-};
+use readpath_core::readahead::{KernelPageView, PageView, ReadRequest, ReadaheadPolicy};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use readpath_trace::recording::Record;
 
@@ -27,15 +24,17 @@ mod advised;
 mod hand;
 mod ledger;
 mod touches;
+mod unadvised;
 mod used_up;
 mod whole_files;
 mod worth;
 
 use advised::{AdvisedDevice, AdvisedFile, RequestedRange};
-use hand::{AdviceTarget, is_large};
+use hand::is_large;
 use ledger::{Ledger, UnusedRange};
 use touches::{PageTouch, SystemTables, Touches};
-use used_up::FileUse;
+pub(super) use unadvised::SHORT_BYTES_MAX;
+use unadvised::UnadvisedFiles;
 use worth::{AdviceCredit, AdviceState, PrefetchReason, WholeFileRest};
 
 pub use worth::{StopReason, Waits};
@@ -94,8 +93,10 @@ pub(super) struct Advisor {
     ledger: Ledger,
     /// Credit and verdict: decides if the advice is on.
     credit: AdviceCredit,
-    /// Files with missing pages, and the excess ones that get no advice.
+    /// Files with missing pages that can be advised.
     files: HashMap<Inode, AdvisedFile>,
+    /// Files with missing pages that get no advice.
+    unadvised: UnadvisedFiles,
     /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
     /// Next number in the ledger.
@@ -145,6 +146,7 @@ impl Advisor {
             ledger: Ledger::default(),
             credit: AdviceCredit::new(budget_pages),
             files: HashMap::new(),
+            unadvised: UnadvisedFiles::default(),
             inodes: HashMap::new(),
             next_number: 0,
             devices: BTreeMap::new(),
@@ -170,7 +172,7 @@ impl Advisor {
     pub fn on_call(&mut self, call: CalledRead, names: &mut impl FileNames, at_ns: u64) {
         let CalledRead { task, inode, range, has_waited } = call;
         if has_waited {
-            self.on_miss(task, inode, names, at_ns);
+            self.on_miss(task, (inode, range), names, at_ns);
         }
         let rest = self.whole_file_rest(inode);
         let new_pages = self.record_used(inode, range, at_ns);
@@ -181,6 +183,12 @@ impl Advisor {
     /// True while each event is needed at once. On few processors a wake-up slows the program.
     pub fn is_awake(&self, at_ns: u64) -> bool {
         at_ns < self.awake_until_ns
+    }
+
+    /// True once the advice is stopped for good.
+    pub fn has_given_up(&mut self) -> bool {
+        // At time 0 no pause has expired, so the state does not change.
+        self.credit.state_at(0) == AdviceState::Stopped
     }
 
     /// Processes new events of recorded tasks, in the order of their times: reports the touched
@@ -204,7 +212,9 @@ impl Advisor {
                 PageTouch::Mapped { task, inode, range } => {
                     self.on_mapped(task, inode, range, at_ns)
                 }
-                PageTouch::Missed { task, inode, .. } => self.on_miss(task, inode, names, at_ns),
+                PageTouch::Missed { task, inode, range } => {
+                    self.on_miss(task, (inode, range), names, at_ns);
+                }
             }
         }
         for event in events {
@@ -300,8 +310,7 @@ impl Advisor {
         }
         self.result.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
         (self.result.without, self.result.with) = self.credit.waits_without_and_with();
-        // At time 0 no pause has expired, so the state does not change.
-        self.result.is_stopped = self.credit.state_at(0) == AdviceState::Stopped;
+        self.result.is_stopped = self.has_given_up();
         self.result
     }
 
@@ -311,8 +320,8 @@ impl Advisor {
         let mut pages = 0;
         for unused in self.ledger.unused_ranges().take(COUNTED_RANGES_MAX) {
             let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
-            let target = file.and_then(|file| file.advice_target.as_ref());
-            pages += target.and_then(|target| target.cached_pages(unused.range)).unwrap_or(0);
+            let cached = file.and_then(|file| file.advice_target.cached_pages(unused.range));
+            pages += cached.unwrap_or(0);
         }
         self.result.resident_bytes_max = self.result.resident_bytes_max.max(pages * PAGE_BYTES);
     }
@@ -371,12 +380,18 @@ impl Advisor {
 
     /// Handles a task's miss: absent pages were added for it. The first miss of a file adds it. A
     /// large request of the task for this file is prefetched, unless that was done before.
-    fn on_miss(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
+    fn on_miss(
+        &mut self,
+        task: u32,
+        (inode, range): (Inode, PageRange),
+        names: &mut impl FileNames,
+        at_ns: u64,
+    ) {
         self.last_miss_ns.insert(task, at_ns);
         let requested =
             self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
-        if !self.files.contains_key(&inode) {
-            self.add_file(task, inode, names, at_ns);
+        if !self.files.contains_key(&inode) && !self.unadvised.has(inode, range) {
+            self.add_file(task, (inode, range), names, at_ns);
             // The request that misses came before its file was known.
             if let Some(requested) = requested {
                 self.run_policy(inode, requested.range, at_ns);
@@ -389,56 +404,6 @@ impl Advisor {
             self.prefetch(inode, requested.range, PrefetchReason::Requested, at_ns);
             self.requested_ranges.insert(task, RequestedRange { is_prefetched: true, ..requested });
         }
-    }
-
-    /// Opens and adds a file. A small, unopenable or excess file has no target: it gets no advice.
-    fn add_file(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
-        if self.files.len() >= FILES_MAX {
-            self.forget_files(at_ns);
-        }
-        let device = names.disk(inode.device);
-        let disk = device.device;
-        let has_requests = self.sees_requests && !device.name.is_empty();
-        self.request_events.insert((disk, inode.number), has_requests);
-        let path = names.file(inode).map(|named| named.path);
-        let target = match self.files.len() {
-            FILES_MAX.. => None,
-            _ => AdviceTarget::open_file_of_task(task, inode, path.as_deref()),
-        };
-        // The kernel reads a file of at most one window as a whole.
-        let window_pages = ReadaheadLimits::default().window_pages_max;
-        let target = target.filter(|target| target.pages() > window_pages);
-        let number = self.next_number;
-        self.next_number += 1;
-        self.inodes.insert(number, inode);
-        // The policies fill at most half of this memory with unused pages: the budget.
-        self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
-        let pages = target.as_ref().map_or(0, AdviceTarget::pages);
-        let file = AdvisedFile {
-            number,
-            disk,
-            advice_target: target,
-            policy: AdaptiveReadahead::default(),
-            advised: KernelCachedPages::new(number),
-            file_use: FileUse::new(pages),
-            last_read_ns: at_ns,
-            is_helped: false,
-        };
-        self.files.insert(inode, file);
-    }
-
-    /// Removes files without recent reads and without unused prefetched pages.
-    fn forget_files(&mut self, at_ns: u64) {
-        let unused: Vec<u32> = self.ledger.unused_ranges().map(|unused| unused.file).collect();
-        let (inodes, devices) = (&mut self.inodes, &mut self.devices);
-        self.files.retain(|_, file| {
-            let is_kept = file.last_read_ns + STALE_NS > at_ns || unused.contains(&file.number);
-            if !is_kept {
-                inodes.remove(&file.number);
-                file.forget_all(devices);
-            }
-            is_kept
-        });
     }
 
     /// Marks a task's last requested range as used. If `next` continues the request, only the pages
@@ -465,9 +430,7 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();
         file.file_use.record_access(range);
-        if let Some(target) = &mut file.advice_target {
-            target.record_present(range);
-        }
+        file.advice_target.record_present(range);
         let new_pages = match file.file_use.is_followed() {
             true => rest_before - file.file_use.rest_pages(),
             false => range.count(),
@@ -489,8 +452,8 @@ impl Advisor {
         let waiting_readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.last_read_ns = at_ns;
-        let Some(target) = &file.advice_target else { return };
-        let range = range.clipped(target.pages());
+        let file_pages = file.advice_target.pages();
+        let range = range.clipped(file_pages);
         let evidence = &mut self.devices.entry(file.disk).or_default().evidence;
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return;
@@ -501,7 +464,6 @@ impl Advisor {
         evidence.now = Time(at_ns);
         evidence.open_reads = waiting_readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-        let file_pages = target.pages();
         let request =
             ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
         let mut runs = Vec::new();
@@ -527,7 +489,7 @@ impl Advisor {
         // The part of the range within the budget and the credit, from its start on.
         let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
-        let Some(target) = &mut file.advice_target else { return 0 };
+        let target = &mut file.advice_target;
         let range = range.clipped(target.pages());
         let page_ps = self.devices.entry(file.disk).or_default().evidence.estimate.page_ps();
         let credit_pages = self.credit.room_pages(why, page_ps);
@@ -584,9 +546,7 @@ impl Advisor {
         };
         let device = self.devices.entry(file.disk).or_default();
         file.advised.on_evicted(range, &mut device.evidence);
-        if let Some(target) = &file.advice_target {
-            target.evict(range);
-        }
+        file.advice_target.evict(range);
     }
 
     /// Pauses the advice: unused pages are evicted, and the policies start again.

@@ -93,6 +93,8 @@ pub(super) struct System {
     last_opened: HashMap<u32, Inode>,
     /// Number of page table reads left until the next call of `allow_lookups`.
     lookups_left: u32,
+    /// Maximum length in bytes of files whose paths are not looked up.
+    unnamed_bytes_max: u64,
     /// Known disks of devices. A search in sysfs takes some 20 system calls.
     disks: HashMap<u64, DeviceRecord>,
 }
@@ -120,8 +122,20 @@ impl System {
             overlays: mounts::overlays(&mountinfo),
             last_opened: HashMap::new(),
             lookups_left: LOOKUPS_MAX,
+            unnamed_bytes_max: 0,
             disks: HashMap::new(),
         }
+    }
+
+    /// Looks up no path of a file with at most `bytes_max` bytes from now on. Such a file has a length
+    /// only.
+    pub fn leave_unnamed(&mut self, bytes_max: u64) {
+        self.unnamed_bytes_max = bytes_max;
+    }
+
+    /// Returns the descriptor of the reports. The kernel takes some 20 ms to close it.
+    pub fn take_reports(&mut self) -> Option<Arc<Fanotify>> {
+        self.fanotify.take()
     }
 
     /// Keeps the opens of a process from now on.
@@ -155,7 +169,8 @@ impl System {
                 self.paths.clear();
                 self.last_opened.clear();
             }
-            let Some(opened) = remember_path(&mut self.paths, descriptor) else { continue };
+            let opened = remember_path(&mut self.paths, descriptor, self.unnamed_bytes_max);
+            let Some(opened) = opened else { continue };
             if self.overlays.is_empty() {
                 continue;
             }
@@ -168,11 +183,18 @@ impl System {
 }
 
 /// Stores path and length of an open file by its inode, and returns the inode. A file without a
-/// path is ignored.
-fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) -> Option<Inode> {
+/// path is ignored. The path of a file with at most `unnamed_bytes_max` bytes stays empty.
+fn remember_path(
+    paths: &mut HashMap<Inode, NamedFile>,
+    descriptor: impl AsFd,
+    unnamed_bytes_max: u64,
+) -> Option<Inode> {
     let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()));
-    let (file, path) = (fs::metadata(&link).ok()?, fs::read_link(&link).ok()?);
-    let path = path.to_string_lossy().into_owned();
+    let file = fs::metadata(&link).ok()?;
+    let path = match file.len() > unnamed_bytes_max || unnamed_bytes_max == 0 {
+        true => fs::read_link(&link).ok()?.to_string_lossy().into_owned(),
+        false => String::new(),
+    };
     let named = NamedFile { path, bytes: Some(file.len()) };
     let inode = mounts::inode_at(&link, &file);
     paths.insert(inode, named);

@@ -9,10 +9,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::RawFd;
 use std::process::{Child, Command};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::fanotify::Fanotify;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::event::{Decoder, TraceEvent};
@@ -66,6 +67,8 @@ pub struct Tracing {
     pub(super) system: TraceInstance,
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     pub(super) submissions: Option<Submissions>,
+    /// Reports of opened files, no longer read. The kernel takes some 20 ms to close them.
+    pub(super) reports: Option<Arc<Fanotify>>,
     /// Lock for the removal, taken at its start. Dropped last.
     removal_lock: Option<ChangeLock>,
 }
@@ -103,7 +106,8 @@ impl Tracing {
             let submissions =
                 offsets.and_then(|offsets| Submissions::start(&tasks.instance, offsets).ok());
             let system = system.join().expect("the thread does not panic")?;
-            Ok((Tracing { tasks, system, submissions, removal_lock: None }, starter))
+            let tracing = Tracing { tasks, system, submissions, reports: None, removal_lock: None };
+            Ok((tracing, starter))
         })
     }
 
@@ -150,7 +154,7 @@ impl Tracing {
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// True if this process belongs to that namespace.
-pub(super) fn is_initial_pid_namespace() -> bool {
+pub fn is_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == INITIAL_PID_NAMESPACE)
 }
 

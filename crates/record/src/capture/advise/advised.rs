@@ -1,4 +1,4 @@
-//! State of advised files and devices.
+//! State of advised files and devices, and the choice of the files.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,10 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
-use super::Inode;
 use super::hand::AdviceTarget;
+use super::unadvised::SHORT_BYTES_MAX;
 use super::used_up::FileUse;
+use super::{Advisor, FILES_MAX, FileNames, Inode, STALE_NS};
 
 /// A file with absent pages whose next reads are predicted.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(super) struct AdvisedFile {
     pub(super) number: u32,
     /// Number of the file's device.
     pub(super) disk: u64,
-    /// `None` for a file that is too small or cannot be opened.
-    pub(super) advice_target: Option<AdviceTarget>,
+    /// Way to its pages.
+    pub(super) advice_target: AdviceTarget,
     /// Readahead policy of the file, for all its readers.
     pub(super) policy: AdaptiveReadahead,
     /// Pages that the policy knows as cached.
@@ -75,6 +76,75 @@ impl AdvisedFile {
     }
 }
 
+impl Advisor {
+    /// Opens and adds a file. A short, unopenable or excess file gets no advice, and its waits do
+    /// not count: the advice cannot change them. `missed`: pages that were absent.
+    pub(super) fn add_file(
+        &mut self,
+        task: u32,
+        (inode, missed): (Inode, PageRange),
+        names: &mut impl FileNames,
+        at_ns: u64,
+    ) {
+        let named = names.file(inode).unwrap_or_default();
+        // The kernel reads a short file as a whole, and it is not even opened here. The length is
+        // the one at its open: the file may have grown.
+        let is_short = |bytes: u64| bytes.max(missed.end * PAGE_BYTES) <= SHORT_BYTES_MAX;
+        if named.bytes.is_some_and(is_short) {
+            return self.unadvised.add_short(inode);
+        }
+        if self.files.len() >= FILES_MAX {
+            self.forget_files(at_ns);
+        }
+        let target = match self.files.len() {
+            FILES_MAX.. => None,
+            _ => {
+                let path = Some(named.path.as_str()).filter(|path| !path.is_empty());
+                AdviceTarget::open_file_of_task(task, inode, path)
+            }
+        };
+        let Some(target) = target else { return self.unadvised.add(inode) };
+        if is_short(target.pages() * PAGE_BYTES) {
+            return self.unadvised.add_short(inode);
+        }
+        let device = names.disk(inode.device);
+        let disk = device.device;
+        let has_requests = self.sees_requests && !device.name.is_empty();
+        self.request_events.insert((disk, inode.number), has_requests);
+        let number = self.next_number;
+        self.next_number += 1;
+        self.inodes.insert(number, inode);
+        // The policies fill at most half of this memory with unused pages: the budget.
+        self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
+        let file_use = FileUse::new(target.pages());
+        let file = AdvisedFile {
+            number,
+            disk,
+            advice_target: target,
+            policy: AdaptiveReadahead::default(),
+            advised: KernelCachedPages::new(number),
+            file_use,
+            last_read_ns: at_ns,
+            is_helped: false,
+        };
+        self.files.insert(inode, file);
+    }
+
+    /// Removes files without recent reads and without unused prefetched pages.
+    fn forget_files(&mut self, at_ns: u64) {
+        let unused: Vec<u32> = self.ledger.unused_ranges().map(|unused| unused.file).collect();
+        let (inodes, devices) = (&mut self.inodes, &mut self.devices);
+        self.files.retain(|_, file| {
+            let is_kept = file.last_read_ns + STALE_NS > at_ns || unused.contains(&file.number);
+            if !is_kept {
+                inodes.remove(&file.number);
+                file.forget_all(devices);
+            }
+            is_kept
+        });
+    }
+}
+
 impl RequestedRange {
     /// Returns true if `range` is the rest of this request. The kernel reports the rest at each
     /// continuation.
@@ -120,5 +190,79 @@ impl AdvisedDevice {
             self.evidence.estimate.on_completion(Time(end_ns), Time(end_ns), RequestId(0), bytes);
         }
         self.learned_until_ns = self.learned_until_ns.max(end_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_trace::recording::{DeviceRecord, FileRecord, ReadOutcome, ReadRecord, Record};
+
+    use super::super::super::maps::{MappedPage, Mapping};
+    use super::super::super::names::{NamedFile, OpenFile};
+    use super::super::CalledRead;
+    use super::super::worth::AdviceState;
+    use super::*;
+
+    /// Names of files of one page. Every question but the one for the length of a file fails: it
+    /// would cost system calls.
+    struct ShortFiles;
+
+    impl FileNames for ShortFiles {
+        fn file(&mut self, _: Inode) -> Option<NamedFile> {
+            Some(NamedFile { path: String::new(), bytes: Some(PAGE_BYTES) })
+        }
+
+        fn open_file(&mut self, _: u32, _: u64) -> Option<OpenFile> {
+            panic!("a descriptor was searched")
+        }
+
+        fn mappings(&mut self, _: u32) -> Vec<(u64, Mapping, NamedFile)> {
+            panic!("mappings were read")
+        }
+
+        fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
+            panic!("a page table was read")
+        }
+
+        fn disk(&mut self, _: u64) -> DeviceRecord {
+            panic!("a disk was searched")
+        }
+
+        fn is_without_storage(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    /// A program waits 1 ms for each of 10,000 files of one page. The advisor keeps none of them,
+    /// and these 10 s do not start the advice.
+    #[test]
+    fn many_short_files_cost_no_lookup_and_start_no_advice() {
+        let mut advisor = Advisor::new(256 << 20);
+        for number in 0..10_000_u32 {
+            let inode = Inode { device: 7, number: u64::from(number) };
+            let range = PageRange::new(0, 1);
+            let call = CalledRead { task: 5, inode, range, has_waited: true };
+            let at_ns = u64::from(number) * 1_000_000;
+            let file = FileRecord {
+                file: number,
+                device: 7,
+                inode: inode.number,
+                ..FileRecord::default()
+            };
+            advisor.on_record(&Record::File(file));
+            advisor.on_call(call, &mut ShortFiles, at_ns);
+            advisor.on_record(&Record::Read(ReadRecord {
+                begin_ns: at_ns,
+                end_ns: at_ns + 1_000_000,
+                waited_ns: 1_000_000,
+                file: number,
+                asked_bytes: PAGE_BYTES,
+                outcome: ReadOutcome::Bytes(PAGE_BYTES),
+                ..ReadRecord::default()
+            }));
+            advisor.continue_whole_files(at_ns);
+        }
+        assert_eq!((advisor.files.len(), advisor.inodes.len()), (0, 0));
+        assert_eq!(advisor.credit.state_at(10_000_000_000), AdviceState::Measure);
     }
 }

@@ -34,7 +34,7 @@ impl Advisor {
             let page_ps = estimate.page_ps();
             let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile, page_ps);
             let limits = ChunkLimits { room_pages, credit_pages };
-            let is_read = |page| file.advice_target.as_ref()?.is_read(page);
+            let is_read = |page| file.advice_target.is_read(page);
             let chunk = file.file_use.next_chunk(estimate, limits, at_ns, is_read);
             if file.file_use.lacks_credit(credit_pages) {
                 self.credit.record_credit_refusal();
@@ -42,8 +42,7 @@ impl Advisor {
             let Some(chunk) = chunk else { return };
             // Found before the prefetch, after which no page is absent. The next chunk is due when
             // this page has been read.
-            let target = file.advice_target.as_ref();
-            let middle_page = target.map_or(chunk.first, |target| target.middle_absent_page(chunk));
+            let middle_page = file.advice_target.middle_absent_page(chunk);
             let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
             let Some(file) = self.files.get_mut(&inode).filter(|_| prefetched_pages > 0) else {
                 continue;
