@@ -310,8 +310,8 @@ fn record_traced(
 }
 
 /// Reads the last events of the program, which arrive soon. Its child processes may live on
-/// unrecorded. Without a recording that is kept, few events are of use, and the caller waits for the
-/// end. Fails if the recording cannot be written.
+/// unrecorded. Without a recording that is kept, few events are of use, and the caller waits for
+/// the end. Fails if the recording cannot be written.
 fn read_last_events(
     recorder: &mut Recorder,
     writer: &mut RecordingWriter<Output>,

@@ -38,8 +38,8 @@ fn can_trace() -> bool {
     can
 }
 
-/// The advising process ends by itself when the waiting one is killed. Its instance had stayed until
-/// the next run of the command.
+/// The advising process ends by itself when the waiting one is killed. Its instance had stayed
+/// until the next run of the command.
 #[test]
 fn killed_advise_leaves_no_trace_instance() {
     if !can_trace() {

@@ -235,6 +235,8 @@ pub(super) struct ThreadData {
     will_need: Option<AdviceGiven>,
     /// File of its current read, if the recording says that the thread inserted no page for it.
     inserted_none: Option<u32>,
+    /// True if that holds for the read in progress.
+    has_inserted_none: bool,
     /// File and end time in nanoseconds of its last page fault.
     last_fault: Option<(u32, u64)>,
     /// File, page and step of its last page fault, until the thread reads other data.

@@ -125,7 +125,6 @@ impl RecordingData {
             true => self.record_unreported_fetch(read, got_bytes, is_direct),
             false => claimed,
         };
-        self.threads.entry(read.thread).or_default().inserted_none = None;
         if !is_retry {
             self.record_used_pages(read, fault.as_ref(), step);
         }
@@ -177,7 +176,7 @@ impl RecordingData {
         is_direct: bool,
     ) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
-        let has_inserted_none = thread.inserted_none == Some(read.file);
+        let has_inserted_none = thread.has_inserted_none;
         let file = self.files.entry(read.file).or_default();
         let (bytes, refetched_bytes) = match is_direct {
             true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
@@ -193,6 +192,7 @@ impl RecordingData {
     /// The read requests the bytes from `begin` to `end`, exclusive.
     fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
+        thread.has_inserted_none = thread.inserted_none.take() == Some(read.file);
         let last_fault = thread.last_fault;
         thread.last_fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
         let mut fetched = FetchedBytes::default();
