@@ -98,6 +98,9 @@ def test_chained_url_opens_every_underlying_storage(url, memory, path):
             assert file.read() == DATA[-7:], name
             assert isinstance(file, ReadpathFile | readpath.File)
     with readpath.open(url) as file:
+        assert isinstance(file, readpath.File)
+        assert file.readat(1_000_000, 50) == DATA[1_000_000:1_000_050]
+    with readpath.open(url, client="fsspec") as file:
         assert isinstance(file, ReadpathFile)
         assert file.readat(1_000_000, 50) == DATA[1_000_000:1_000_050]
 

@@ -251,7 +251,7 @@ impl Model {
         read_start: &ReadStart,
         error: ReadError,
     ) -> Result<(), String> {
-        let VisibleState { inode, opened_at_change, .. } = read_start.visible_state;
+        let VisibleState { inode, opened_at_change, bytes: file_bytes } = read_start.visible_state;
         let (faults, file) = (disk.faults(), &disk.inodes[inode as usize]);
         let end = read_start.offset + read_start.bytes;
         let is_permitted = match error {
@@ -269,12 +269,15 @@ impl Model {
                     && file.lengths_since(opened_at_change).any(|length| length <= offset)
             }
             ReadError::Storage { .. } => faults.dies_after > 0,
-            // For a batch, whose reads are not split: the pages of its read exceed the limit.
+            // For a batch, whose reads are not split: the pages of its read within the file exceed
+            // the limit. A file that has changed is opened again, with its length of that time.
             ReadError::TooLarge { bytes, bytes_max } => {
-                bytes > bytes_max
-                    && bytes
-                        == PageRange::covering(read_start.offset, read_start.bytes).count()
-                            * PAGE_BYTES
+                let lengths = file.lengths_since(opened_at_change).chain([file_bytes]);
+                let mut bytes_of_pages = lengths.map(|length| {
+                    let bytes_in_file = end.min(length).saturating_sub(read_start.offset);
+                    PageRange::covering(read_start.offset, bytes_in_file).count() * PAGE_BYTES
+                });
+                bytes > bytes_max && bytes_of_pages.any(|needed_bytes| needed_bytes == bytes)
             }
             // The model does not count the reads in progress.
             ReadError::TooManyReads { .. } => true,

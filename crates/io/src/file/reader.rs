@@ -92,7 +92,7 @@ impl Reader {
 
     /// Fetches the page at the present position, or a copy from the kernel page cache. The copy
     /// begins at the position. Its end is at most `copy_bytes_max`, in whole pages, from the start
-    /// of the page. Of a page with an unreadable byte, the bytes before it.
+    /// of the page. Returns the bytes before an unreadable byte of the page.
     fn fetch_page(&mut self, copy_bytes_max: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.

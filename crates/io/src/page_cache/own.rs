@@ -93,6 +93,8 @@ pub(crate) struct Engine {
     pub(crate) read_bytes_max: u64,
     /// True if a thread may execute the request that it waits for.
     can_execute_inline: bool,
+    /// True if the storage is files of the system, of which any thread can read a part itself.
+    has_files: bool,
     /// Signals the reactor that a future waits or that the engine closes.
     reactor_wake: Condvar,
     /// Thread that leads for futures; `None` before the first future.
@@ -170,9 +172,11 @@ impl Engine {
         let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
         let page_bytes = readpath_core::unit::PAGE_BYTES;
         let can_execute_inline = files.can_execute_inline();
+        let has_files = matches!(files, StorageBackend::Files(_));
         Engine {
             state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
             can_execute_inline,
+            has_files,
             frame_cache,
             sleeper,
             clock,

@@ -163,7 +163,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Like [`finish`](PendingRead::finish), for a piece of `bytes` bytes. The file may have become
-    /// shorter, and end behind these bytes in their last page. That page cannot be cached.
+    /// shorter, and end behind these bytes in their last page. That page cannot be cached. The
+    /// bytes are then read without the cache, but for servers and sources, whose answers only the
+    /// engine receives.
     fn finish_piece(
         &self,
         state: EngineGuard<'_>,
@@ -173,7 +175,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         deliver: &mut impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
         match self.finish(state, now, id, deliver) {
-            Err(ReadError::Shrunk { offset }) if offset >= self.offset + bytes => {
+            Err(ReadError::Shrunk { offset })
+                if offset >= self.offset + bytes && self.handle.engine.has_files =>
+            {
                 self.read_bypassing_cache(bytes, deliver)
             }
             result => result,

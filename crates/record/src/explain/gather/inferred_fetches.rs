@@ -1,6 +1,6 @@
 //! Fetches of a file that follow from the durations of calls.
 //!
-//! Where the page cache is not observed, a read that waited counts as a fetch. A read of the same
+//! A read that waited counts as a fetch where the page cache is not observed. A read of the same
 //! pages by another thread at the same time waits for the first one's request. One that begins soon
 //! after it finds the pages in memory, and its wait is for a processor: pages leave memory later.
 
@@ -53,7 +53,7 @@ impl InferredFetches {
 
 impl FileData {
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
-    /// were read before count as cached, unless all pages were. Those were fetched again if the
+    /// were read before count as cached, unless all pages were. These pages were fetched again if the
     /// thread may have inserted pages, and if no other thread fetched them at the same time.
     /// Returns the number of fetched bytes, and of bytes fetched again.
     pub fn record_absent_fetch(
