@@ -53,8 +53,8 @@ impl InferredFetches {
 
 impl FileData {
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
-    /// were read before count as cached, unless all pages were. These pages were fetched again if the
-    /// thread may have inserted pages, and if no other thread fetched them at the same time.
+    /// were read before count as cached, unless all pages were. These pages were fetched again if
+    /// the thread may have inserted pages, and if no other thread fetched them at the same time.
     /// Returns the number of fetched bytes, and of bytes fetched again.
     pub fn record_absent_fetch(
         &mut self,
