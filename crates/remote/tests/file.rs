@@ -116,6 +116,10 @@ fn small_object_takes_one_request() {
         file.reader().read_to_end(&mut read).unwrap();
         assert!(read == content(0, 0..object_bytes));
         assert_eq!([store.heads(), store.gets()], expected, "{object_bytes} {first_bytes}");
+        // Without an option, the memory is not the default of a whole machine, but 1 MiB.
+        let file = opened(&store, FileOptions::default());
+        file.read_at(&mut [0; 10], 0).unwrap();
+        assert_eq!(file.read_path().stats().memory_bytes, MIB);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::file::open_file::OpenFileError;
 use crate::os::clock::Clock;
 use crate::page_cache::own::storage_backend::{StorageBackend, StorageFile};
 use crate::page_cache::own::{Handle, LazyEngine};
-use crate::path::builder::Builder;
+use crate::path::builder::{BuildError, Builder};
 use crate::source::Source;
 use crate::source::storage::SourceStorage;
 use crate::target::identity::Identity;
@@ -57,7 +57,8 @@ impl Builder {
         };
         let (storage, sleeper) = SourceStorage::new(Arc::clone(&source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
-        let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
+        let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
+        let (engine, pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine: it has no threads of the source.
         let builder_for_child = None;
         let coherence = Coherence::WhenOpened;

@@ -30,6 +30,14 @@ use crate::path::Stats;
 use crate::storage::{FileStorage, Sleeper, Storage};
 use crate::target::Coherence;
 
+/// Largest file of a source with a memory by its size. The default memory, with its tables for all
+/// free memory of the machine and its first frame of 2 MiB, takes 2 ms to prepare: longer than a
+/// fast server takes to answer. Most objects of this size are read once and closed.
+const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Smallest memory of such a file in bytes.
+const SMALL_MEMORY_BYTES: u64 = 1 << 20;
+
 /// Options of a [`ReadPath`].
 ///
 /// ```
@@ -317,6 +325,22 @@ impl Builder {
             }
         };
         Ok((self.build_engine_over(storage_backend, sleeper, caps, clock)?, pages))
+    }
+
+    /// Returns these options with a memory that holds all of a small file several times, unless a
+    /// size or no page cache is chosen.
+    ///
+    /// # Errors
+    /// The options exclude each other.
+    pub(crate) fn with_memory_for(self, file_bytes: u64) -> Result<Builder, OptionError> {
+        let page_cache = self.chosen_page_cache(PageCache::Own { bytes: None })?;
+        let has_no_size = page_cache == (PageCache::Own { bytes: None });
+        if !has_no_size || self.pinned_bytes_max.is_some() || file_bytes > SMALL_FILE_BYTES_MAX {
+            return Ok(self);
+        }
+        // A read may have a quarter of the memory, and whole pages.
+        let bytes = (4 * file_bytes.next_multiple_of(PAGE_BYTES)).max(SMALL_MEMORY_BYTES);
+        Ok(self.page_cache(PageCache::Own { bytes: Some(bytes) }))
     }
 
     /// Builds the engine over local files.
