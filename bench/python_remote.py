@@ -79,6 +79,15 @@ def file_of_obstore(url):
     return obstore.fsspec.FsspecStore("http", client_options={"allow_http": True}).open(url)
 
 
+def file_of(url, name, way):
+    """An object as a file: by a client of readpath, or by obstore's file system."""
+    if way == "obstore":
+        return file_of_obstore(f"{url}{name}")
+    import readpath
+
+    return readpath.open(f"{url}{name}", client=way)
+
+
 def whole(url, way):
     if way == "obstore":
         import obstore
@@ -140,24 +149,14 @@ def columns(url, way):
         return polars.scan_parquet(f"{url}table").select(READ_COLUMNS).collect().height
     import pyarrow.parquet
 
-    if way == "obstore":
-        file = file_of_obstore(f"{url}table")
-    else:
-        import readpath
-
-        file = readpath.open(f"{url}table", client=way)
+    file = file_of(url, "table", way)
     return pyarrow.parquet.read_table(file, columns=READ_COLUMNS).num_rows
 
 
 def hdf5(url, way):
     import h5py
 
-    if way == "obstore":
-        file = file_of_obstore(f"{url}datasets")
-    else:
-        import readpath
-
-        file = readpath.open(f"{url}datasets", client=way)
+    file = file_of(url, "datasets", way)
     with h5py.File(file) as datasets:
         return sum(datasets[name][:].nbytes for name in READ_COLUMNS)
 

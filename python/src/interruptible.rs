@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 /// Maximum delay before signals are handled.
-const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+pub const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `work` on a separate thread and returns its result. Waits for it without Python's lock. If
 /// a signal handler raises, the work continues, and its result is dropped.

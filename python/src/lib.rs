@@ -55,6 +55,8 @@ mod _native {
     use crate::process::forked;
     #[pymodule_export]
     use crate::spec::{devices, memory_bytes, parse_specs, policies};
+    #[pymodule_export]
+    use crate::urls::client_schemes;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -19,16 +19,12 @@ use readpath::{Builder, File, shown_url};
 use readpath_core::unit::PAGE_BYTES;
 use readpath_remote::disk::{DiskError, DiskOptions, DiskTier};
 use readpath_remote::file::{
-    FileOptions, OpenObjectError, client_variables, open_url_by, shown_error,
+    FileOptions, OpenObjectError, SCHEMES, client_variables, open_url_by, shown_error,
 };
 use url::Url;
 
 use crate::failure::{Failure, open_error};
 use crate::spec::refused;
-
-/// Schemes of URLs that are opened here. A name with another scheme is a local path.
-const SCHEMES: [&str; 10] =
-    ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
 
 /// Name of the stores in the folder of a disk tier. The URL follows it.
 const DISK_STORE_NAME: &str = "python";
@@ -53,9 +49,16 @@ pub struct UrlOptions {
     pub disk: Option<DiskOptions>,
 }
 
+/// Returns the schemes of URLs that are opened here: the ones of the library without `file`, which
+/// local paths have. A name with another scheme is a local path.
+#[pyfunction]
+pub fn client_schemes() -> Vec<&'static str> {
+    SCHEMES.into_iter().filter(|&scheme| scheme != "file").collect()
+}
+
 /// Returns true for a URL that is opened here.
 pub fn is_meant(name: &str) -> bool {
-    name.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+    name.split_once("://").is_some_and(|(scheme, _)| scheme != "file" && SCHEMES.contains(&scheme))
 }
 
 /// Largest request in bytes.
@@ -239,20 +242,9 @@ fn make_client(
         max_retries: retries,
         retry_timeout: RETRY_TIME_MAX,
     };
-    // A URL with `https` is read as it stands, also if its host is an object store's.
-    if let "http" | "https" = url.scheme() {
-        let mut builder = HttpBuilder::new().with_url(&url[..url::Position::BeforePath]);
-        for (key, value) in options {
-            if let Ok(key) = key.to_ascii_lowercase().parse() {
-                builder = builder.with_config(key, value);
-            }
-        }
-        return Ok(Box::new(builder.with_retry(retry).build()?));
-    }
-    let (scheme, _) = ObjectStoreScheme::parse(url)?;
     macro_rules! client {
-        ($builder:ty) => {{
-            let mut builder = <$builder>::new().with_url(url.as_str());
+        ($builder:ty, $url:expr) => {{
+            let mut builder = <$builder>::new().with_url($url);
             for (key, value) in options {
                 // A variable or option of another client.
                 if let Ok(key) = key.to_ascii_lowercase().parse() {
@@ -262,10 +254,15 @@ fn make_client(
             Box::new(builder.with_retry(retry).build()?) as Box<dyn ObjectStore>
         }};
     }
+    // A URL with `https` is read as it stands, also if its host is an object store's.
+    if let "http" | "https" = url.scheme() {
+        return Ok(client!(HttpBuilder, &url[..url::Position::BeforePath]));
+    }
+    let (scheme, _) = ObjectStoreScheme::parse(url)?;
     let store = match scheme {
-        ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder),
-        ObjectStoreScheme::GoogleCloudStorage => client!(GoogleCloudStorageBuilder),
-        ObjectStoreScheme::MicrosoftAzure => client!(MicrosoftAzureBuilder),
+        ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder, url.as_str()),
+        ObjectStoreScheme::GoogleCloudStorage => client!(GoogleCloudStorageBuilder, url.as_str()),
+        ObjectStoreScheme::MicrosoftAzure => client!(MicrosoftAzureBuilder, url.as_str()),
         other => {
             let source = format!("no client for {other:?}").into();
             return Err(Error::Generic { store: "url", source });

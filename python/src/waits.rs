@@ -9,17 +9,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use readpath::{File, ReadError, ReadFuture};
 
 use crate::buffers::BufferMemory;
 use crate::failure::Failure;
+use crate::interruptible::SIGNAL_CHECK_INTERVAL;
 use crate::many::ReadRange;
-
-/// Maximum delay before signals are handled.
-const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of reads in flight per call: more than the requests that a server gets at once.
 const IN_FLIGHT_MAX: usize = 256;

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from typing import Any
+from typing import Any, Protocol
 
 NEAR_GROUPS = 8
 """Distance in row groups within which pyarrow's threads request chunks at the same time."""
+
+SCHEMAS_MAX = 64
+"""Maximum number of Parquet files or schemas of which something is remembered."""
 
 MAGIC = b"PAR1"
 TRAILER_BYTES = 8
@@ -174,6 +177,77 @@ class _Stream:
         """Bytes of prefetched and unread chunks by row group."""
         self.count = NEAR_GROUPS
         """Maximum number of row groups in `waiting`."""
+
+
+class ColumnFile(Protocol):
+    """A file whose reads prefetch column chunks."""
+
+    @property
+    def size(self) -> int: ...
+
+    def readat(self, offset: int, size: int, /) -> bytes: ...
+
+    def prefetch_many(self, ranges: Any, /) -> None: ...
+
+    def _advise_policy(self, advice: str) -> None:
+        """Gives a hint to the readahead policy: `random`, or `normal` for the hint of the program."""
+
+    def _columns_of(self, layout: Any) -> Columns:
+        """Returns the state of the reads of a file with this layout."""
+
+
+class ColumnReads:
+    """Prefetches the column chunks of one file, around each of its reads.
+
+    The file is an argument of the methods: a reference to it would be a cycle.
+    """
+
+    def __init__(self, ahead_bytes: int, columns: Columns | None = None) -> None:
+        """`ahead_bytes`: maximum size of a footer. `columns`: state of a file with a known footer."""
+        self._ahead_bytes = ahead_bytes
+        self._columns = columns
+        self._is_of_columns = False
+
+    def before(self, file: ColumnFile, begin: int, length: int) -> None:
+        """Prefetches the column chunks that are expected after this read of a Parquet file.
+
+        While the program reads whole chunks, the readahead policy is off.
+        """
+        if self._columns is None:
+            return
+        expected = self._columns.read(begin, length)
+        if (is_chunk := expected is not None) != self._is_of_columns:
+            # The bytes after a whole chunk belong to another column.
+            self._is_of_columns = is_chunk
+            file._advise_policy("random" if is_chunk else "normal")
+        if expected:
+            # The demand range comes first.
+            file.prefetch_many([(begin, length), *expected])
+
+    def after(self, file: ColumnFile, end: int, data: bytes) -> None:
+        """Reads the column offsets from the footer if the read bytes, up to `end`, end a Parquet file."""
+        if self._columns is not None or end != file.size:
+            return
+        footer = footer_bytes(data)
+        if footer is None or footer > min(file.size, self._ahead_bytes):
+            return
+        if footer > len(data):
+            # The program reads the footer next.
+            data = file.readat(file.size - footer, footer)
+        self._columns = file._columns_of(layout_of(data[-footer:]))
+
+
+def together_of(schemas: dict[tuple[str, ...], Together], layout: Any) -> Together:
+    """Returns the columns read together in files with the columns of `layout`, from the known schemas."""
+    together = schemas.setdefault(tuple(layout.schema.names), {})
+    keep_newest(schemas)
+    return together
+
+
+def keep_newest(kept: dict[Any, Any]) -> None:
+    """Removes the oldest entries beyond `SCHEMAS_MAX`."""
+    while len(kept) > SCHEMAS_MAX:
+        kept.pop(next(iter(kept)), None)
 
 
 def layout_of(footer: bytes) -> Any:

@@ -187,7 +187,7 @@ class PathOptions(TypedDict, total=False):
     disk_size: str | int | None
 
 
-CLIENT_SCHEMES = frozenset({"abfs", "abfss", "adl", "az", "azure", "gs", "http", "https", "s3", "s3a"})
+CLIENT_SCHEMES = frozenset(_native.client_schemes())
 """Schemes of URLs that this package reads by clients of its own."""
 
 

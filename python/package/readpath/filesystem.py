@@ -23,7 +23,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
-from readpath.columns import Columns, Together, footer_bytes, layout_of
+from readpath.columns import ColumnReads, Columns, Together, keep_newest, together_of
 from readpath.details import Details
 from readpath.files import ReadPath, keep_with, limit_of, lines_of, position_after
 from readpath.forks import FetchThreads
@@ -61,9 +61,6 @@ PREFIXES = ("readpath::", "readpath://")
 
 LINE_BYTES = 1 << 16
 """Size in bytes of the pieces in which a newline is searched."""
-
-LAYOUTS_MAX = 64
-"""Maximum number of Parquet files with a cached footer."""
 
 PARTS = frozenset({"parts", "parquet"})
 """Caches of fsspec that already contain the bytes, so readahead is not needed."""
@@ -268,7 +265,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
         """Caches the footer of a Parquet file. A scan opens the file again and then needs no footer read."""
         self._layouts[path] = (details, layout)
-        _keep_newest(self._layouts)
+        keep_newest(self._layouts)
 
     def layout(self, path: str, details: dict[str, Any]) -> Any:
         """Returns the cached footer of a file if the file is unchanged."""
@@ -277,9 +274,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     def columns(self, layout: Any, ahead_bytes: int) -> Columns:
         """Returns the column state of a file. It shares knowledge with files of equal columns."""
-        together = self._together.setdefault(tuple(layout.schema.names), {})
-        _keep_newest(self._together)
-        return Columns(layout, ahead_bytes, together)
+        return Columns(layout, ahead_bytes, together_of(self._together, layout))
 
     @property
     def _reads_itself(self) -> bool:
@@ -297,12 +292,6 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         return FetchThreads(self.options.depth)
 
 
-def _keep_newest(kept: dict[Any, Any]) -> None:
-    """Removes the oldest entries beyond `LAYOUTS_MAX`."""
-    while len(kept) > LAYOUTS_MAX:
-        kept.pop(next(iter(kept)), None)
-
-
 class ReadpathFile(AbstractBufferedFile):
     """A file open for reading. Several threads may use it, except for its position."""
 
@@ -317,8 +306,8 @@ class ReadpathFile(AbstractBufferedFile):
         self.reader = fs.kept.opened(path, details, fs.fetch(path, details))
         self.cache.fetcher = self.reader.range_of
         layout = fs.layout(path, details)
-        self._columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
-        self._is_of_columns = False
+        columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
+        self._column_reads = ColumnReads(self.reader.ahead_bytes, columns)
 
     def __enter__(self) -> Self:
         """Returns the file itself. Raises ValueError if it is closed."""
@@ -354,39 +343,19 @@ class ReadpathFile(AbstractBufferedFile):
         if length == 0:
             return b""
         begin = self.loc
-        if self._columns is not None:
-            self._read_column(self._columns, begin, length)
+        self._column_reads.before(self, begin, length)
         data = self.reader.read(begin, length)
         self.loc = begin + len(data)
-        if self.loc == self.size and self._columns is None:
-            self._look_for_columns(data)
+        self._column_reads.after(self, self.loc, data)
         return data
 
-    def _read_column(self, columns: Columns, begin: int, length: int) -> None:
-        """Prefetches the column chunks that are expected after this read of a Parquet file.
+    def _advise_policy(self, advice: str) -> None:
+        self.reader.advise(advice)
 
-        While the program reads whole chunks, the readahead policy is off.
-        """
-        expected = columns.read(begin, length)
-        if (is_chunk := expected is not None) != self._is_of_columns:
-            # The bytes after a whole chunk belong to another column.
-            self._is_of_columns = is_chunk
-            self.reader.advise("random" if is_chunk else "normal")
-        if expected:
-            # The demand range comes first.
-            self.reader.prefetch([(begin, length), *expected])
-
-    def _look_for_columns(self, end: bytes) -> None:
-        """Reads the column offsets from the footer if these bytes end a Parquet file."""
-        footer = footer_bytes(end)
-        if footer is None or footer > min(self.size, self.reader.ahead_bytes):
-            return
-        if footer > len(end):
-            # The program reads the footer next.
-            end = self.reader.read(self.size - footer, footer)
-        layout = layout_of(end[-footer:])
+    def _columns_of(self, layout: Any) -> Columns:
         self.fs.keep_layout(self.path, self._details, layout)
-        self._columns = self.fs.columns(layout, self.reader.ahead_bytes)
+        columns: Columns = self.fs.columns(layout, self.reader.ahead_bytes)
+        return columns
 
     def readinto(self, buffer: Buffer) -> int:
         """Fills `buffer` from the position and returns the number of bytes."""
@@ -506,7 +475,7 @@ class ReadpathFile(AbstractBufferedFile):
             return False
         stale, self._details, self.size = self.reader, details, details["size"]
         self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)
-        self._block, self._columns, self._is_of_columns = (0, b""), None, False
+        self._block, self._column_reads = (0, b""), ColumnReads(self.reader.ahead_bytes)
         self.cache.fetcher, self.cache.size = self.reader.range_of, self.size
         stale.close()
         return True
