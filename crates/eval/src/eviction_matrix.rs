@@ -87,8 +87,8 @@ pub struct CellResult {
     pub eviction: String,
     /// Cost in the cell's [`CostUnit`].
     pub cost: u64,
-    /// Cost divided by the cost without any memory: all references, or all bytes requested. That
-    /// cost counts as at least 1.
+    /// Cost divided by the cost without any memory: all references, or all bytes requested. The
+    /// divisor is at least 1.
     pub cost_ratio: f64,
     /// Time from the start to the end of the last process. Null where no time is simulated.
     pub seconds: Option<f64>,

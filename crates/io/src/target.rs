@@ -483,7 +483,7 @@ fn direct_alignment_bytes(
     // The ioctl answers only for a block device.
     let bytes = match reported_bytes.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
-        // Nothing is reported, but a read aligned to a page succeeds.
+        // The file system reports no such need, but a read aligned to a page succeeds.
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
         None => 0,
     };

@@ -133,9 +133,9 @@ fn gp2_has_the_published_rate_of_its_size() {
 }
 
 /// Published of st1 and sc1: a random request takes the tokens of 1 MiB, and so does one below 32
-/// KiB. Adjacent ones from there on share an I/O. st1 of 1 TiB without credits has the tokens of 40
-/// such I/Os a second: of 64 KiB at random 2.5 MiB/s, of 16 KiB in order 0.625, of 64 KiB in order
-/// all 40 MiB/s.
+/// KiB. Adjacent requests of at least 32 KiB share an I/O. `st1` of 1 TiB without credits has the
+/// tokens of 40 I/Os a second. Requests of 64 KiB get 2.5 MiB/s at random and 40 MiB/s in order.
+/// Requests of 16 KiB in order get 0.625 MiB/s.
 #[test]
 fn small_requests_of_a_disk_volume_take_the_tokens_of_a_mebibyte() {
     for (sectors, spacing, worked_mib) in [(128, 3, 2.5), (32, 1, 0.625), (128, 1, 40.0)] {

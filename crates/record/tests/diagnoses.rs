@@ -473,7 +473,7 @@ fn next_to_sampled_readers(with_alone: bool) -> Explanation {
 fn sampled_reads_of_other_programs_are_a_cause() {
     let explanation = next_to_sampled_readers(true);
     assert_eq!(found(&explanation)[0].0, WaitCause::Readers);
-    // Of each direct read of 1,001 µs, 5 µs are the call.
+    // Each direct read takes 1,001 µs, of which 5 µs are the call.
     says(&explanation, &["while they read (20 MiB in all) a read waits 4.0 ms, otherwise 996 µs"]);
     assert!(!format!("{explanation:?}").contains("read by"), "{explanation:?}");
     assert_eq!(explanation.other_reads, []);

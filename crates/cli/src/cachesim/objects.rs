@@ -30,7 +30,7 @@ struct ObjectCell {
     distinct_bytes: u64,
     /// Memory size as given on the command line.
     size: String,
-    /// The same size in bytes.
+    /// Memory size in bytes.
     memory_bytes: u64,
     eviction: &'static str,
     /// Admission policy with its values.

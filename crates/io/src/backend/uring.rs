@@ -81,7 +81,7 @@ impl UringBackend {
     }
 
     /// Creates a ring that different threads use in turn, without an eventfd. A request completes
-    /// when the thread that has submitted it enters the kernel. That thread is not interrupted.
+    /// when the thread that has submitted it enters the kernel. The kernel does not interrupt it.
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).

@@ -30,9 +30,9 @@ use crate::path::Stats;
 use crate::storage::{FileStorage, Sleeper, Storage};
 use crate::target::Coherence;
 
-/// Largest file of a source with a memory by its size. The default memory, with its tables for all
-/// free memory of the machine and its first frame of 2 MiB, takes 2 ms to prepare: longer than a
-/// fast server takes to answer. Most objects of this size are read once and closed.
+/// Largest file of a source with a memory by its size. The default memory has tables for all free
+/// memory of the machine, and a first frame of 2 MiB. Its preparation takes 2 ms, longer than the
+/// answer of a fast server. Most objects of this size are read once and closed.
 const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Smallest memory of such a file in bytes.

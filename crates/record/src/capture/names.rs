@@ -127,8 +127,8 @@ impl System {
         }
     }
 
-    /// Looks up no path of a file with at most `bytes_max` bytes from now on. Such a file has a
-    /// length only.
+    /// Looks up no path of a file with at most `bytes_max` bytes from now on. The names of
+    /// these files have a length only.
     pub fn leave_unnamed(&mut self, bytes_max: u64) {
         self.unnamed_bytes_max = bytes_max;
     }

@@ -24,7 +24,8 @@ use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
 /// Largest credit of a process, and the most that all reservations of the device take at once: four
-/// rounds ([`MIN_SAMPLES`]). The same device time, used by the others, makes a process new.
+/// rounds ([`MIN_SAMPLES`]). A process counts as new after the others have used the same device
+/// time.
 pub(super) fn largest_credit() -> Time {
     Time(MIN_SAMPLES * ROUND_TIME.ns())
 }

@@ -6,10 +6,10 @@
 //! arrival to its completion. The *baseline* is this time without injected requests. If the time
 //! with them exceeds one and a half baselines, the limit falls by one, otherwise it rises by one.
 //!
-//! Source: P. Valente's descriptions of two changes in Linux, "block, bfq: inject other-queue I/O
-//! into seeky idle queues on NCQ flash" (2018) and "block, bfq: tune service injection basing on
-//! request service times" (2019). Omitted: the injection of the same process's writes, and of the
-//! queues that wake the queue in service.
+//! Sources: P. Valente's descriptions of two changes in Linux. "block, bfq: inject other-queue I/O
+//! into seeky idle queues on NCQ flash" is of 2018, and "block, bfq: tune service injection basing
+//! on request service times" of 2019. Omitted: the injection of the same process's writes, and of
+//! the queues that wake the queue in service.
 
 use super::{Bfq, QueueId};
 use crate::request::{RequestId, RequestTable};
@@ -176,8 +176,8 @@ impl Bfq {
         Some(request)
     }
 
-    /// The queue of which a request may be injected. Of the queues whose budget suffices, it is the
-    /// one with the latest turn.
+    /// The queue of which a request may be injected: the one with the latest turn, among the queues
+    /// whose budget suffices.
     fn queue_to_inject(
         &self,
         now: Time,

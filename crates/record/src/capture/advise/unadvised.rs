@@ -1,7 +1,7 @@
 //! Files with missing pages that get no advice: short, unopenable or excess ones.
 //!
-//! A program that reads many small files misses pages of each. Such a file costs one entry here. It
-//! is neither opened nor visited again, and its waits do not start the advice.
+//! A program that reads many small files misses pages of each. A small file costs one entry here.
+//! It is neither opened nor visited again, and its waits do not start the advice.
 
 use std::collections::HashMap;
 

@@ -16,8 +16,8 @@ const MINOR_BITS: u32 = 20;
 pub(super) struct OwnRequests {
     /// True if the kernel counts requests.
     is_counting: bool,
-    /// Devices without a driver's number of which requests were counted. Of a file system on
-    /// the network or in user space the kernel counts none.
+    /// Devices without a driver's number of which requests were counted. The kernel counts none for
+    /// a file system on the network or in user space.
     counted_devices: BTreeSet<u64>,
 }
 

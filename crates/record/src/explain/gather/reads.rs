@@ -344,9 +344,9 @@ fn is_caused_by(advice: &AdviceGiven, inserted: &Inserted) -> bool {
 }
 
 /// Moves the waits of a run to [`WaitCause::Advice`] once it has [`ORDERED_BYTES`] (128 KiB), long
-/// enough to show that the hint is wrong. A shorter run may be a record that is read whole: its
-/// waits are collected in `provisional`, which a read that is not in order, or without a random
-/// hint, clears. Only waits charged to page faults or to small reads are moved.
+/// enough to show that the hint is wrong. A shorter run may be a record that is read whole. Its
+/// waits are collected in `provisional`. A read that is not in order, or without a random hint,
+/// clears it. Only waits charged to page faults or to small reads are moved.
 fn charge_run_to_advice(
     file: &mut FileData,
     provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
