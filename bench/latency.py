@@ -2,12 +2,14 @@
 """Access patterns of `readpath bench` on storage with latency.
 
 usage: bench/latency.py [--device NAME] [--read-ahead-kb N] [--runs N] [--minutes N] [--rows PART,...]
-       [--command PATH] [--small] [--save]   (default network, 128, 3, 9, all rows)
+       [--queue DEPTH,...] [--command PATH] [--small] [--save]   (default network, 128, 3, 9, all rows)
 
 Needs root. A modelled device is emulated in real time (`readpath emulate`). A loop device with
 `read_ahead_kb` as given lies above it, and above that an ext4 file system. `readpath bench` then
 measures its rows cold, with default options, in fresh processes, next to `pread`, `mmap` and
-`O_DIRECT`. `--save` writes its document to bench/results/latency-NAME.json.
+`O_DIRECT`. With `--queue` also next to a program that knows its reads beforehand and keeps as many
+in flight. `--save` writes its document to bench/results/latency-NAME.json, or latency-NAME-N.json
+with another readahead window than 128 KiB.
 
 - `network`: a network volume; 1 ms a request, 16 requests at once;
 - `nvme`: a solid-state drive; 0.1 ms a request, 32 at once;
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--minutes", type=int, default=9)
     parser.add_argument("--rows")
+    parser.add_argument("--queue")
     parser.add_argument("--small", action="store_true", help="files of at most 4 MiB: a check")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -55,6 +58,7 @@ def main() -> None:
         command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
         command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
         command += ["--rows", arguments.rows] if arguments.rows else []
+        command += ["--queue", arguments.queue] if arguments.queue else []
         command += ["--small"] if arguments.small else []
         # A row below its bar is exit status 1, and no failure of this measurement.
         done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
@@ -69,7 +73,8 @@ def main() -> None:
     }
     print_summary(document)
     if arguments.save:
-        path = one_head.ROOT / f"bench/results/latency-{arguments.device}.json"
+        window = "" if arguments.read_ahead_kb == 128 else f"-{arguments.read_ahead_kb}"
+        path = one_head.ROOT / f"bench/results/latency-{arguments.device}{window}.json"
         path.write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -117,8 +122,8 @@ def mounted(device: str, read_ahead_kb: int, options: str = "defaults") -> Itera
 
 def print_summary(document: dict) -> None:
     """Prints a line per row, and geometric means. Above 1, readpath is faster."""
-    of_best, of_pread, below = [], [], []
-    print(f"{'row':36} {'ours':>9} {'best':>9} {'of best':>8} {'of pread':>8}")
+    of_best, of_pread, of_queue, below = [], [], [], []
+    print(f"{'row':36} {'ours':>9} {'best':>9} {'of best':>8} {'of pread':>8} {'of queue':>8}")
     for row in document["results"]:
         ours, best = row["ours"], row[row["best"].lower()] if row["best"] else None
         # Without a complete run of one side, there is nothing to compare.
@@ -129,6 +134,9 @@ def print_summary(document: dict) -> None:
         pread = row["pread"]["seconds"] / ours["seconds"] if row["pread"] else None
         if pread:
             of_pread.append(pread)
+        if row["queue_ratio"]:
+            of_queue.append(row["queue_ratio"])
+        queue_text = f"{row['queue_ratio']:.2f}" if row["queue_ratio"] else "-"
         # A baseline that was ended early would have taken longer.
         limit = ">" if pread and row["pread"]["broken_off"] else ""
         of_pread_text = f"{limit}{pread:.2f}" if pread else "-"
@@ -138,9 +146,14 @@ def print_summary(document: dict) -> None:
             below.append(row["row"])
         print(
             f"{row['row']:36} {ours['seconds']:9.4f} {best['seconds']:9.4f} {of_best[-1]:8.2f} "
-            f"{of_pread_text:>8}{' level' if is_level else ''}"
+            f"{of_pread_text:>8} {queue_text:>8}{' level' if is_level else ''}"
         )
     means = [statistics.geometric_mean(ratios) if ratios else math.nan for ratios in (of_best, of_pread)]
+    if of_queue:
+        print(
+            f"{len(of_queue)} rows: {statistics.geometric_mean(of_queue):.2f} of the fastest queue, "
+            f"minimum {min(of_queue):.2f}"
+        )
     print(
         f"{len(of_best)} rows: {means[0]:.2f} of the best of three, {means[1]:.2f} of pread; "
         f"minimum {min(of_best, default=math.nan):.2f}; {len(below)} below 0.9 beyond the spread"

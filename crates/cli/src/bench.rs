@@ -92,6 +92,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         runs,
         deadline,
         folder: folder.path(),
+        queue_depths: &args.queue,
         denied: &args.refuse,
         interrupt: &interrupt,
     };

@@ -23,6 +23,46 @@ fn has_note(document: &Value, words: &str) -> bool {
     document["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(words))
 }
 
+/// Streams, small files and batches have a form with a queue; formats and mappings have none. A
+/// queue reads past the page cache, so each byte comes from the device.
+#[test]
+fn bench_queue_compares_cold_rows_that_have_a_form_with_a_queue() {
+    let scratch = Scratch::new("everyday-queue");
+    let rows = "stream,reader,copy,files,format,batch,random,futures";
+    let arguments = format!("bench . --small --rows {rows} --queue 4,16 --json");
+    let ran = scratch.run(&format!("{arguments} --states cold,cached"));
+    ran.has_ended(0, &arguments);
+    let document = document(&ran);
+    if has_note(&document, "not measured: cold") {
+        return;
+    }
+    let mut queued_rows = 0;
+    for cell in document["results"].as_array().unwrap() {
+        let queues = cell["queues"].as_array().unwrap();
+        let row = cell["row"].as_str().unwrap();
+        if cell["state"] == "cached" || row.starts_with("format/") || row.starts_with("map") {
+            assert!(queues.is_empty() && cell["queue_ratio"].is_null(), "{cell:#}");
+            continue;
+        }
+        queued_rows += 1;
+        let depths: Vec<u64> = queues.iter().map(|it| it["depth"].as_u64().unwrap()).collect();
+        assert_eq!(depths, [4, 16], "{cell:#}");
+        let is_ended = |queue: &&Value| queue["is_bound"] == false;
+        let seconds = queues.iter().filter(is_ended).filter_map(|it| it["seconds"].as_f64());
+        let best = seconds.fold(f64::INFINITY, f64::min);
+        let ours = cell["ours"]["seconds"].as_f64().unwrap();
+        if best.is_finite() {
+            assert_eq!(cell["queue_ratio"].as_f64().unwrap(), best / ours, "{cell:#}");
+        }
+        for queue in queues.iter().filter(is_ended) {
+            let read = queue["device_bytes"].as_u64();
+            assert!(read.is_none_or(|read| read >= cell["bytes"].as_u64().unwrap()), "{cell:#}");
+        }
+    }
+    let queue = &document["summary"][0]["queue"];
+    assert_eq!(queue["cells"].as_u64(), Some(queued_rows));
+}
+
 /// The command itself checks that all checksums are equal, and would exit with code 1.
 #[test]
 fn bench_rows_measure_all_contenders_and_leave_no_files() {

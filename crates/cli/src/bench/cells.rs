@@ -26,6 +26,11 @@ pub struct BenchCell {
     pub mmap: Figures,
     /// Figures of `O_DIRECT`, which bypasses the kernel page cache.
     pub o_direct: Figures,
+    /// Figures of a program that keeps many reads in flight, by their number. Empty without
+    /// `--queue`, and for rows that no queue can read.
+    pub queues: Vec<QueueFigures>,
+    /// Time of the fastest queue ÷ the library's time; null without one.
+    pub queue_ratio: Option<f64>,
     /// Name of the fastest baseline.
     pub best: Option<&'static str>,
     /// Time of the fastest baseline ÷ the library's time.
@@ -44,6 +49,16 @@ pub struct BenchCell {
     pub is_met: Option<bool>,
     /// Caveat about the figures.
     pub note: Option<String>,
+}
+
+/// Figures of a program with a queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueFigures {
+    /// Number of reads in flight.
+    pub depth: u32,
+    /// Medians of its runs.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 /// Figures of one contender: medians of its runs.
@@ -84,6 +99,20 @@ pub struct StateSummary {
     /// Number of cells that miss their goal, including cells without a figure of the library.
     #[serde(rename = "below")]
     pub missed_goals: usize,
+    /// Comparison with the fastest queue; null if no cell has one.
+    pub queue: Option<QueueSummary>,
+}
+
+/// Summary of the ratios to the fastest queue of each cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueSummary {
+    /// Number of cells that have such a ratio, at least one.
+    pub cells: usize,
+    /// Geometric mean of the ratios.
+    pub geometric_mean: f64,
+    /// Smallest of the ratios, and its row.
+    pub minimum: f64,
+    pub minimum_row: String,
 }
 
 /// Computes the figures of a cell and compares them with its goal. The ratios divide the time of a
@@ -96,6 +125,14 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
     let [ours, pread, mmap, o_direct] =
         std::array::from_fn(|index| figures(&cell.contenders[index]));
+    let queues: Vec<QueueFigures> = cell
+        .contenders
+        .iter()
+        .filter_map(|runs| match runs.contender {
+            Contender::Queue { depth } => Some(QueueFigures { depth, figures: figures(runs) }),
+            _ => None,
+        })
+        .collect();
     let baselines =
         [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
     let best = baselines
@@ -105,6 +142,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         .min_by(|(.., left_seconds), (.., right_seconds)| left_seconds.total_cmp(right_seconds));
     let ratio_to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
     let ratio = ratio_to(best.map(|(.., seconds)| seconds));
+    let queue_ratio = ratio_to(fastest_queue(&queues).and_then(|fastest| fastest.figures.seconds));
     let cpu_ratio = best.and_then(|(_, figures, _)| Some(ours.cpu_seconds? / figures.cpu_seconds?));
     // A goal without a baseline of its own is compared with the fastest one.
     let goal = cell.state.goal(cell.row.is_mapping());
@@ -145,7 +183,18 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         pread,
         mmap,
         o_direct,
+        queues,
+        queue_ratio,
     }
+}
+
+/// Returns the queue with the shortest complete runs, or `None` if there is none.
+pub fn fastest_queue(queues: &[QueueFigures]) -> Option<&QueueFigures> {
+    let complete = queues.iter().filter(|queue| !queue.figures.is_lower_bound);
+    let seconds = |queue: &QueueFigures| queue.figures.seconds.unwrap_or(f64::INFINITY);
+    complete
+        .filter(|queue| queue.figures.seconds.is_some())
+        .min_by(|left, right| seconds(left).total_cmp(&seconds(right)))
 }
 
 /// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
@@ -159,20 +208,20 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
             format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
         }
     });
-    let contender_notes =
-        Contender::ALL.iter().zip(&cell.contenders).filter_map(|(contender, runs)| {
-            let text = match &runs.abort_reason {
-                // The table already shows an aborted baseline.
-                Some(AbortReason::TooSlow { .. }) if *contender != Contender::Ours => None,
-                Some(reason) => Some(reason.text()),
-                None if runs.oom_kills > 0 => Some(format!(
-                    "{} more runs were killed: the group's memory did not suffice",
-                    runs.oom_kills
-                )),
-                None => None,
-            };
-            Some(format!("{}: {}", contender.name(), text?))
-        });
+    let contender_notes = cell.contenders.iter().filter_map(|runs| {
+        let contender = runs.contender;
+        let text = match &runs.abort_reason {
+            // The table already shows an aborted baseline.
+            Some(AbortReason::TooSlow { .. }) if contender != Contender::Ours => None,
+            Some(reason) => Some(reason.text()),
+            None if runs.oom_kills > 0 => Some(format!(
+                "{} more runs were killed: the group's memory did not suffice",
+                runs.oom_kills
+            )),
+            None => None,
+        };
+        Some(format!("{}: {}", contender.name(), text?))
+    });
     [library_note, stray_pages_note]
         .into_iter()
         .flatten()
@@ -252,7 +301,25 @@ impl StateSummary {
             minimum: slowest.and_then(|cell| cell.ratio),
             minimum_row: slowest.map(|cell| cell.row.clone()),
             missed_goals: cells_of_state().filter(|cell| cell.is_met == Some(false)).count(),
+            queue: QueueSummary::of(cells_of_state()),
         }
+    }
+}
+
+impl QueueSummary {
+    /// Summarizes the ratios to the fastest queues. `None` if no cell has such a ratio.
+    fn of<'a>(cells: impl Iterator<Item = &'a BenchCell>) -> Option<QueueSummary> {
+        let ratios: Vec<(f64, &str)> =
+            cells.filter_map(|cell| Some((cell.queue_ratio?, cell.row.as_str()))).collect();
+        let by_ratio = |left: &&(f64, &str), right: &&(f64, &str)| left.0.total_cmp(&right.0);
+        let &(minimum, minimum_row) = ratios.iter().min_by(by_ratio)?;
+        let values: Vec<f64> = ratios.iter().map(|&(ratio, _)| ratio).collect();
+        Some(QueueSummary {
+            cells: ratios.len(),
+            geometric_mean: geometric_mean(&values),
+            minimum,
+            minimum_row: minimum_row.to_owned(),
+        })
     }
 }
 
@@ -278,8 +345,41 @@ mod tests {
 
     /// Judged cell of the row of this name, with the runs of the library, pread, mmap and O_DIRECT.
     fn judged(state: CacheState, row: &str, contenders: [ContenderRuns; 4]) -> BenchCell {
+        let mut contenders = contenders;
+        for (runs, contender) in contenders.iter_mut().zip(Contender::ALL) {
+            runs.contender = contender;
+        }
         let row = Row::of(row, Scale::Usual).unwrap();
-        judge(&RowState { row: &row, state, contenders, stray_pages: 0 })
+        judge(&RowState { row: &row, state, contenders: contenders.into(), stray_pages: 0 })
+    }
+
+    /// The library takes 1 s, a queue of 8 takes 2 s (median of 3, 2 and 1) and one of 32 was
+    /// aborted after 0.1 s, which is no figure: the ratio is 2. A cell without queues does not
+    /// enter the summary, whose mean of 2 and 0.5 is 1.
+    #[test]
+    fn queue_ratio_compares_with_fastest_complete_queue() {
+        let row = Row::of("stream/16MiB/4KiB", Scale::Usual).unwrap();
+        let cell = |queue_seconds: &[f64]| {
+            let mut contenders: Vec<ContenderRuns> = (0..4).map(|_| runs(&[1.0], 0.1)).collect();
+            let contender = Contender::Queue { depth: 8 };
+            contenders.push(ContenderRuns { contender, ..runs(queue_seconds, 0.1) });
+            contenders.push(ContenderRuns {
+                contender: Contender::Queue { depth: 32 },
+                abort_reason: Some(AbortReason::TooSlow { seconds: 0.1 }),
+                ..ContenderRuns::default()
+            });
+            judge(&RowState { row: &row, state: CacheState::Cold, contenders, stray_pages: 0 })
+        };
+        let faster = cell(&[3.0, 2.0, 1.0]);
+        assert_eq!((faster.queue_ratio, faster.ratio), (Some(2.0), Some(1.0)));
+        assert_eq!(fastest_queue(&faster.queues).map(|queue| queue.depth), Some(8));
+        let four = || std::array::from_fn(|_| runs(&[1.0], 0.1));
+        let without = judged(CacheState::Cold, "map/touches", four());
+        assert_eq!((without.queues.len(), without.queue_ratio), (0, None));
+        let cells = [faster, without.clone(), cell(&[0.5])];
+        let summary = StateSummary::of(CacheState::Cold, &cells).queue.unwrap();
+        assert_eq!((summary.cells, summary.geometric_mean, summary.minimum), (2, 1.0, 0.5));
+        assert!(StateSummary::of(CacheState::Cold, &[without]).queue.is_none());
     }
 
     /// Throughput of 16 MiB in 0.5 s: 32 MiB/s. Medians: library 0.5 s, pread 0.4 s, mmap 0.2 s.

@@ -4,6 +4,7 @@
 //! that a program does for its bytes. A second pass is measured without opening and closing. The
 //! processor time is the sum over all threads of the process.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,16 +22,17 @@ use serde::{Deserialize, Serialize};
 use super::futures::Tasks;
 use super::ours::LibraryAccesses;
 use super::refused::{self, DeniedInterface};
-use super::rows::{Row, RowAccesses, Scale};
+use super::rows::{QueuedReads, Row, RowAccesses, Scale};
 use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
 use crate::worker::{OrderPath, Orders, WorkerTask, write_answer};
 
 /// Contender: the library or a baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contender {
     /// The library.
+    #[default]
     Ours,
     /// `pread(2)`.
     Pread,
@@ -38,28 +40,36 @@ pub enum Contender {
     Mmap,
     /// `O_DIRECT`.
     Direct,
+    /// A careful program of its own: it knows all its reads beforehand and keeps many of them in
+    /// flight, see [`Row::queued`].
+    Queue {
+        /// Number of reads in flight.
+        depth: u32,
+    },
 }
 
 impl Contender {
-    /// All contenders, the library first.
+    /// Contenders of every cell, the library first.
     pub const ALL: [Contender; 4] =
         [Contender::Ours, Contender::Pread, Contender::Mmap, Contender::Direct];
 
-    /// Returns the baseline, or `None` for the library.
+    /// Returns the baseline that makes the accesses of the row, or `None` for the library and for a
+    /// queue, which makes other accesses for the same bytes.
     pub const fn baseline(self) -> Option<Baseline> {
         match self {
-            Contender::Ours => None,
+            Contender::Ours | Contender::Queue { .. } => None,
             Contender::Pread => Some(Baseline::Pread),
             Contender::Mmap => Some(Baseline::Mmap),
             Contender::Direct => Some(Baseline::Direct),
         }
     }
 
-    /// Name in the table.
-    pub const fn name(self) -> &'static str {
-        match self.baseline() {
-            None => "ours",
-            Some(baseline) => baseline.name(),
+    /// Name in the table and in notes.
+    pub fn name(self) -> Cow<'static, str> {
+        match (self, self.baseline()) {
+            (Contender::Queue { depth }, _) => format!("a queue of {depth}").into(),
+            (_, Some(baseline)) => baseline.name().into(),
+            (_, None) => "ours".into(),
         }
     }
 }
@@ -194,9 +204,12 @@ enum OpenAccesses {
 impl OpenAccesses {
     /// Opens the accesses of the row for one contender.
     fn open_by(contender: Contender, row: &Row, files: &[PathBuf]) -> io::Result<OpenAccesses> {
-        Ok(match contender.baseline() {
-            None => OpenAccesses::Ours(LibraryAccesses::open(row.work, row.data, files)?),
-            Some(baseline) => OpenAccesses::Baseline(open_baseline(baseline, row, files)?),
+        Ok(match (contender, contender.baseline()) {
+            (Contender::Queue { depth }, _) => {
+                OpenAccesses::Baseline(open_queue(depth, row, files)?)
+            }
+            (_, Some(baseline)) => OpenAccesses::Baseline(open_baseline(baseline, row, files)?),
+            (_, None) => OpenAccesses::Ours(LibraryAccesses::open(row.work, row.data, files)?),
         })
     }
 
@@ -260,5 +273,23 @@ fn open_baseline(
             }
         },
         RowAccesses::Futures(pattern) => Box::new(Tasks::blocking(file()?, pattern)?),
+    })
+}
+
+/// Opens the bytes of the row for a program that keeps `depth` reads in flight. Such a row without
+/// a form with a queue is an error.
+fn open_queue(depth: u32, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
+    Ok(match row.queued() {
+        None => return Err(io::Error::other("the row has no form with a queue")),
+        Some(QueuedReads::Ring(pattern)) => {
+            let is_direct = true;
+            let ring = RingReads::open(&files[0], pattern, depth, is_direct);
+            Box::new(ring.map_err(io::Error::other)?)
+        }
+        Some(QueuedReads::Threads) => {
+            // SAFETY: no process changes a file of this run after its creation.
+            let open = move |path: &std::path::Path| unsafe { Baseline::Direct.open(path) };
+            Box::new(WholeFiles::over(Box::new(open), files.to_vec(), depth as usize))
+        }
     })
 }

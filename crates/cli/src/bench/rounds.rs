@@ -10,6 +10,7 @@
 //! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub struct Matrix<'a, 'r> {
     pub deadline: Option<Instant>,
     /// Folder with the data.
     pub folder: &'a Path,
+    /// Depths of the queues that cold rows are compared with as well.
+    pub queue_depths: &'a [NonZero<u32>],
     /// System calls to deny in the measured processes.
     pub denied: &'a [DeniedInterface],
     /// Interrupt of the whole run.
@@ -73,8 +76,9 @@ pub struct RowState<'r> {
     pub row: &'r Row,
     /// Cache state before each run.
     pub state: CacheState,
-    /// Runs of each contender, in the order of [`Contender::ALL`].
-    pub contenders: [ContenderRuns; 4],
+    /// Runs of each contender: [`Contender::ALL`] in their order, then a queue of each depth if
+    /// the row is cold and has a form with a queue.
+    pub contenders: Vec<ContenderRuns>,
     /// Maximum number of data pages in the wrong cache state at the start of a measurement.
     pub stray_pages: u64,
 }
@@ -82,6 +86,8 @@ pub struct RowState<'r> {
 /// Measurements of one contender in a cell.
 #[derive(Default)]
 pub struct ContenderRuns {
+    /// The library or what it is compared with.
+    pub contender: Contender,
     /// Completed measurements.
     pub measured: Vec<Measurement>,
     /// Reason of the abort, after which no further run starts.
@@ -107,9 +113,18 @@ pub enum AbortReason {
 impl<'r> Matrix<'_, 'r> {
     /// Returns every cell of the plan, state by state, without measurements.
     pub fn cells(&self) -> Vec<RowState<'r>> {
-        let cell = |state: CacheState, row| {
-            let contenders = std::array::from_fn(|_| ContenderRuns::default());
-            RowState { row, state, contenders, stray_pages: 0 }
+        let cell = |state: CacheState, row: &'r Row| {
+            let has_queue = state == CacheState::Cold && row.queued().is_some();
+            let queue_depths = if has_queue { self.queue_depths } else { &[] };
+            let queues = queue_depths.iter().map(|&depth| Contender::Queue { depth: depth.get() });
+            let contenders = Contender::ALL.into_iter().chain(queues);
+            let without_runs = |contender| ContenderRuns { contender, ..ContenderRuns::default() };
+            RowState {
+                row,
+                state,
+                contenders: contenders.map(without_runs).collect(),
+                stray_pages: 0,
+            }
         };
         let applies = |state: CacheState| move |row: &&Row| state.applies_to(row, self.scale);
         let cells_of_state = |&state: &CacheState| {
@@ -145,13 +160,15 @@ impl<'r> Matrix<'_, 'r> {
                 let data = cell.row.data;
                 let files = files.entry(data).or_insert_with(|| data.files(self.folder));
                 let cold_pass_seconds = cold_seconds.get(cell.row.name.as_str()).copied();
-                for index in contender_order(round as usize + cell_index) {
+                let contender_count = cell.contenders.len();
+                for index in contender_order(round as usize + cell_index, contender_count) {
                     if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return Ok(());
                     }
                     let sum = self.measure_contender(cell, index, files, cold_pass_seconds)?;
                     if let Some(sum) = sum {
-                        check_checksums(&mut checksums, cell.row, Contender::ALL[index], sum)?;
+                        let contender = cell.contenders[index].contender;
+                        check_checksums(&mut checksums, cell.row, contender, sum)?;
                     }
                 }
                 if let (CacheState::Cold, Some(fastest)) =
@@ -176,8 +193,8 @@ impl<'r> Matrix<'_, 'r> {
         cold_pass_seconds: Option<f64>,
     ) -> Result<Option<u64>, Failure> {
         while cell.contenders[contender_index].abort_reason.is_none() {
-            let outcome =
-                self.measure_once(cell, Contender::ALL[contender_index], files, cold_pass_seconds)?;
+            let contender = cell.contenders[contender_index].contender;
+            let outcome = self.measure_once(cell, contender, files, cold_pass_seconds)?;
             let runs = &mut cell.contenders[contender_index];
             match outcome {
                 Ok(measured) => {
@@ -254,13 +271,11 @@ impl<'r> Matrix<'_, 'r> {
 }
 
 impl RowState<'_> {
-    /// Shortest time of a baseline in seconds, if one has completed.
+    /// Shortest time of a baseline in seconds, if one has completed. Queues do not count: they may
+    /// be so much faster than the baselines that the limits would end all of these.
     fn fastest_baseline_seconds(&self) -> Option<f64> {
-        let baselines = Contender::ALL
-            .iter()
-            .zip(&self.contenders)
-            .filter(|(contender, _)| contender.baseline().is_some());
-        let seconds = baselines.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
+        let baselines = self.contenders.iter().filter(|runs| runs.contender.baseline().is_some());
+        let seconds = baselines.flat_map(|runs| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }
 
@@ -292,13 +307,23 @@ impl RowState<'_> {
     }
 }
 
-/// Returns the order of the contenders in a round, as indices. Over four rounds each contender
-/// comes once at each position and once directly after each other one. The effects that a contender
-/// leaves behind are therefore balanced (E. J. Williams, "Experimental designs balanced for the
-/// estimation of residual effects of treatments", Australian Journal of Scientific Research A 2,
-/// 1949).
-fn contender_order(round: usize) -> [usize; 4] {
-    [0, 1, 3, 2].map(|first| (first + round) % 4)
+/// Returns the order of `count` contenders in a round, as indices. Over `count` rounds each
+/// contender comes once at each position and, if `count` is even, once directly after each other
+/// one. An odd `count` needs twice as many rounds: each pair then occurs twice. The effects that a
+/// contender leaves behind are therefore balanced (E. J. Williams, "Experimental designs balanced
+/// for the estimation of residual effects of treatments", Australian Journal of Scientific Research
+/// A 2, 1949).
+fn contender_order(round: usize, count: usize) -> Vec<usize> {
+    // 0, 1, count - 1, 2, count - 2, …
+    let first_round = (0..count).map(|position| match position % 2 {
+        1 => position.div_ceil(2),
+        _ => (count - position / 2) % count,
+    });
+    let mut order: Vec<usize> = first_round.map(|first| (first + round) % count).collect();
+    if count % 2 == 1 && round / count % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 /// Assumed minimum speed of a cold pass in bytes per second, for its time limit.
@@ -349,24 +374,35 @@ mod tests {
         assert_eq!(message, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
-    /// Rounds 5 to 8: each contender once at each position, and each ordered pair of two contenders
-    /// once in sequence.
+    /// Over as many rounds as contenders, each one is once at each position, and each ordered pair
+    /// of an even number of contenders is once in sequence. An odd number needs twice the rounds,
+    /// and has everything twice. The rounds do not begin with the first one.
     #[test]
     fn round_orders_balance_positions_and_predecessors_of_contenders() {
-        let orders: Vec<[usize; 4]> = (5..9).map(contender_order).collect();
-        let sorted = |mut seen: Vec<(usize, usize)>| {
-            seen.sort_unstable();
-            seen
-        };
-        let positions = orders.iter().flat_map(|order| order.iter().copied().enumerate()).collect();
-        let all = (0..4).flat_map(|position| (0..4).map(move |contender| (position, contender)));
-        assert_eq!(sorted(positions), all.collect::<Vec<_>>());
-        let pairs = orders.iter().flat_map(|order| order.windows(2).map(|pair| (pair[0], pair[1])));
-        let others = (0..4).flat_map(|one| (0..4).map(move |other| (one, other)));
-        assert_eq!(
-            sorted(pairs.collect()),
-            others.filter(|(one, other)| one != other).collect::<Vec<_>>()
-        );
+        for count in 4..9 {
+            let repetitions = 1 + count % 2;
+            let rounds = count + 1..count + 1 + repetitions * count;
+            let orders: Vec<Vec<usize>> =
+                rounds.map(|round| contender_order(round, count)).collect();
+            let mut positions = vec![0; count * count];
+            let mut pairs = vec![0; count * count];
+            for order in &orders {
+                for (position, contender) in order.iter().enumerate() {
+                    positions[position * count + contender] += 1;
+                }
+                for pair in order.windows(2) {
+                    pairs[pair[0] * count + pair[1]] += 1;
+                }
+            }
+            assert_eq!(positions, vec![repetitions; count * count], "{count}");
+            let is_same = |index| index / count == index % count;
+            let expected: Vec<usize> = (0..count * count)
+                .map(|index| if is_same(index) { 0 } else { repetitions })
+                .collect();
+            assert_eq!(pairs, expected, "{count}");
+        }
+        // The published square of four treatments.
+        assert_eq!(contender_order(0, 4), [0, 1, 3, 2]);
     }
 
     /// Limits: a baseline 3 times the fastest, the library 10 times, each plus half a second.
@@ -375,8 +411,8 @@ mod tests {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
         // `seconds` is the time of the only completed baseline, pread.
         let limit_seconds = |state, seconds: Option<f64>, contender, cold_pass_seconds| {
-            let mut contenders: [ContenderRuns; 4] =
-                std::array::from_fn(|_| ContenderRuns::default());
+            let mut contenders = Contender::ALL
+                .map(|contender| ContenderRuns { contender, ..ContenderRuns::default() });
             contenders[1].measured.extend(seconds.map(|seconds| Measurement {
                 seconds,
                 cpu_seconds: 0.0,
@@ -385,6 +421,7 @@ mod tests {
                 checksum: 0,
                 note: None,
             }));
+            let contenders = contenders.into();
             let cell = RowState { row: &row, state, contenders, stray_pages: 0 };
             cell.time_limit(contender, cold_pass_seconds).as_secs_f64()
         };

@@ -15,6 +15,11 @@ use serde::{Deserialize, Serialize};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
+/// Bytes of a read of a sequential program with a queue: Linux's default readahead window, so that
+/// a depth of N compares with N such windows in flight. Files of sequential rows are multiples of
+/// it.
+const QUEUED_BLOCK_BYTES: u64 = 128 * KIB;
+
 /// Bytes that a touch of a mapping reads.
 const TOUCH_BYTES: u64 = 8;
 
@@ -115,6 +120,15 @@ pub enum RowAccesses {
     Futures(AccessPattern),
 }
 
+/// Form of a row in a program that knows its reads beforehand and keeps many in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuedReads {
+    /// Reads of this pattern by io_uring and `O_DIRECT`, from one thread.
+    Ring(AccessPattern),
+    /// Whole files by as many threads as reads in flight, each with `O_DIRECT`.
+    Threads,
+}
+
 impl Row {
     /// Returns the row with that name, or `None` if it is unknown.
     pub fn of(name: &str, scale: Scale) -> Option<Row> {
@@ -134,6 +148,28 @@ impl Row {
             RowAccesses::Format(format) => {
                 format.ranges(self.data.bytes()).iter().map(|&(_, bytes)| bytes).sum()
             }
+        }
+    }
+
+    /// Returns the reads of a program that fetches the bytes of the row with a queue. A sequential
+    /// row becomes reads of [`QUEUED_BLOCK_BYTES`]; all other reads keep their size. `None`: the
+    /// program of the row cannot have a queue, because it uses mapped memory or learns its next
+    /// reads from the bytes of the first one.
+    pub fn queued(&self) -> Option<QueuedReads> {
+        let whole_file = || {
+            let file_bytes = self.data.bytes();
+            AccessPattern::all(AccessOrder::Forward, file_bytes, QUEUED_BLOCK_BYTES)
+        };
+        match self.work {
+            RowAccesses::Offsets(AccessPattern { order: AccessOrder::Forward, .. })
+            | RowAccesses::Futures(AccessPattern { order: AccessOrder::Forward, .. })
+            | RowAccesses::Blocks { .. }
+            | RowAccesses::Copied => Some(QueuedReads::Ring(whole_file())),
+            RowAccesses::Offsets(pattern)
+            | RowAccesses::Batch { pattern, .. }
+            | RowAccesses::Futures(pattern) => Some(QueuedReads::Ring(pattern)),
+            RowAccesses::WholeFiles { .. } => Some(QueuedReads::Threads),
+            RowAccesses::Format(_) | RowAccesses::Mapped { .. } => None,
         }
     }
 

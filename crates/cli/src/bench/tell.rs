@@ -1,6 +1,6 @@
 //! Matrix as text: a table for each state, the notes, and a summary.
 
-use super::cells::{BenchCell, Figures, StateSummary};
+use super::cells::{BenchCell, Figures, QueueSummary, StateSummary, fastest_queue};
 use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 
@@ -21,9 +21,10 @@ pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[St
 }
 
 /// Table with one row per cell of one state. The columns are throughputs in MiB/s, the ratio of the
-/// library to the fastest baseline, processor seconds, memory, and the reason of a missed goal.
+/// library to the fastest baseline, processor seconds, memory, and the reason of a missed goal. The
+/// columns of the queues follow if a cell has been compared with one.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
-    let columns: [Column<&BenchCell>; 12] = [
+    let columns: [Column<&BenchCell>; 15] = [
         ("row", |cell| cell.row.clone()),
         ("readpath MiB/s", |cell| throughput(&cell.ours)),
         ("pread", |cell| throughput(&cell.pread)),
@@ -36,9 +37,21 @@ pub fn cells_table(rows: &[&BenchCell]) -> Table {
         ("peak MiB", |cell| mib(cell.ours.peak_bytes)),
         ("read MiB", |cell| mib(cell.ours.device_bytes)),
         ("misses goal", |cell| miss_reason(cell)),
+        ("queue", |cell| {
+            fastest_queue(&cell.queues)
+                .map_or_else(|| "-".to_owned(), |fastest| throughput(&fastest.figures))
+        }),
+        ("depth", |cell| {
+            fastest_queue(&cell.queues)
+                .map_or_else(|| "-".to_owned(), |fastest| fastest.depth.to_string())
+        }),
+        ("of queue", |cell| number(cell.queue_ratio, 2)),
     ];
+    let queue_columns = 3;
+    let has_queues = rows.iter().any(|cell| !cell.queues.is_empty());
+    let column_count = columns.len() - if has_queues { 0 } else { queue_columns };
     let numbers_from = 1;
-    Table::of(rows, &columns, numbers_from)
+    Table::of(rows, &columns[..column_count], numbers_from)
 }
 
 /// Text of one state: title, table and caveats.
@@ -95,5 +108,15 @@ pub fn summary_sentence(summary: &StateSummary) -> String {
         summary.cells,
         number(summary.geometric_mean, 2),
         summary.missed_goals,
+    ) + &summary.queue.as_ref().map_or_else(String::new, |queue| queue_sentence(queue))
+}
+
+/// Comparison with the fastest queue in one sentence.
+fn queue_sentence(queue: &QueueSummary) -> String {
+    let QueueSummary { cells, geometric_mean, minimum, minimum_row } = queue;
+    format!(
+        "{cells} cells, ratio to the fastest queue of a program that knows its reads beforehand \
+            (O_DIRECT, without a cache): geometric mean {geometric_mean:.2}, minimum \
+            {minimum:.2} ({minimum_row})\n"
     )
 }

@@ -15,13 +15,13 @@ use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 pub struct RingReads {
     /// Open file with a ring of its own. Its number of slots is the queue depth.
     file: KernelFile,
-    /// Offsets and size of the reads. Only the offsets of the first thread are used.
+    /// Offsets and size of the reads of all threads.
     pattern: AccessPattern,
 }
 
 impl RingReads {
     /// Opens the file for reads of this pattern, with `depth` reads in flight, by `O_DIRECT` if
-    /// `is_direct`.
+    /// `is_direct`. The reads of a pattern of several threads come thread by thread.
     ///
     /// # Errors
     /// The file cannot be opened, or io_uring is not available.
@@ -51,8 +51,8 @@ impl Accesses for RingReads {
     /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
-        let only_thread = 0;
-        let offsets: Vec<u64> = self.pattern.of_thread(only_thread).collect();
+        let offsets: Vec<u64> =
+            (0..self.pattern.threads).flat_map(|thread| self.pattern.of_thread(thread)).collect();
         let (mut started, mut completed) = (0, 0);
         while completed < offsets.len() {
             while self.file.free_slots() > 0 && started < offsets.len() {
