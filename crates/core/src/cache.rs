@@ -74,11 +74,11 @@ struct Frame {
     pins: u32,
     /// State of the frame: free, or with a page and the validity of its data.
     state: FrameState,
-    /// Next frame of its hash chain.
+    /// Next frame of its hash chain: its number plus one, or 0 at the end.
     next_in_table: FrameLink,
-    /// Order of the folio that the page came in as.
+    /// Order of the folio that the page came in as: an aligned block of `1 << order` pages.
     order: u8,
-    /// True if the page carries the readahead mark.
+    /// True if the page carries the readahead mark: its use is reported to the readahead policy.
     is_marked: bool,
     /// For a file's page: true until the use for which it was read, which is not counted again. For
     /// a page of memory: the referenced bit, set by a touch and cleared by eviction.
@@ -113,14 +113,15 @@ pub struct Cache {
     policy: Box<dyn EvictionPolicy>,
     /// Number of pages that the policy was built for.
     policy_pages: u32,
-    /// True if pages of memory have lists separate from the policy's.
+    /// True (the default) if pages of memory (swap) have lists separate from the policy's.
     has_memory_lists: bool,
     /// Waiting times of prefetched pages until their first use.
     waits: FirstUseWaits,
     /// Count of returned pages; only if the budget may change.
     refaults: Option<RefaultTable>,
+    /// Totals of prefetched, used, wasted and evicted pages.
     counters: CacheCounters,
-    /// Outcome of prefetched pages, by file.
+    /// Outcome of prefetched pages, by file: their used share limits further prefetch.
     credits: Vec<Credit>,
     /// Numbers of pages of memory that are held, leaving or being written.
     memory: memory::MemoryCounts,
@@ -128,7 +129,8 @@ pub struct Cache {
     sharer: Option<Box<dyn PageSharer>>,
     /// Frames with a prefetched page that is not used yet.
     unused: FrameSet,
-    /// Word of `unused` at which [`collect_next_uses`](Cache::collect_next_uses) continues.
+    /// Word of `unused` (64 frames) at which [`collect_next_uses`](Cache::collect_next_uses)
+    /// continues.
     collect_cursor: u32,
     /// Number of added pages for which `collect_next_uses` checks one word.
     collect_interval: u32,
@@ -232,7 +234,8 @@ impl Cache {
         frame.is_marked.then(|| Folio::holding(page, frame.order))
     }
 
-    /// Removes the readahead mark from every page of the folio.
+    /// Removes the readahead mark from every page of the folio. Filled ones are shared with outside
+    /// readers from then on; a marked page is not.
     pub fn clear_mark(&mut self, file: FileId, folio: Folio) {
         for page in folio.range().pages() {
             if let Some(frame) = self.find(file, page) {
@@ -254,7 +257,8 @@ impl Cache {
     }
 
     /// Sets a delivered page to filled, and lists it. A page that was overwritten on the device
-    /// meanwhile leaves the cache. Returns true if the page may be shared with outside readers.
+    /// meanwhile leaves the cache. Returns true if the page may be shared with outside readers. A
+    /// page of memory (swap) is never shared.
     #[inline]
     fn set_filled(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
@@ -291,7 +295,8 @@ impl Cache {
     }
 
     /// Pins the frame, which prevents its reuse. A page of memory leaves its list, unless it is on
-    /// the eviction policy's.
+    /// the eviction policy's. A page on a list of the policy stays there: the search for a victim
+    /// skips pinned pages.
     pub fn pin(&mut self, id: FrameId) {
         self.update_frame(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
@@ -335,7 +340,8 @@ impl Cache {
     }
 
     /// Records a use that belongs to the same reference as the use before it: two reads that meet
-    /// within a page. Counts only if the page was not used since it was added.
+    /// within a page. Counts only if the page was not used since it was added. Otherwise a sequence
+    /// of small reads would make the page look reused to the policy.
     pub fn continue_use(&mut self, id: FrameId) {
         if self.frame(id).is_referenced || self.unused.contains(id) {
             self.touch(id);

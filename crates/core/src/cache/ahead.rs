@@ -72,7 +72,8 @@ impl FirstUseWaits {
     }
 
     /// Records that `count` pages are added to a memory of `memory_pages`. The longest waiting time
-    /// decays each time half of the memory was added.
+    /// decays each time half of the memory was added. An outdated long wait is thus forgotten after
+    /// some time.
     pub(super) fn record_additions(&mut self, count: u32, memory_pages: u32) {
         self.added_pages = self.added_pages.wrapping_add(count);
         if self.added_pages.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
@@ -110,7 +111,8 @@ impl Cache {
 
     /// Number of further pages of the file that its credit allows. The credit bounds the
     /// prefetched, unused pages of a file by the use of its earlier ones. `request_pages` is the
-    /// number of pages that the device transfers in the time of a request.
+    /// number of pages that the device transfers in the time of a request. Each used page earns
+    /// that number of further pages, because it saved a request.
     pub fn credit_room(&self, file: FileId, request_pages: u64) -> u64 {
         self.credit(file).room(request_pages, self.budget_pages().into())
     }
@@ -122,7 +124,7 @@ impl Cache {
     }
 
     /// Counts the page as used, because its later uses are invisible. The use is not reported to
-    /// the eviction policy.
+    /// the eviction policy. The caller maps it into a program, for example.
     pub fn count_as_used(&mut self, id: FrameId) {
         self.record_use(id);
     }
@@ -181,6 +183,7 @@ impl Cache {
     /// Moves a prefetched page to the policy's lists if readers outside the machine have used it.
     /// Returns true if they have. `queries_left` is the number of pages that may still be found
     /// used in this scan, and is reduced by such a page; at 0 the page counts as unused.
+    /// `take_uses` also resets the uses of the page.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
         if *queries_left == 0 || self.take_uses(id) == 0 {
             return false;
@@ -199,7 +202,7 @@ impl Cache {
             return pages;
         }
         // Bounds the number of used pages that this call moves to the policy, in proportion to the
-        // pages that it is called for.
+        // pages that it is called for. The factor 2 is chosen, not measured.
         let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
             let allowed_pages = self
@@ -224,6 +227,7 @@ impl Cache {
         if self.enter_policy_if_used(id, queries_left) {
             return true;
         }
+        // The limit of prefetched pages is no reason to evict here: see the module.
         let has_expired = self.waits.has_expired(self.frame_lists.note(id), self.budget_pages());
         if !has_expired || self.recall_all(&[id]) != 0 {
             return false;

@@ -70,7 +70,8 @@ impl Cache {
     }
 
     /// Number of pages, up to `pages`, that may be prefetched: within their limit, and, with a
-    /// sharer, with an unreserved free frame. Frees frames for them as far as possible.
+    /// sharer, with an unreserved free frame. Frees frames for them as far as possible. Without a
+    /// sharer, the caller checks that frames are available.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
         let pages = self.allowed_prefetch_pages(pages);
         match &self.sharer {
@@ -142,7 +143,8 @@ impl Cache {
     /// was left to free.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These two lists hold only pages of memory, clean or prefetched, and unmapped. No reader
-        // uses such a page, so it leaves without a recall.
+        // uses such a page, so it leaves without a recall. They leave before every page that the
+        // policy would select.
         let memory_page = self
             .frame_lists
             .oldest(FrameList::MEMORY_CLEAN)
@@ -186,11 +188,11 @@ impl Cache {
         }
     }
 
-    /// Removes the next page to leave from its list; `None` if no list has a page. Expired
-    /// prefetched pages leave first, then the victims of the policy, then the other prefetched
-    /// pages. `victims_taken` is the number of victims removed and not evicted yet. `queries_left`
-    /// is the number of further queries for uses of pages by readers outside the machine; each
-    /// query reduces it.
+    /// Removes the next page of a file (or, if the policy has it, of memory) to leave from its
+    /// list; `None` if no list has a page. Expired prefetched pages leave first, then the victims
+    /// of the policy, then the other prefetched pages. `victims_taken` is the number of victims
+    /// removed and not evicted yet. `queries_left` is the number of further queries for uses of
+    /// pages by readers outside the machine; each query reduces it.
     pub(super) fn next_victim(
         &mut self,
         victims_taken: u32,
@@ -221,7 +223,8 @@ impl Cache {
             .or_else(|| frame_lists.pop(FrameList::PREFETCHED))
     }
 
-    /// The page of a file that eviction would check next; `None` without such a page.
+    /// The page of a file that eviction would check next; `None` without such a page. The order is
+    /// the same as in `next_victim`, but no page leaves its list.
     pub(super) fn next_file_page(&mut self) -> Option<FrameId> {
         let prefetched = self.frame_lists.oldest(FrameList::PREFETCHED);
         match prefetched.filter(|&id| self.is_expired_file_prefetch(id)) {
@@ -247,7 +250,8 @@ impl Cache {
     }
 
     /// Puts a page of a file on the list of prefetched pages, or on the policy's. A page that is on
-    /// a list stays there.
+    /// a list stays there. A prefetched, unused page waits apart for its first use, unless the
+    /// policy takes unused pages.
     pub(super) fn list_file(&mut self, id: FrameId) {
         if self.frame_lists.is_listed(id) {
             return;
@@ -262,7 +266,8 @@ impl Cache {
         }
     }
 
-    /// Evicts a page, and reports it to the policy if the policy had it.
+    /// Evicts a page, and reports it to the policy if the policy had it. For a page of memory,
+    /// `evict` reports it. An unused prefetched page is unknown to most policies.
     pub(super) fn evict_and_report(&mut self, id: FrameId) {
         let is_memory = self.frame(id).memory.is_memory;
         if !is_memory && (!self.unused.contains(id) || self.policy.enters_unused()) {
@@ -288,7 +293,8 @@ impl Cache {
         if self.collect_due < self.collect_interval {
             return;
         }
-        // Frames beyond these have never held a page.
+        // Frames beyond these have never held a page. At least 1 avoids a division by zero before
+        // the first page.
         let words = (self.frames.len() as u32).div_ceil(u64::BITS).max(1);
         for _ in 0..words.min(self.collect_due / self.collect_interval) {
             let word = self.collect_cursor;
@@ -383,6 +389,7 @@ impl AccessBits for CacheAccessBits<'_> {
     fn uses(&mut self, id: FrameId) -> u8 {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_memory {
+            // A pinned page keeps the bit until a later search: it can't be evicted now.
             return u8::from(frame.pins == 0 && core::mem::take(&mut frame.is_referenced));
         }
         // For a page in flight, the sharer's access bits belong to the frame's previous page. A

@@ -119,17 +119,20 @@ impl Cache {
         self.has_memory_lists = self.policy.has_memory_apart();
     }
 
-    /// Number of held frames: unpinned, but not available at once.
+    /// Number of held frames: unpinned, but not available at once. The machine's budget counts them
+    /// as used.
     pub fn unready_pages(&self) -> u32 {
         self.memory.held
     }
 
-    /// Number of frames that will become available: selected to leave, or being written.
+    /// Number of frames that will become available: selected to leave, or being written. The
+    /// machine counts them as ready when it decides if more pages must leave.
     pub fn becoming_ready_pages(&self) -> u32 {
         self.memory.leaving + self.memory.writing
     }
 
-    /// Number of frames that are free, or hold memory that leaves next.
+    /// Number of frames that are free, or hold memory that leaves next. A fault that needs a frame
+    /// finds one at once among these.
     pub fn ready_pages(&self) -> u32 {
         self.free_pages() + self.frame_lists.pages(FrameList::MEMORY_CLEAN)
     }
@@ -185,8 +188,8 @@ impl Cache {
         frame.memory.is_mapped
     }
 
-    /// Pins a cached page for a fault, and cancels its leaving. Returns true if it carried the
-    /// readahead mark.
+    /// Pins a cached page for a fault, and cancels its leaving. Removes its readahead mark, and
+    /// returns true if it carried one.
     pub fn take_for_fault(&mut self, id: FrameId) -> bool {
         self.pin(id);
         self.end_leaving(id);
@@ -267,6 +270,7 @@ impl Cache {
                 self.evict_and_report(id);
                 return Some(LeavingChoice::Gone);
             }
+            // A reader uses it: it returns to its list, and another page is selected next.
             self.list_file(id);
         }
         None
@@ -298,13 +302,15 @@ impl Cache {
                     Some(memory)
                 }
                 (_, Some(_)) => None,
-                // Prefetched pages count as inactive ones, but must not use up all of these.
+                // Prefetched pages count as inactive ones in `refill`. If they alone are enough,
+                // the inactive list may be empty: the oldest active page is then tried.
                 (memory, None) => Some(memory.or_else(|| self.frame_lists.oldest(active))?),
             };
             let Some(id) = memory_page else {
                 if let Some(choice) = self.evict_next_file_page() {
                     return Some(choice);
                 }
+                // That page is in use, pinned or in flight: the next attempt finds another one.
                 continue;
             };
             let age = self.frame_lists.age(id);
@@ -328,7 +334,8 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        // The list of pages without reuse: of memory alone, or of the policy.
+        // The list of pages without reuse: of memory alone, or of the policy. Other pages were used
+        // again.
         let list = if self.has_memory_lists { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
@@ -366,6 +373,7 @@ impl Cache {
             return self.cancel_leaving(id);
         }
         self.end_leaving(id);
+        // A page that is being written is listed by `end_write`.
         if !self.frame(id).memory.is_writing {
             self.frame_lists.push(id, FrameList::IN_USE);
         }
@@ -416,7 +424,7 @@ impl Cache {
 
     /// Records the end of a write: the page moves to the list for its state, a pinned one when its
     /// last pin ends. `is_dirty` is true if the write failed; a page that was changed meanwhile is
-    /// dirty in any case.
+    /// dirty in any case. Before that, `begin_write` has cleared its dirty flag.
     pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
         self.update_frame(id, |frame| {
             frame.memory.is_writing = false;
@@ -466,7 +474,8 @@ impl Cache {
     }
 
     /// Puts a held page on the policy's lists. A page that the policy knows returns to it as a
-    /// victim that did not leave; if a fault needed the page meanwhile, that counts as a use.
+    /// victim that did not leave; if a fault needed the page meanwhile, that counts as a use. A
+    /// held page was mapped by a fault, so a new one enters as demanded.
     fn give_to_policy(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);

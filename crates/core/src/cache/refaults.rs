@@ -1,8 +1,8 @@
 //! Evicted pages that return: an estimate of the hits of a larger memory.
 //!
-//! For each evicted page, 32 bits of its key are stored in a slot selected by another part of the
+//! For each evicted page, 31 bits of its key are stored in a slot selected by another part of the
 //! key. A page that enters checks its slot. A later eviction may have overwritten the slot, and the
-//! return isn't counted then. One page in 2^32 is confused with another. The count is therefore an
+//! return isn't counted then. One page in 2^31 is confused with another. The count is therefore an
 //! estimate, for the code that changes the size of the memory.
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ const SLOTS_LOG2: u32 = 20;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct RefaultTable {
-    /// Key bits of the evicted page in each slot; 0 if empty.
+    /// Key bits of the evicted page in each slot, with bit 0 set; 0 if empty.
     evicted_keys: Vec<u32>,
     /// Number of returned pages.
     returned_pages: u64,
@@ -50,7 +50,8 @@ impl RefaultTable {
 }
 
 /// Returns the slot of a page, and the key bits that are stored there, which are never 0. The key
-/// is pseudo-random: its highest bits select the slot, its lowest 32 bits are stored.
+/// is pseudo-random: its highest bits select the slot. Its lowest 32 bits are stored, with bit 0
+/// set.
 fn slot_and_key_bits(page: PageKey) -> (usize, u32) {
     ((page.0 >> (u64::BITS - SLOTS_LOG2)) as usize, page.0 as u32 | 1)
 }

@@ -22,7 +22,7 @@ pub enum Mark {
 /// Common properties of the pages of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunEntry {
-    /// The order of their folios.
+    /// The order of their folios, which are aligned blocks of `1 << order` pages.
     pub order: u8,
     /// Number of pages, from the first on, with the readahead mark.
     pub marked: u64,
@@ -99,6 +99,7 @@ impl Cache {
     ///
     /// Requested pages of files enter the eviction policy at once. Prefetched ones do so only if
     /// the policy takes unused pages; otherwise they are listed apart until their first use.
+    /// Prefetched pages also count in the file's credit, which limits its further prefetch.
     pub(super) fn add_file_or_memory_run(
         &mut self,
         file: FileId,
@@ -149,6 +150,7 @@ impl Cache {
                 // which its age counts; the page stays off the lists.
                 lists.push(id, FrameList::MEMORY_CLEAN);
                 lists.unlink(id);
+                // The note, the present count of added pages, is the time of the addition.
                 lists.set_note(id, waits.added_pages());
             } else if enters_policy {
                 policy.enter(lists, id, PageKey::of(file, page), origin);
@@ -240,7 +242,8 @@ impl Cache {
     }
 }
 
-/// Most pages that are shared with readers in one call; the sharer accepts up to 64.
+/// Most pages that are shared with readers in one call. The sharer accepts up to 64; a smaller
+/// batch keeps the array of frames small.
 const SHARE_BATCH_MAX: usize = 16;
 
 #[cfg(test)]

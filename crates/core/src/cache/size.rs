@@ -19,7 +19,8 @@ impl Cache {
     /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
     /// frames, then free ones, then frames of the next victims. Returns those that have held a
     /// page; frames without memory leave at once. The environment takes back their memory and then
-    /// [reports it](Cache::on_withdrawn); until then they are no part of the cache.
+    /// [reports it](Cache::on_withdrawn); until then they are no part of the cache. Frames without
+    /// memory go first, because taking back memory has a cost.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         // Evicts pages as needed, and returns the number of free, unreserved frames.
         let frames = self.free_unreserved_frames(frames).min(frames);
@@ -44,6 +45,7 @@ impl Cache {
     /// Replaces the eviction policy by one built for `pages` pages. The new policy adopts the
     /// present pages in the old policy's order of eviction, the first victim first. The old
     /// policy's learned state is lost; [`resize_policy`](Cache::resize_policy) keeps it.
+    /// `was_reused` is true for pages that the old policy counted as reused.
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
         let eviction_order = self.policy.give_up(&mut self.frame_lists);
         (self.policy, self.policy_pages) = (policy, pages);
@@ -70,7 +72,8 @@ impl Cache {
 struct PageKeys<'a>(&'a [Frame]);
 
 impl AccessBits for PageKeys<'_> {
-    /// No unreported use: uses are not read here.
+    /// No unreported use. Reading the uses would reset them, and the search for a victim needs
+    /// them.
     fn uses(&mut self, _id: FrameId) -> u8 {
         0
     }
@@ -80,7 +83,7 @@ impl AccessBits for PageKeys<'_> {
         self.0[id.0 as usize].key()
     }
 
-    /// No victim was taken.
+    /// No victim was taken. A change of size takes no victim from the policy.
     fn taken(&self) -> u32 {
         0
     }

@@ -92,7 +92,8 @@ impl FreeFrames {
     }
 
     /// Reverses the order of the frames freed since `freed_count` was `freed_before`, so that they
-    /// are handed out in the order in which they were freed.
+    /// are handed out in the order in which they were freed. Neighbouring pages thus get
+    /// neighbouring frames again.
     pub(super) fn reverse_freed_since(&mut self, freed_before: usize) {
         self.freed[freed_before..].reverse();
     }
@@ -110,7 +111,8 @@ impl FreeFrames {
 
     /// Removes up to `frames` free frames from circulation, first the frames without memory.
     /// Returns the others. The environment takes back their memory, and then
-    /// [reports](FreeFrames::record_withdrawn) them.
+    /// [reports](FreeFrames::record_withdrawn) them. They are out of circulation at once, but count
+    /// as withdrawing until then.
     pub(super) fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         // Frames without memory, never used or withdrawn before, leave circulation at once.
         let never_used = self.never_used_free.min(frames);

@@ -90,7 +90,7 @@ impl PageTableIndex {
     }
 
     /// Returns the frame of a page, as `find`. Checks first the frame after `previous`, where the
-    /// neighbouring page often is.
+    /// neighbouring page often is. `previous` may be any number: it is only a guess.
     #[inline]
     pub(super) fn find_after(
         &self,
@@ -270,7 +270,8 @@ impl HeadGroup {
     #[inline]
     fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
         // Hashes the extent, then the group's position in its extent, and the page's position in
-        // its group, each differently. Without this, pages 4 MiB apart would share a few heads.
+        // its group, each differently. `spread` mixes all bits of a number into its high bits.
+        // Without this, pages 4 MiB apart would share a few heads.
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
@@ -278,6 +279,7 @@ impl HeadGroup {
         let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
         // Position of the group in its extent.
         let in_extent = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
+        // The shift takes the high bits, which are mixed best.
         let permutation = spread(page >> GROUP_LOG2 ^ hash) >> 32;
         HeadGroup { first: first | in_extent, permutation }
     }
