@@ -265,7 +265,8 @@ impl Machine {
     /// Starts a read.
     ///
     /// A [`Fault`](ReadAccess::Fault) is for one page, the one that holds `offset`. A read at or
-    /// past the end of the file is done at once, with 0 bytes.
+    /// past the end of the file is done at once, with 0 bytes. A direct read begins at once. Any
+    /// other waits behind earlier ones until it has memory.
     ///
     /// # Errors
     /// The read is larger than the memory of the cache, direct and misaligned, or `open_reads_max`

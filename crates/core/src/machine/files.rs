@@ -59,7 +59,8 @@ struct Handle {
     file: FileId,
     /// Selects the pages to read ahead of this handle's reads.
     policy: Box<dyn ReadaheadPolicy>,
-    /// The page in which its newest read ended; `None` before the first.
+    /// The page in which its newest read ended; `None` before the first. A next read in that page
+    /// is one use with it.
     last_page: Option<u64>,
 }
 
@@ -105,7 +106,8 @@ struct FileTransfer {
     is_continuation: bool,
     /// Number of requests that it waits for.
     pending_requests: u32,
-    /// Page up to which absent pages have been requested (exclusive).
+    /// Page up to which absent pages have been requested (exclusive). A policy may request them
+    /// page by page.
     cursor: u64,
     /// Its error so far: of a read through the cache the one at the lowest offset, of a direct
     /// transfer the one that arrived first.
@@ -123,7 +125,7 @@ impl FileTransfer {
 pub(super) struct MachineFiles {
     /// The configured readahead policy, built once for each handle.
     readahead: Spec,
-    /// Limits of the device for these policies.
+    /// Limits of the device for these policies: the largest window and request.
     limits: ReadaheadLimits,
     /// Most reads and writes that may be open at once.
     open_reads_max: u32,
@@ -219,7 +221,8 @@ impl MachineFiles {
     /// Removes a file without handles, and drops its pages. Returns false while some of these are
     /// in flight: call again later. After true, the identifier may be reused.
     pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
-        // A range that ends with the file is found page by page, if it is small.
+        // The range ends with the file: a small file is then searched page by page, not frame by
+        // frame.
         let end = self.file(file).bytes.div_ceil(PAGE_BYTES);
         let cache = &mut base.frames.cache;
         // Pages in flight stay until they arrive.
@@ -353,7 +356,7 @@ impl MachineFiles {
 
     /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`, and updates
     /// the last page of its handle. A buffered read that begins in that page continues the read
-    /// before it. Fails if `open_reads_max` are open.
+    /// before it. A fault never counts as such a continuation. Fails if `open_reads_max` are open.
     fn open_read(
         &mut self,
         now: Time,
@@ -372,6 +375,8 @@ impl MachineFiles {
         let last_page = &mut self.handles[transfer.handle.0 as usize].last_page;
         let is_continuation =
             kind == TransferKind::Read(ReadAccess::Buffered) && *last_page == Some(range.first);
+        // Direct transfers, and reads without a byte, have an empty range. They leave the position
+        // unchanged.
         if !range.is_empty() {
             *last_page = Some(range.end - 1);
         }
@@ -391,7 +396,8 @@ impl MachineFiles {
         Ok(ReadId(self.reads.insert(read) as u32))
     }
 
-    /// Number of pages of memory that an open read needs to begin; 0 for a direct one.
+    /// Number of pages of memory that an open read needs to begin; 0 for a direct one. All its
+    /// pages count, cached or not, because the read pins them.
     pub(super) fn needed_pages(&self, read: ReadId) -> u64 {
         self.file_transfer(read).range.count()
     }

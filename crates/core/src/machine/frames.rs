@@ -41,7 +41,8 @@ pub(super) struct Budget {
     pub(super) pinned_pages: u64,
     /// Prefetched pages that the device has not delivered yet.
     pub(super) prefetch_pages: u64,
-    /// Largest size of the memory, in pages, that readahead policies assume.
+    /// Largest size of the memory, in pages, that readahead policies assume. It is configured, and
+    /// their windows follow from it.
     pub(super) policy_pages_max: u64,
 }
 
@@ -71,6 +72,7 @@ impl Frames {
             });
         }
         let pages_max = pages.max(config.memory_bytes_max / PAGE_BYTES);
+        // Frames are numbered by 32 bits, and `u32::MAX` stands for no frame.
         if pages_max >= u64::from(u32::MAX) {
             let memory_bytes = config.memory_bytes.max(config.memory_bytes_max);
             return Err(ConfigError::TooMuchMemory { memory_bytes });
@@ -101,8 +103,8 @@ impl Frames {
 
     /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames
     /// (held: unpinned pages of memory that can't leave at once). Adapts the eviction policy if
-    /// `pages` differs by more than a quarter from the size for which the policy was last set up.
-    /// Returns the frames whose memory is to be taken back.
+    /// `pages` differs by more than a quarter from the size for which the policy was last set up:
+    /// small changes are ignored. Returns the frames whose memory is to be taken back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let pages_before = self.cache.budget_pages();
         if !self.is_policy_applied {
@@ -112,6 +114,7 @@ impl Frames {
             self.cache.grow(pages - pages_before);
             Vec::new()
         } else {
+            // Only pages that can leave at once are evicted.
             let spare_pages = self.budget.unreserved_pages().saturating_sub(self.unready_pages());
             self.cache.shrink(u64::from(pages_before - pages).min(spare_pages) as u32)
         };
@@ -139,12 +142,14 @@ impl Frames {
         }
     }
 
-    /// Returns true if `pages` more pages find frames.
+    /// Returns true if `pages` more pages find frames. Pages of memory that can't leave at once
+    /// count as used.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {
         self.budget.has_room_for(pages + self.unready_pages())
     }
 
     /// Number of unpinned pages of memory that can't leave at once: mapped, dirty or being written.
+    /// Their frames can't be given to another page now, so the budget counts them like pinned ones.
     pub(super) fn unready_pages(&self) -> u64 {
         self.cache.unready_pages().into()
     }

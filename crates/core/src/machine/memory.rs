@@ -265,7 +265,8 @@ struct SwapState {
     swap_out: SwapOut,
     /// Number of pages kept ready for faults.
     ready_pages: u32,
-    /// Number of pages kept ready in addition, for prefetch by the policy.
+    /// Number of pages kept ready in addition, for prefetch by the policy: learned by
+    /// `adapt_ready_frames`.
     ready_ahead_pages: u32,
     /// Number of dirty pages that stay unmapped before they are written.
     second_chance_pages: u32,
@@ -279,9 +280,10 @@ struct SwapState {
     unmaps_unanswered: u32,
     /// Leaving pages that must be written.
     to_write: Vec<FrameId>,
-    /// True if no slot was found, and none has become free since.
+    /// True if no slot was found, and none has become free since. Dirty pages then stay in memory.
     is_full: bool,
-    /// Failed page writes since the last successful one.
+    /// Failed page writes since the last successful one. At a limit, waiting faults and reads get
+    /// the error.
     failures_in_row: u32,
     /// Error of the last failed page write; `None` before the first.
     last_failure: Option<DeviceError>,
@@ -319,13 +321,15 @@ impl SwapState {
     /// frames for `lacking_pages` of its pages.
     ///
     /// The number of lacking frames is added to the ready ones, up to a quarter of the memory. Each
-    /// call without a lack reduces their number by a 256th.
+    /// call without a lack reduces their number by a 256th, so that unneeded frames return slowly
+    /// to the programs.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept_pages = match lacking_pages {
             // At least one page less, so that the number reaches 0.
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
         };
+        // Three quarters of the memory stay for pages in use.
         let pages_max = memory_pages / 4;
         self.ready_ahead_pages =
             (u64::from(kept_pages) + lacking_pages).min(pages_max.into()) as u32;
@@ -368,6 +372,7 @@ impl MachineMemory {
                 device_sectors: caps.sectors,
             }));
         }
+        // The largest number stands for no slot.
         if config.slots >= u64::from(NO_SLOT) {
             return Err(SwapError::TooManyPages { pages: config.slots });
         }
@@ -378,13 +383,15 @@ impl MachineMemory {
             base.queue.learn_costs();
         }
         let memory_pages = base.frames.cache.budget_pages();
+        // A sixteenth, so that ready pages take little of a small memory.
         let default_ready_pages = (memory_pages / 16).min(READY_PAGES_MAX);
         self.swap = SwapState {
             area: SwapArea::new(config.start_sector, config.slots),
             policy,
             write_pages_max: config.write_pages_max.clamp(1, base.queue.request_pages_max()),
             swap_out: config.swap_out,
-            // At least as many as may rest for a second chance, at most half of the memory.
+            // At least as many as may rest for a second chance, at most half of the memory. Clean
+            // pages then also stay unmapped for some time before they leave.
             ready_pages: config
                 .ready_pages
                 .unwrap_or(default_ready_pages)
@@ -435,7 +442,8 @@ impl MachineMemory {
     }
 
     /// Discards the pages of the range: their frames and slots become free. Pages with a fault,
-    /// read or write in progress are kept. Returns the number of kept pages.
+    /// read or write in progress are kept. Returns the number of kept pages. The caller unmapped
+    /// them before.
     pub(super) fn discard(
         &mut self,
         base: &mut SharedState,
@@ -493,7 +501,7 @@ impl MachineMemory {
     }
 
     /// Marks a page as dirty: the content of its slot is outdated. A slot that is being written is
-    /// kept until the write has ended.
+    /// kept until the write has ended. A changed page is thus never read from its old slot.
     fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
         let is_dirty = true;
         base.frames.cache.set_dirty(frame, is_dirty);
@@ -545,7 +553,8 @@ impl MachineMemory {
     }
 
     /// Frees the slot of a page that the device could not write. The area then counts as not full.
-    /// After a medium error the slot is never used again instead.
+    /// After a medium error the slot is never used again instead. Other errors concern the device,
+    /// and not the slot.
     fn release_failed_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;

@@ -46,7 +46,8 @@ pub(super) struct EndedPart {
     pub(super) content: RequestContent,
     /// The result for its own sectors.
     pub(super) outcome: PartOutcome,
-    /// True if it was merged with others: a failure does not show whose data is bad.
+    /// True if it was merged with others: a failure does not show whose data is bad, so the parts
+    /// are retried alone.
     pub(super) is_merged: bool,
     /// Its waiters; the list must be returned to [`RequestQueue::recycle_waiters`].
     pub(super) waiters: Vec<Waiter>,
@@ -76,7 +77,7 @@ impl PartOutcome {
 struct EndingRequest {
     /// The part to be returned next; `None` after the last one.
     next_part: Option<RequestId>,
-    /// First sector of the whole request.
+    /// First sector of the whole request, from which a short outcome counts its bytes.
     start: u64,
     /// Outcome of the whole request.
     outcome: Outcome,
@@ -204,7 +205,8 @@ impl RequestQueue {
     }
 
     /// Returns true if more than seven eighths of `queue_requests` requests are in the scheduler or
-    /// in the device. Prefetch of swapped-out memory then stops, as do some readahead policies.
+    /// in the device. Prefetch of swapped-out memory then stops, as do some readahead policies. The
+    /// fraction is the kernel's limit of congestion.
     pub(super) fn is_congested(&self) -> bool {
         let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
         requests > u64::from(self.queue_requests) * 7 / 8
@@ -246,7 +248,8 @@ impl RequestQueue {
     /// Registers `waiter` for the end of the request, whose need becomes `Demand`. Informs the
     /// scheduler if the need has changed.
     pub(super) fn add_waiter(&mut self, id: RequestId, waiter: Waiter) {
-        // The scheduler knows the request by its head, the request that it was merged into.
+        // The scheduler knows the request by its head, the request that it was merged into. It now
+        // learns that a reader waits for that head.
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.idled_for(head, &self.requests);
         }
@@ -276,6 +279,8 @@ impl RequestQueue {
             Some(id) => id,
             None => match self.scheduler.dispatch(now, &self.requests) {
                 Dispatch::Request(id) => id,
+                // No reader waits for it, and it isn't worth the device's time: it ends without
+                // reaching the device.
                 Dispatch::Withdraw(id) => {
                     debug_assert!(self.requests[id].need != Need::Demand, "a read waits for it");
                     let outcome = Outcome::Failed(DeviceError::Cancelled);
@@ -316,7 +321,8 @@ impl RequestQueue {
 
     /// Records that the device has finished a request, in the meter, the cost estimate and the
     /// scheduler. The estimate needs the earliest time at which it can have finished
-    /// (`completion.not_before`). `poll_ended` must return its parts before any other call.
+    /// (`completion.not_before`), to ignore durations that are too uncertain. `poll_ended` must
+    /// return its parts before any other call.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         let id = completion.id;
         let bytes = self.requests[id].bytes();
@@ -324,6 +330,7 @@ impl RequestQueue {
         if self.learns_costs {
             self.evidence.estimate.on_completion(now, completion.not_before, id, bytes);
         }
+        // A retry bypassed the scheduler, which does not know it.
         if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
         }
@@ -331,7 +338,8 @@ impl RequestQueue {
     }
 
     /// Prepares the parts of the request `id` for `poll_ended`, with the outcome of the whole
-    /// request.
+    /// request. `request` covers all merged parts, so its first sector is the position 0 of the
+    /// outcome.
     fn prepare_ended_parts(&mut self, id: RequestId, outcome: Outcome) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next_part.is_none()), "one at a time");
         let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));
@@ -363,7 +371,8 @@ impl RequestQueue {
         self.payloads.recycle_waiters(waiters);
     }
 
-    /// Passes the plugged requests to the scheduler.
+    /// Passes the plugged requests to the scheduler. It merges them with each other and with its
+    /// own requests.
     fn unplug(&mut self, now: Time) {
         for &id in &self.plug {
             self.scheduler.insert(now, id, &mut self.requests);

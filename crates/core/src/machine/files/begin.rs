@@ -3,6 +3,8 @@
 //!
 //! The *demand* is the range of the requested pages; all other added pages are prefetched. A *run*
 //! is a range of added pages. A *window* is a group of runs that is sent in requests of its own.
+//! `NO_FRAME` stands for the frame of an absent page. *Credit* limits the prefetch of a file by the
+//! use of its earlier prefetched pages.
 
 use super::pages::{
     FilePages, NO_FRAME, ReadProgress, join_adjacent, move_demand_to_front, split_run,
@@ -89,7 +91,8 @@ impl MachineFiles {
     }
 
     /// Sends the pages that one step of a read has added as device requests. Then the read waits
-    /// for its requests in flight, or ends if there are none. `progress` is the result of the step.
+    /// for its requests in flight, or ends if there are none. `progress` is the result of the step:
+    /// `AllAdded` together, `Until` a page one by one, or `Stuck`.
     ///
     /// `Stuck` means that a page failed for another read, and that no frame is free for a second
     /// try. A failed frame does not store its error, so this read reports a medium error. It adds
@@ -194,7 +197,7 @@ impl MachineFiles {
     }
 
     /// Makes the read wait for every request in flight that delivers one of these pages. Completes
-    /// the read if there is none.
+    /// the read if there is none. Pages that are in the cache already need no wait.
     fn wait_for_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
         let index = |page: u64| (page - read.range.first) as usize;
@@ -217,7 +220,7 @@ impl MachineFiles {
 
     /// Creates device requests for the runs of added pages, and clears the runs. With
     /// `is_demand_whole`, the requested pages (`demand`) are joined across windows, and each absent
-    /// run of them is sent whole.
+    /// run of them is sent whole. They are sent first, because the reader waits for them.
     fn send_file_runs(
         &mut self,
         now: Time,
@@ -311,6 +314,7 @@ impl MachineFiles {
                 process,
                 priority,
                 is_sync,
+                // `Demand` if the caller waits for the transfer, else `Prefetch`.
                 need: Need::of(is_sync),
             };
             let content = RequestContent::Direct { read: id, offset: sent_sectors * SECTOR_BYTES };

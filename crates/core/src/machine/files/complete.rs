@@ -31,6 +31,7 @@ impl MachineFiles {
             self.retry_separately(base, request, file, range, &waiters);
             return waiters;
         }
+        // Without a waiter the search would cost requests for pages that no read needs.
         if let Some(next_try) = pages.next_search_try(outcome).filter(|_| !waiters.is_empty()) {
             // The search for the bad page goes on. The pages before the next try are good.
             base.frames.cache.fill_run(file, tried_pages.clipped(next_try.range.first));
@@ -42,7 +43,8 @@ impl MachineFiles {
             PartOutcome::Moved(bytes) => range.first * PAGE_BYTES + bytes,
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
         };
-        // The last page of a file is good although the device moved only a part of it.
+        // The last page of a file is good although the device moved only a part of it: the file
+        // ends there.
         let good_end_page = match good_end_byte < self.file(file).bytes {
             true => good_end_byte / PAGE_BYTES,
             false => range.end,
@@ -98,8 +100,9 @@ impl MachineFiles {
     }
 
     /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
-    /// the transfer, in bytes. Of several errors the first to arrive counts. Completes the transfer
-    /// after its last piece. Returns the list of waiters for its memory to be reused.
+    /// the transfer, in bytes. Of several errors the first to arrive counts, because the whole
+    /// transfer fails in any case. Completes the transfer after its last piece. Returns the list of
+    /// waiters for its memory to be reused.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -139,6 +142,7 @@ impl MachineFiles {
     }
 
     /// Drops the cached pages that a write overwrites. Pages in flight are dropped on arrival.
+    /// Called before a write and again after it, because a read may add old data meanwhile.
     pub(super) fn forget_overwritten(&mut self, base: &mut SharedState, write: ReadId) {
         let transfer = self.file_transfer(write).transfer;
         let file = self.file_of(transfer.handle);
@@ -147,7 +151,8 @@ impl MachineFiles {
     }
 
     /// Returns true if a failed request carried data that one of its waiters did not need. The bad
-    /// data may then be data that this waiter did not need. False without a waiter.
+    /// data may then be data that this waiter did not need. False without a waiter. Each waiter's
+    /// pages are then retried alone.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
             let needed = self.file_transfer(waiting_read(waiter)).range;
@@ -201,7 +206,7 @@ impl MachineFiles {
     }
 
     /// Continues the search for the bad page of a failed request with the pages `next_try`. Waiters
-    /// that need none of the remaining pages go on.
+    /// that need none of the remaining pages go on: their pages are good.
     fn continue_search(
         &mut self,
         now: Time,
@@ -228,7 +233,8 @@ impl MachineFiles {
     }
 
     /// Sends the pages of a failed request again, in a request of their own. `readers` wait for it.
-    /// The pages of the search tail refer to the new request as well.
+    /// The pages of the search tail refer to the new request as well. The retry bypasses the
+    /// scheduler, so that it is not merged again.
     fn retry_pages(
         &mut self,
         base: &mut SharedState,

@@ -54,7 +54,8 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
 
 /// Splits a non-empty run at the device's largest request of `pages_max` pages, and calls `on_part`
 /// with each part in order. The requested pages in it (`demand`) get the least number of requests.
-/// If the run is too large, the demand starts a request of its own.
+/// If the run is too large, the demand starts a request of its own, so that prefetched pages before
+/// it don't use up a part of that request.
 pub(in crate::machine) fn split_run(
     run: PageRange,
     demand: PageRange,
@@ -149,7 +150,8 @@ impl FilePages<'_> {
     /// another read's request for it has failed, and there is no frame for this read's own try.
     ///
     /// A frame was reserved for each page that was absent when the read began. Adding the page uses
-    /// that reservation; it is released if another read has added the page meanwhile.
+    /// that reservation; it is released if another read has added the page meanwhile. Without a
+    /// failure the frame of a page that was cached at the begin is pinned already.
     fn add_page(&mut self, page: u64) -> bool {
         let index = (page - self.demand.first) as usize;
         let frame = self.frames[index];
@@ -174,6 +176,8 @@ impl FilePages<'_> {
                     self.frames[index] = frame;
                 }
                 None => {
+                    // The page is sent in a request of its own, as in a kernel that reads page by
+                    // page.
                     self.begin_window();
                     self.add_run(PageRange::new(page, 1), SINGLE_PAGE_ORDER, UNMARKED);
                 }
@@ -206,6 +210,7 @@ impl FilePages<'_> {
 
     /// Number of pages, up to `pages`, that may be prefetched within the credit and the limit of
     /// the cache. Without credit (`is_on_credit` is false), only the limit of the cache applies.
+    /// `request_pages` is the cost of a request in pages, which each used page earns as credit.
     fn allowed_prefetch_pages(&mut self, pages: u64) -> u64 {
         let mut credit_pages = pages;
         if self.is_on_credit {
@@ -310,8 +315,9 @@ impl PageView for FilePages<'_> {
         self.cache.clear_mark(self.file, folio);
     }
 
-    /// Adds a folio, split at the requested pages. Returns false, and adds nothing, if its
-    /// prefetched part exceeds the budget, the credit or the limit of the cache.
+    /// Adds a folio, split at the requested pages. With `is_marked`, every page of it is marked.
+    /// Returns false, and adds nothing, if its prefetched part exceeds the budget, the credit or
+    /// the limit of the cache. Requested pages have no limit: their frames are reserved.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead_pages = parts[0].count() + parts[2].count();
@@ -329,7 +335,8 @@ impl PageView for FilePages<'_> {
 
     /// Adds absent pages run by run, split at the requested pages. Stops at the first prefetched
     /// page beyond the budget, the credit or the limit of the cache, and then returns false. With
-    /// `is_marked`, the first added page is marked.
+    /// `is_marked`, the first added page is marked. Requested pages have no limit: their frames are
+    /// reserved.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut remaining = range.clipped(self.file_pages);
         let mut marked_pages = u64::from(is_marked);

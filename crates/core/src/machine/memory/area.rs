@@ -26,7 +26,8 @@ pub(super) struct SlotOwner {
 const FREE: u64 = u64::MAX;
 /// Entry of a slot that the device could not write.
 const BAD: u64 = u64::MAX - 1;
-/// Number of slots that are searched for a long free run: 16 MiB of the area.
+/// Number of slots that are searched for a long free run: 16 MiB of the area. It bounds the time of
+/// a search in a fragmented area.
 const SEARCH_SLOTS: u64 = 4096;
 
 /// All slots. Slot `n` lies `n` pages behind the start of the area.
@@ -34,7 +35,8 @@ const SEARCH_SLOTS: u64 = 4096;
 pub(super) struct SwapArea {
     /// First sector of slot 0 on the device.
     start_sector: u64,
-    /// Page of each slot: the mapping's number above 2^32, its page below. Or `FREE`, or `BAD`.
+    /// Page of each slot: the mapping's number in the upper 32 bits, its page in the lower ones. Or
+    /// `FREE`, or `BAD`.
     owners: Vec<u64>,
     /// Number of free slots.
     free_count: u64,
@@ -80,6 +82,7 @@ impl SwapArea {
     /// The page that a slot holds; `None` if it is free or bad.
     pub(super) fn owner(&self, slot: u64) -> Option<SlotOwner> {
         let owner = self.owners[slot as usize];
+        // The two largest values stand for a bad and a free slot.
         (owner < BAD).then_some(SlotOwner {
             memory: MemoryId((owner >> 32) as u32),
             page: owner & 0xffff_ffff,
@@ -141,7 +144,8 @@ impl SwapArea {
     }
 
     /// Returns the next slot, in circular order from the last one returned, with a page for which
-    /// `is_match` is true. `None` if there is none.
+    /// `is_match` is true. `None` if there is none. Used to free slots of clean pages in turn, when
+    /// the area is full.
     pub(super) fn next_matching(
         &mut self,
         is_match: impl Fn(SlotOwner) -> bool,

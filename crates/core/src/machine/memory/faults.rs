@@ -13,7 +13,8 @@ use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl MachineMemory {
-    /// Registers a fault, which may begin when there is a frame for its page. Fails if
+    /// Registers a fault, which may begin when there is a frame for its page. It counts in
+    /// `open_reads`, from which policies derive the number of waiting readers. Fails if
     /// `open_faults_max` faults are open.
     ///
     /// # Panics
@@ -88,7 +89,8 @@ impl MachineMemory {
     }
 
     /// Updates the counters for a begun fault: major if its page must be read, else minor. A page
-    /// of the swap area also counts in the meter, as a hit if it is already in memory.
+    /// of the swap area also counts in the meter, as a hit if it is already in memory. Zero pages,
+    /// and pages in memory without a prefetch, need no read and don't count there.
     fn count_fault(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
         let is_filled = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;
@@ -99,7 +101,8 @@ impl MachineMemory {
         }
     }
 
-    /// Ends a fault: its page has arrived, or never will. Queues its result for `poll_faulted`.
+    /// Ends a fault: its page has arrived, or never will. Queues its result for `poll_faulted`. Its
+    /// frame stays pinned until `release`.
     pub(super) fn finish(&mut self, base: &mut SharedState, id: FaultId) {
         base.queue.evidence.open_reads -= 1;
         self.faulted.push_back(id);
@@ -157,7 +160,8 @@ impl MachineMemory {
         base.frames.budget.pinned_pages -= 1;
     }
 
-    /// The description of a fault for the swap-in policy; `None` for a page without a slot.
+    /// The description of a fault for the swap-in policy; `None` for a page without a slot. Such a
+    /// page is new and all zeros, or dirty in memory.
     fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
         let MachineMapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
         Some(SwapFault {

@@ -1,5 +1,6 @@
 //! Swap-in: the pages that the policy adds to a fault, and their requests. A *slot* is a part of
-//! the swap area that holds one page.
+//! the swap area that holds one page. A *ready* frame is free, or has a page that can leave at
+//! once: clean and unmapped.
 
 use alloc::vec::Vec;
 
@@ -35,6 +36,7 @@ impl MachineMemory {
         while page < range.end {
             let slot = self.slot_of(memory, page);
             if slot.is_some() && base.frames.cache.find(file, page).is_none() {
+                // The frames for faults must stay, and the budget must have room for the page.
                 let is_short = base.frames.cache.ready_pages() <= frames_for_faults
                     || !base.frames.has_room_for(1);
                 if is_short || !base.waiting.is_empty() || base.queue.is_congested() {
@@ -86,7 +88,8 @@ impl MachineMemory {
     }
 
     /// Runs `call` with the policy and the present state, and returns its result. Adapts the number
-    /// of ready frames to the frames that the policy lacked.
+    /// of ready frames to the frames that the policy lacked. A congested queue counts as a lack of
+    /// all of them.
     fn call_policy<T>(
         &mut self,
         now: Time,
@@ -119,7 +122,7 @@ impl MachineMemory {
 
     /// Sends reads of the slot `demand_slot`, for which a fault waits, if there is one, and of the
     /// pages that the policy selected for `fault`. The request with the slot of the fault goes
-    /// first.
+    /// first. Selected pages are marked, so that the policy sees the first fault on each.
     fn send_swap_reads(
         &mut self,
         now: Time,
@@ -217,7 +220,8 @@ impl MachineMemory {
         }
     }
 
-    /// A request that reads or writes some slots, with the need of a prefetch.
+    /// A request that reads or writes some slots, with the need of a prefetch. A read that a fault
+    /// waits for gets its need from the caller.
     pub(super) fn slots_request(
         &self,
         base: &SharedState,
@@ -249,7 +253,7 @@ impl MachineMemory {
         let retry = self.slots_request(base, failed.op, range, failed.process);
         let retry = Request { priority: failed.priority, ..retry };
         // The page is awaited by a fault, or written: it is no prefetched one. The waiter of a read
-        // makes it a demand request.
+        // makes it a demand request, by `add_waiter`.
         base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
@@ -321,7 +325,8 @@ struct SwappedOut<'a> {
     mappings: &'a [MachineMapping],
     /// The swap area, with the page of each slot.
     area: &'a SwapArea,
-    /// Frames available for prefetch; 0 if the queue is congested.
+    /// Frames available for prefetch, with half of the ready frames left for faults; 0 if the queue
+    /// is congested.
     room_pages: u64,
     /// Pages of the policy's last query that may not be prefetched now, for lack of frames or
     /// because the queue is congested.

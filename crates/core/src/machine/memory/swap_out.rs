@@ -68,6 +68,8 @@ impl MachineMemory {
         }
         let cache = &mut base.frames.cache;
         if !cache.is_dirty(frame) || cache.is_writing(frame) || self.swap.is_full {
+            // The page is clean and thus ready, or can't be written now: its write is in progress,
+            // or no slot is free.
             cache.cancel_leaving(frame);
         } else if self.swap.second_chance_pages == 0 {
             self.swap.to_write.push(frame);
@@ -77,7 +79,8 @@ impl MachineMemory {
         self.swap.unmaps_unanswered == 0
     }
 
-    /// Makes a mapped page dirty that was or may have been written without a fault.
+    /// Makes a mapped page dirty that was or may have been written without a fault. After a write
+    /// in progress the page is dirty again, and its new slot is freed.
     ///
     /// # Panics
     /// The page is not in memory.
@@ -95,7 +98,8 @@ impl MachineMemory {
     }
 
     /// Removes a page that is used again, or discarded, from the pages to be unmapped or written.
-    /// No effect on a page that is not leaving.
+    /// No effect on a page that is not leaving. Its queued unmap or write would otherwise take the
+    /// page from the program again.
     pub(super) fn cancel_swap_out(&mut self, base: &SharedState, frame: FrameId) {
         if base.frames.cache.is_leaving(frame) {
             self.swap.unmaps.retain(|&other| other != frame);
@@ -119,13 +123,14 @@ impl MachineMemory {
         }
     }
 
-    /// Selects pages to leave until the target of ready pages is exceeded by one batch, or until
+    /// Selects pages to leave until the target of ready pages is exceeded by one batch, and until
     /// the first waiting read or fault has its pages. No effect while the target is met, or while
     /// writes are suspended and nothing waits for a frame.
     ///
     /// Pages at the end of their second chance come first: they are unmapped already. If a read or
-    /// a fault waits, no page has a second chance any more. With `Neighbours`, the neighbours of a
-    /// leaving page leave with it if they are at least half as old.
+    /// a fault waits, no page has a second chance any more: it needs the frames now. With
+    /// `Neighbours`, the neighbours of a leaving page leave with it if they are at least half as
+    /// old.
     fn choose_leaving(&mut self, base: &mut SharedState) {
         let waiting_pages = base.waiting.front().map(|waiting| waiting.needed_pages);
         if waiting_pages.is_none() && self.is_write_suspended() {
@@ -175,6 +180,7 @@ impl MachineMemory {
         page: u64,
         age_min: u32,
     ) {
+        // The leaving page itself is the first page of the write.
         let mut pages_left = self.swap.write_pages_max - 1;
         for step in [1, -1] {
             let mut neighbour = page;
@@ -204,7 +210,8 @@ impl MachineMemory {
         }
     }
 
-    /// Number of pages that are ready, or will be without further action.
+    /// Number of pages that are ready, or will be without further action. They are free, clean and
+    /// unmapped, selected to leave, or being written.
     fn pages_becoming_ready(&self, base: &SharedState) -> u32 {
         base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
@@ -217,9 +224,12 @@ impl MachineMemory {
 
     /// The reason for which waiting faults and reads can never get a frame: the device fails to
     /// write pages, or none can leave. `None` while some are on their way, or without a mapping. An
-    /// error resets the count of failed writes.
+    /// error resets the count of failed writes, so that the device is tried again for the next
+    /// waiter.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
+        // No page is leaving or being written, and no frame is pinned, reserved or being filled
+        // ahead.
         let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();
         if self.is_unused() || !(is_write_suspended || is_stuck) {
             return None;
@@ -269,7 +279,8 @@ impl MachineMemory {
     }
 
     /// Finds a run of free slots for up to `pages` pages. If no slot is free, takes back the slot
-    /// of a clean page in memory. `None` if there is none, or `pages` is 0.
+    /// of a clean page in memory. `None` if there is none, or `pages` is 0. A full area thus still
+    /// takes a dirty page, in place of a copy that memory has too.
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let slots_max = pages.min(self.swap.write_pages_max);
         if slots_max == 0 {
@@ -295,7 +306,8 @@ impl MachineMemory {
 
     /// Processes the end of a write of slots, successful or not. If a write of several slots
     /// failed, each is retried alone. A page that could not be written alone stays in memory,
-    /// dirty. Returns the empty list of waiters for its memory to be reused.
+    /// dirty. Returns the empty list of waiters for its memory to be reused. After a failure of
+    /// several slots, the bad one is unknown.
     pub(super) fn complete_swap_out(
         &mut self,
         base: &mut SharedState,
@@ -335,8 +347,8 @@ impl MachineMemory {
     }
 }
 
-/// Consecutive failed page writes after which waiting faults and reads get the error. The device is
-/// tried again for the next one.
+/// Consecutive failed page writes after which waiting faults and reads get the error. A few
+/// failures may concern single bad slots. The device is tried again for the next one.
 const FAILURES_IN_ROW_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use crate::unit::PageRange;
 pub(in crate::machine) enum RequestContent {
     /// Pages of a file, all in flight in the cache.
     Pages {
+        /// The file.
         file: FileId,
+        /// The pages of the file.
         range: PageRange,
         /// Number of prefetched pages among them.
         ahead_pages: u32,
@@ -25,12 +27,18 @@ pub(in crate::machine) enum RequestContent {
     /// Slots of the swap area. Their pages of memory are in flight in the cache for a read, and
     /// being written for a write.
     Slots {
+        /// The slots.
         range: PageRange,
         /// Number of prefetched pages among them.
         ahead_pages: u32,
     },
-    /// A piece of a direct transfer, from byte `offset` of it on.
-    Direct { read: ReadId, offset: u64 },
+    /// A piece of a direct transfer, which bypasses the cache.
+    Direct {
+        /// The transfer, a read or a write.
+        read: ReadId,
+        /// First byte of the piece, from the start of the transfer.
+        offset: u64,
+    },
 }
 
 /// The pages behind a request, in the search for the first bad page of a failed request. The search
@@ -65,7 +73,9 @@ impl RequestContent {
 /// A read or a fault that waits for a request, or for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum Waiter {
+    /// A read or a write of a file.
     Read(ReadId),
+    /// A fault on memory (swap).
     Fault(FaultId),
 }
 
@@ -95,6 +105,7 @@ impl Payloads {
         let waiters = self.spare_lists.pop().unwrap_or_default();
         let payload = Payload { content, waiters, is_retry };
         match self.by_id.get_mut(id.0 as usize) {
+            // The identifier is reused: the entry of the ended request is replaced.
             Some(old_payload) => *old_payload = payload,
             // A new identifier is the next number: identifiers are assigned in order.
             None => {
@@ -127,7 +138,8 @@ impl Payloads {
         self.by_id[id.0 as usize].content
     }
 
-    /// Returns true if the request retries a failed one, without the scheduler.
+    /// Returns true if the request retries a failed one, without the scheduler. Its completion is
+    /// then not reported to the scheduler.
     pub(super) fn is_retry(&self, id: RequestId) -> bool {
         self.by_id[id.0 as usize].is_retry
     }
