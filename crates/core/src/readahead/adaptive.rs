@@ -94,7 +94,7 @@ pub struct AdaptiveReadahead {
     reaches: Reaches,
     /// Requests in the order of the file with skipped pages (gaps) between them.
     gaps: RisingGaps,
-    /// Last request that continued no stream.
+    /// Last request that continued no stream ("scattered" in names), for the detection of strides.
     last_scattered: Option<RandomAccess>,
     /// Number of consecutive requests without a stream that each lay above the previous one.
     rises: u64,
@@ -184,10 +184,10 @@ impl AdaptiveReadahead {
         Ok(AdaptiveReadahead { whole_file_pages_max, ..AdaptiveReadahead::default() })
     }
 
-    /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin
-    /// made a continuation likely: at the start of the file, as a stride, or after sequential
-    /// advice. A caller whose pages the kernel caches turns the kernel's readahead off if that
-    /// would read more than this.
+    /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin made
+    /// a continuation likely: at the start of the file, as a stride, or after sequential advice. A
+    /// caller whose pages the kernel caches turns the kernel's readahead off if that would read
+    /// more than this. 0 if the stream's window was never evaluated.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.target_of_unexpected_run()
     }
@@ -200,8 +200,10 @@ impl AdaptiveReadahead {
                 pages.clear_mark(folio);
             }
         }
+        // The gaps come first: pages that are read along for them belong to no other stream.
         let is_in_gaps = self.gaps.is_continued_by(access.request);
         self.gaps.record_request(access.request, pages);
+        // Reading along that has begun goes on after any advice.
         if is_in_gaps && self.gaps.prefetch_with_gaps(&access, pages) {
             return;
         }
@@ -232,7 +234,8 @@ impl AdaptiveReadahead {
         }
     }
 
-    /// Returns the index of the most recent stream that the request continues.
+    /// Returns the index of the most recent stream that the request continues. The bounds are
+    /// compared first, because `is_continued_by` also examines pages.
     fn find_continued_stream(&self, access: &AccessContext, pages: &dyn PageView) -> Option<usize> {
         let request = access.request;
         self.reaches.find_last(request, |index| {
@@ -242,7 +245,8 @@ impl AdaptiveReadahead {
         })
     }
 
-    /// Adds the stream as the most recent one.
+    /// Adds the stream as the most recent one. Both lists keep one order, so that an index is valid
+    /// in both.
     fn push_newest(&mut self, stream: ReadStream) {
         self.reaches.push(stream.reach());
         self.streams.push_back(stream);
@@ -252,6 +256,7 @@ impl AdaptiveReadahead {
     /// [`STREAMS_MAX`] streams. The request may cause a prefetch, also of the whole file.
     fn begin_stream(&mut self, access: AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
+        // The reader of the latest stream has gone elsewhere, as far as is known now.
         if let Some(stream) = self.streams.back_mut() {
             stream.record_reader_left(pages);
         }
@@ -263,7 +268,7 @@ impl AdaptiveReadahead {
         self.last_scattered = Some(scattered);
         let requested_pages_at_begin = pages.evidence().device.requested_pages();
         // After random advice, nothing is prefetched for a stride, or until a request has continued
-        // a stream.
+        // a stream. The program knows its accesses better than this request shows.
         let prefetches_nothing =
             self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
         let begin = match self.advice {

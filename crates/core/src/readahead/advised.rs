@@ -35,6 +35,7 @@ const WINDOWS_MAX: usize = 256;
 const WORD_PAGES: u64 = u64::BITS as u64;
 
 /// Consecutive reads outside the advised pages after which the reader is assumed to have left them.
+/// Chosen, not measured.
 const READS_ELSEWHERE_MAX: u32 = 64;
 
 /// Words of one bit set of a window.
@@ -52,7 +53,7 @@ pub struct KernelCachedPages {
     /// Advised pages that were not read since.
     unused_pages: u64,
     /// Number of the unused pages in the spare memory. A used page counts as one of them if there
-    /// is any.
+    /// is any: the bits of a page don't show its memory.
     spare_unused_pages: u64,
     /// Consecutive reads that touched no advised page and no mark.
     consecutive_other_reads: u32,
@@ -105,15 +106,17 @@ impl KernelCachedPages {
         self.evidence.has_requested_share(DECAY_WINDOW, file_pages)
     }
 
-    /// Returns true if a reader is still expected at advised or marked pages.
+    /// Returns true if a reader is still expected at advised or marked pages. A caller without such
+    /// pages can skip the reports of reads.
     pub fn awaits_reader(&self) -> bool {
         (self.unused_pages > 0 || !self.marks.is_empty())
             && self.consecutive_other_reads < READS_ELSEWHERE_MAX
     }
 
     /// Updates this record after a read of the pages in `request`; does no I/O. The pages become
-    /// known. Advised pages that were unused leave the counts of unused pages. Pages that were
-    /// not known before count as added to the device's cache. Marks stay: the policy removes them.
+    /// known. Advised pages that were unused leave the counts of unused pages. Pages that were not
+    /// known before count as added to the device's cache. Marks stay: the policy removes them. A
+    /// read without such a page counts as a read elsewhere.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {
@@ -303,7 +306,8 @@ impl KernelPageView<'_> {
         }
     }
 
-    /// Returns the first run of absent pages in a range; `None` if all pages are known.
+    /// Returns the first run of absent pages in a range; `None` if all pages are known. The caller
+    /// advises each such run in one call to the kernel.
     fn absent_run(&self, range: PageRange) -> Option<PageRange> {
         let mut absent_pages = split_into_words(range).flat_map(|part| {
             let bits = part.mask & !part.bits_of(&self.advised.windows, |window| &window.known);
@@ -346,7 +350,8 @@ impl PageView for KernelPageView<'_> {
         self.advised.marks.contains(&page).then_some(folio)
     }
 
-    /// Removes the mark of the folio's first page, and resets the count of reads elsewhere.
+    /// Removes the mark of the folio's first page, and resets the count of reads elsewhere. A read
+    /// at a mark shows that its reader is still at the advised pages.
     fn clear_mark(&mut self, folio: Folio) {
         self.advised.marks.remove(&folio.first);
         self.advised.consecutive_other_reads = 0;

@@ -65,7 +65,8 @@ impl Credit {
         self.lost_pages = self.lost_pages.saturating_add(1);
     }
 
-    /// Removes a prefetched page from the counts, because its read was cancelled.
+    /// Removes a prefetched page from the counts, because its read was cancelled. It counts as
+    /// neither used nor lost, because no reader could have used it.
     pub fn withdrawn(&mut self) {
         self.unused_pages = self.unused_pages.saturating_sub(1);
     }
@@ -82,19 +83,20 @@ impl Credit {
     }
 
     /// Need of the next prefetch: `Prefetch` if at least half of the finished pages were used, or
-    /// none has finished; else `Speculative`.
+    /// none has finished; else `Speculative`. A scheduler may cancel a speculative read.
     pub fn need(&self) -> Need {
         if self.lost_pages > self.used_pages { Need::Speculative } else { Need::Prefetch }
     }
 
     /// Number of further pages that may be prefetched into a memory of `memory_pages`, if a request
     /// costs `request_pages`. It is the rest of the initial credit plus the earned pages, less the
-    /// pages that are not used yet.
+    /// pages that are not used yet. 0 if these exceed the credit.
     pub fn room(&self, request_pages: u64, memory_pages: u64) -> u64 {
         let (used, lost) = (u64::from(self.used_pages), u64::from(self.lost_pages));
         let initial_pages =
             (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
-        // The used share of the finished pages. The added page makes it 1 before the first.
+        // The used share of the finished pages. The added page makes it 1 before the first. With
+        // many lost pages and no used one, next to none of it is left.
         let initial_rest = initial_pages * (used + 1) / (used + lost + 1);
         let earned_pages = used.saturating_mul(request_pages);
         initial_rest.saturating_add(earned_pages).saturating_sub(self.unused_pages.into())

@@ -20,7 +20,8 @@ pub(crate) const WINDOW_COST_FACTOR: u64 = 16;
 /// seen one is forgotten. It allows 64 interleaved streams and 64 requests that may begin one.
 pub(crate) const STREAMS_MAX: usize = 128;
 
-/// Number of size classes of first requests, by powers of two: 1 page to 1 MiB.
+/// Number of size classes of first requests, by powers of two: 1 page to 1 MiB. The last has all
+/// larger ones too.
 const SIZES: usize = 9;
 
 /// Smallest region of a file with its own count of random requests: 1,024 pages, 4 MiB.
@@ -59,7 +60,7 @@ pub struct DeviceEvidence {
     /// Number of frames of the cache that hold no page. 0 where the kernel keeps the pages.
     pub free_pages: u64,
     /// Further memory in pages that would stay free. A file of a lone reader may be read whole into
-    /// it. 0: none.
+    /// it. 0: none, as in every machine. It exists where the kernel caches the pages.
     pub spare_pages: u64,
     /// Prefetched pages in the spare memory that are not used yet.
     pub spare_standing_pages: u64,
@@ -67,7 +68,7 @@ pub struct DeviceEvidence {
     pub spare_added_pages: u64,
     /// Reads that have begun and not ended, the current one included.
     pub open_reads: u64,
-    /// Prefetched pages in the cache that are not used yet.
+    /// Prefetched pages in the cache that are not used yet, of all files and mappings.
     pub standing_pages: u64,
     /// Total number of pages ever added to the cache.
     pub added_pages: u64,
@@ -76,6 +77,7 @@ pub struct DeviceEvidence {
     /// Run-length distributions.
     pub lengths: RunLengths,
     /// Time of the current call, for the log, and for comparing the outcome of two ways of reading.
+    /// Set when a read or fault begins.
     pub now: Time,
     /// Log of readahead decisions and their reasons.
     pub log: DecisionLog,
@@ -92,7 +94,7 @@ impl DeviceEvidence {
     }
 
     /// Returns the marginal cost of a request of `pages` pages, in pages, and the name of its
-    /// larger part for the log.
+    /// larger part for the log. At least 1: a request is never free.
     fn marginal_cost(&self, pages: u64) -> (u64, &'static str) {
         let other_readers = self.open_reads.saturating_sub(1);
         let wait_pages = self.estimate.request_waits_pages(pages, other_readers);
@@ -112,9 +114,10 @@ impl DeviceEvidence {
     ///
     /// After a request that continues no stream, a page is prefetched only if it is more likely
     /// used than wasted. Many such requests would each bring in unused pages, and the marginal cost
-    /// does not include the harm to other readers.
+    /// does not include the harm to other readers. 0 pages if no prefetch is expected to pay.
     pub fn window(&self, begin: RunBegin, length: u64, request_pages: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
+        // Two kinds of runs have this bound: see the doc comment. All others have none.
         let likely_requests = match begin {
             // The only request so far continues no stream. Requests ahead of it are limited to the
             // ones with a probability of at least one half.
@@ -144,6 +147,7 @@ impl DeviceEvidence {
         requests_ahead: u64,
     ) -> bool {
         let probability = self.lengths.of(begin).probability_of_reaching(length, requests_ahead);
+        // One more request, and the transfer of one page.
         let wasted_cost = self.estimate.request_service_pages() + 1;
         probability * self.marginal_cost_pages(request_pages)
             > (PROBABILITY_ONE - probability) * wasted_cost
@@ -202,14 +206,16 @@ impl DeviceEvidence {
     /// streams, of the memory without unused prefetched pages; at most an eighth.
     ///
     /// With `n` windows they converge to half of the memory together, independent of their order;
-    /// few windows take less. The other half keeps a prefetched page resident until it is used.
+    /// few windows take less. The other half keeps a prefetched page resident until it is used. The
+    /// 8 is the least divisor, also for a single stream.
     pub fn stream_share_pages(&self) -> u64 {
         let rest = self.memory_pages.saturating_sub(self.standing_pages);
         rest / self.streams.count().max(8)
     }
 
     /// Records that a stream continued. `counted` is the stream's era at the last call, `None` at
-    /// the first; returns its present era.
+    /// the first; returns its present era. The caller passes that era to the next call, so that a
+    /// stream counts once.
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         self.streams.remove_stream(counted);
         let era = self.streams.count_stream(self.added_pages, self.memory_pages);
@@ -368,7 +374,8 @@ pub struct RegionCounts {
 
 impl RegionCounts {
     /// Returns the region that contains `page` in a file of `file_pages` pages, and the counts of
-    /// random requests in it. The first call sets the size of the regions.
+    /// random requests in it. The first call sets the size of the regions. They stay fixed, because
+    /// the counts refer to them.
     pub fn region_at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.counts.is_empty() {
             let pages_min = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
@@ -419,7 +426,7 @@ impl FileEvidence {
     }
 
     /// Returns true if random-access requests covered at least the fraction 1/`divisor` of the
-    /// file.
+    /// file. Pages requested twice count twice, if they were absent both times.
     pub(super) fn has_requested_share(&self, divisor: u64, file_pages: u64) -> bool {
         divisor * self.scattered_pages >= file_pages
     }

@@ -143,8 +143,8 @@ impl OnDemand {
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 || self.is_random {
-            // At most one device request is added here. The loop over the pages of the read adds
-            // the rest when it arrives there.
+            // At most one device request is added here, and no page ahead of need. The loop over
+            // the pages of the read adds the rest when it arrives there.
             let pages_max = self.request_pages_max.max(self.window_pages_max);
             let count = request_pages.min(pages_max);
             return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
@@ -164,7 +164,8 @@ impl OnDemand {
                 // A random read.
                 return add_single_pages(page, request_pages, NO_ASYNC_PAGES, read, pages);
             }
-            // A run that reaches the start of the file counts double.
+            // A run that reaches the start of the file counts double: the file is then likely read
+            // whole.
             let run_pages =
                 if cached_run_pages == page { cached_run_pages * 2 } else { cached_run_pages };
             self.size = pages_max.min(run_pages + request_pages);
@@ -225,6 +226,7 @@ impl OnDemand {
             self.order = 0;
             return add_single_pages(self.start, self.size, self.async_size, read, pages);
         }
+        // No folio is larger than the window.
         self.order = self.order.min(self.folio_order_max).min(self.size.max(1).ilog2() as u8);
         let end = (self.start + self.size).min(read.file_pages());
         let mark = self.start + self.size - self.async_size;
@@ -353,7 +355,7 @@ pub fn first_window_pages(request_pages: u64, pages_max: u64) -> u64 {
 }
 
 /// Size in pages of the window after a window of `size` pages; at most `pages_max`. The thresholds
-/// are the kernel's.
+/// are the kernel's. Small windows grow faster.
 fn next_size(size: u64, pages_max: u64) -> u64 {
     if size < pages_max / 16 {
         size * 4

@@ -18,7 +18,7 @@ pub struct PageTable {
     folios: BTreeMap<u64, (u8, bool)>,
     /// Log of added folios and their marks since the last [`take_added`](PageTable::take_added).
     added: Vec<(Folio, bool)>,
-    /// True if cached pages are still being read.
+    /// True if cached pages are still being read: a reader would wait for each of them.
     is_in_flight: bool,
     /// Added pages that were not used yet; `None` if uses are not tracked.
     unused: Option<BTreeSet<u64>>,
@@ -57,7 +57,8 @@ impl PageTable {
         }
     }
 
-    /// Drops every page, as `posix_fadvise(DONTNEED)` does on an idle file.
+    /// Drops every page, as `posix_fadvise(DONTNEED)` does on an idle file. Their marks go with
+    /// them.
     pub fn clear(&mut self) {
         self.folios.clear();
     }

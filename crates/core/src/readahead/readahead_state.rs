@@ -8,7 +8,8 @@ use crate::unit::PageRange;
 pub struct LatestReadahead {
     /// The pages. For a stride, the gaps are included.
     pub range: PageRange,
-    /// Access shape: forward, backward, strided, gaps or sweep.
+    /// Access shape: forward, backward, strided, gaps (skipped pages are read along) or sweep (a
+    /// file or region is read whole).
     pub shape: &'static str,
     /// The bound that determined its size; see
     /// [`Decision::ReadAhead`](crate::decision::Decision::ReadAhead).

@@ -69,7 +69,8 @@ mod run;
 /// Number of remembered runs: enough for several threads with a current run each, plus earlier
 /// runs.
 const RUNS_MAX: usize = 16;
-/// Lower bound of the cost of a request, in pages that could have been read instead.
+/// Lower bound of the cost of a request, in pages that could have been read instead: see the
+/// module.
 const REQUEST_PAGES: u64 = 32;
 /// First window in pages while no length is known.
 const FIRST_PAGES: u64 = 4;
@@ -143,6 +144,7 @@ impl RunsPolicy {
 
     /// The index of a run that the touched pages reverse; `None` without one. They lie directly
     /// before the start of the run, and are at least as many as the pages of it touched until now.
+    /// A longer run has shown its direction already.
     fn find_reversed(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
             let is_short = run.touched_pages() <= touched.count();
@@ -252,6 +254,7 @@ impl RunsPolicy {
         let positions = run.order.convert_range(touched);
         run.touched_end = run.touched_end.max(positions.end.min(run.window_end));
         // The pages behind the last read page were cached before, so their touches are not seen.
+        // They count as touched with it.
         if run.last_read.is_some_and(|last| positions.contains(last)) {
             run.touched_end = run.window_end;
         }
@@ -316,7 +319,8 @@ impl RunsPolicy {
             let page = run.order.convert(position);
             let folio = Folio::holding(page, SINGLE_PAGE_ORDER);
             if !pages.is_cached(page) && !pages.add(folio, is_marked) {
-                // Memory is short: the window ends here.
+                // Memory is short: the window ends here. The touched pages themselves count in any
+                // case: the machine reads them.
                 run.window_end = position.max(run.touched_end);
                 break;
             }
@@ -349,13 +353,14 @@ impl RunsPolicy {
         other_runs.filter_map(|(_, run)| run.length())
     }
 
-    /// Returns true if no known length of another run than the run at `index` exceeds `pages`.
+    /// Returns true if no known length of another run than the run at `index` exceeds `pages`. True
+    /// also if no length is known.
     fn is_longest(&self, index: usize, pages: u64) -> bool {
         self.other_lengths(index).all(|length| length <= pages)
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which goes on behind its window.
-    /// `None` if no remembered run came farther.
+    /// `None` if no remembered run came farther. Of sizes with equal cost it is the smallest.
     fn usual_rest_after_window(&self, index: usize, pages: &mut dyn PageView) -> Option<u64> {
         let pages_so_far = self.runs[index].pages_so_far();
         let rests = self
@@ -366,7 +371,8 @@ impl RunsPolicy {
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which may still end within its
-    /// window. 0 if reading later is cheaper, or no length is known.
+    /// window. 0 if reading later is cheaper, or no length is known. A run that ended before counts
+    /// as a rest of 0.
     fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
         let sizes =
@@ -378,7 +384,8 @@ impl RunsPolicy {
     }
 
     /// Cost, in pages, that a window of `size` pages behind the current one would have had. It is
-    /// the sum over the remembered runs longer than `pages_so_far`, except the run at `index`.
+    /// the sum over the remembered runs longer than `pages_so_far`, except the run at `index`. A
+    /// run that ended within the current window wastes the whole new one.
     fn window_cost(
         &self,
         index: usize,

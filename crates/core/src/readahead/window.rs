@@ -28,6 +28,7 @@ use super::{
 use crate::policy::{Spec, SpecError};
 
 /// Lower bound, in pages, of a window that shrinks because announced pages were evicted: 16 KiB.
+/// This kind of miss alone never turns readahead off.
 const WINDOW_PAGES_MIN: i64 = 4;
 
 /// Size in pages of the aligned block that is read around a fault.
@@ -133,7 +134,8 @@ impl Window {
     /// Handles one page of the current read, announced by the read loop: changes the size of the
     /// next window and submits a window if one is due.
     pub(super) fn announce(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        // A page that is announced twice in a row counts once.
+        // A page that is announced twice in a row counts once. Small reads within a page would
+        // otherwise be hits.
         if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
         }
@@ -146,6 +148,8 @@ impl Window {
             let no_window_before = 0;
             return self.begin_current_window(page, no_window_before, read, pages);
         }
+        // Before any window its size is 0: a first page other than 0 is then a miss and turns
+        // readahead off.
         let window_pages = self.next_pages();
         self.previous_page = Some(page);
         // A page in the current window, or directly behind it.
@@ -199,9 +203,9 @@ impl Window {
         }
     }
 
-    /// Handles a fault on a page of a mapping, and counts it as hit or miss. For an absent page it
-    /// adds the aligned block around the page, unless misses prevail by more than 100. After
-    /// sequential advice it announces the page as for a read.
+    /// Handles a fault on a page of a mapping, and counts it as hit or miss. A cached page needs no
+    /// read. For an absent page it adds the aligned block around the page, unless misses prevail by
+    /// more than 100. After sequential advice it announces the page as for a read.
     pub(super) fn handle_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, read, pages);
@@ -255,8 +259,8 @@ impl Window {
         self.shrink_if_nothing_added(added_pages, window_pages);
     }
 
-    /// Submits the window behind the current one. `window_pages` is the window size before the
-    /// current page.
+    /// Submits the window behind the current one, before the reader needs it. `window_pages` is the
+    /// window size before the current page.
     fn begin_ahead_window(
         &mut self,
         window_pages: i64,
@@ -270,7 +274,8 @@ impl Window {
     }
 
     /// Shrinks the next window by one page if the submission added no page. A window of at most one
-    /// page turns readahead off. `window_pages` is the window size before the current page.
+    /// page turns readahead off. `window_pages` is the window size before the current page. The
+    /// growth by the current page, if it was a hit, is undone.
     fn shrink_if_nothing_added(&mut self, added_pages: u64, window_pages: i64) {
         if added_pages > 0 {
             return;
@@ -293,7 +298,8 @@ impl Window {
 }
 
 /// Submits the absent pages among `size` pages from page `first` on, unless the device is
-/// congested. Returns the number of added pages.
+/// congested. Returns the number of added pages. Stops if memory is short. It is 0 for cached pages
+/// and for a congested device alike.
 pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn PageView) -> u64 {
     if read.is_congested {
         return 0;

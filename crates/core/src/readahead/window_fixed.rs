@@ -43,7 +43,8 @@ impl ReadaheadPolicy for WindowFixed {
         if self.window.is_off() {
             let request = read.request().clipped(read.file_pages());
             request.pages().for_each(|page| self.window.record_miss(page));
-            // The request is submitted even while the queue is congested.
+            // The request is submitted even while the queue is congested: its reader waits for it
+            // in any case.
             let uncongested = ReadRequest { is_congested: false, ..*read };
             submit(request.first, request.count() as i64, &uncongested, pages);
         }

@@ -54,7 +54,8 @@ pub(super) struct RisingGaps {
     last_gap: PageRange,
     /// End of the pages that were read along; `None` if gaps are not read along now.
     read_along_end: Option<u64>,
-    /// Number of times that reading the gaps along made the reader slower. Kept over all rises.
+    /// Number of times that reading the gaps along made the reader slower. Kept over all rises:
+    /// each doubles the evidence for the next attempt.
     failures: u32,
 }
 
@@ -65,14 +66,15 @@ struct Phase {
     since: Time,
     /// First page of the phase.
     begin_page: u64,
-    /// Number of gaps of the phase.
+    /// Number of gaps of the phase, the evidence for a decision.
     gaps: u64,
     /// Number of pages that the reader used in the phase.
     used_pages: u64,
 }
 
 impl Phase {
-    /// Mean time of a used page since the begin of the phase, in nanoseconds.
+    /// Mean time of a used page since the begin of the phase, in nanoseconds. Compared between two
+    /// phases, it shows if reading along helps.
     fn page_ns(&self, now: Time) -> u64 {
         now.since(self.since).ns() / self.used_pages.max(1)
     }
@@ -93,8 +95,8 @@ impl RisingGaps {
         self.requests >= EWMA_WINDOW
     }
 
-    /// Updates the counts by a request. A request that begins before the position, or more than 4
-    /// MiB behind it, begins a new rise.
+    /// Updates the counts by a request. A request that ends at or before the position, or begins
+    /// more than 4 MiB behind it, begins a new rise.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
         // 16 × 64 pages are 4 MiB.
         let is_rising = request.end > self.position
@@ -132,6 +134,7 @@ impl RisingGaps {
         self.phase.used_pages += used_pages;
         self.skipped_pages += skipped_pages - used;
         self.position = request.end;
+        // The reader does not return to the gap before this one.
         if self.is_rising() {
             pages.forget_unused(self.last_gap);
         }
@@ -149,7 +152,8 @@ impl RisingGaps {
         self.skipped_pages.div_ceil(self.gaps.max(1))
     }
 
-    /// Mean number of pages used between two gaps, at least 1.
+    /// Mean number of pages used between two gaps, at least 1. It is the size of the request that a
+    /// gap read along saves.
     fn mean_piece_pages(&self) -> u64 {
         (self.used_pages / self.gaps.max(1)).max(1)
     }
@@ -217,6 +221,7 @@ impl RisingGaps {
         ];
         let (size, why) = bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
         let first = self.read_along_end.unwrap_or(0).max(request.end);
+        // Pages that are read along already count as a part of the window.
         let missing_pages = size.saturating_sub(first - request.end);
         let window = PageRange::new(first, missing_pages).clipped(access.file_pages);
         // Less than half of a window is read only if the reader waits.

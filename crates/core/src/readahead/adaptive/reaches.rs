@@ -10,8 +10,8 @@ const BLOCK_RANGES: usize = 16;
 
 /// Reaches of the streams of one file handle, in the order of the streams.
 ///
-/// Page numbers are clamped to 31 bits (8 TiB). Beyond that every range matches, and the caller's
-/// predicate distinguishes the streams.
+/// Page numbers are clamped to 31 bits (8 TiB), which are compared four at a time. Beyond that
+/// every range matches, and the caller's predicate distinguishes the streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reaches {
     /// First page of each range.

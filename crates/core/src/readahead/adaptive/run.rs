@@ -42,7 +42,8 @@ impl SequentialRun {
     }
 
     /// Records that the reader used `more_pages` more pages, in the run and in the distribution of
-    /// run lengths. Undoes an end that was recorded too early.
+    /// run lengths. Undoes an end that was recorded too early. Each length that the run has now
+    /// passed counts as continued.
     pub(super) fn record_growth(&mut self, more_pages: u64, device: &mut DeviceEvidence) {
         let length_before = self.length();
         self.used_pages += more_pages;
@@ -54,7 +55,7 @@ impl SequentialRun {
     }
 
     /// Records the run's end, once. `unreported_pages` is the number of further pages that the
-    /// reader used without a call to the policy.
+    /// reader used without a call to the policy. A later `record_growth` undoes it.
     pub(super) fn record_end(&mut self, unreported_pages: u64, device: &mut DeviceEvidence) {
         if self.recorded_end.is_some() {
             return;

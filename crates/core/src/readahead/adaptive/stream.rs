@@ -60,10 +60,12 @@ pub(super) struct ReadStream {
     /// Part of the run since the last change of the request size, if the size has changed.
     latest_part: Option<SequentialRun>,
     /// Total number of pages that all readers had requested from the device when the stream began.
+    /// The stream's share of the pages requested since bounds its window.
     requested_pages_at_begin: u64,
     /// True if the stream is assumed to be backward while its direction is unknown.
     is_backward_assumed: bool,
-    /// Era since which the stream is counted in [`DeviceEvidence::streams`], if it is.
+    /// Era in which the stream was counted last in [`DeviceEvidence::streams`]; `None` if it is
+    /// not. An era is the time in which half of the memory is added.
     counted_era: Option<Era>,
 }
 
@@ -115,12 +117,14 @@ impl ReadStream {
         }
     }
 
-    /// Returns the run, or its latest part, from which the run length is predicted.
+    /// Returns the run, or its latest part, from which the run length is predicted. A part begins
+    /// where the request size changes by more than a factor of two.
     fn latest_run(&self) -> &SequentialRun {
         self.latest_part.as_ref().unwrap_or(&self.run)
     }
 
     /// Number of pages right after the last request that were used without a call to the policy.
+    /// Counted only for forward streams; 0 for all others.
     fn unreported_pages_used(&self, pages: &dyn PageView) -> u64 {
         if self.shape != StreamShape::Forward {
             return 0;
@@ -146,7 +150,8 @@ impl ReadStream {
         matches!(self.shape, StreamShape::Strided(_))
     }
 
-    /// True if a request has continued the stream.
+    /// True if a request has continued the stream. A strided stream counts as continued from its
+    /// begin, with three blocks.
     pub(super) fn is_continued(&self) -> bool {
         self.run.used_pages > self.run.request_pages
     }
@@ -221,13 +226,16 @@ impl ReadStream {
         let was_ahead = |page: u64| match self.shape {
             StreamShape::Open | StreamShape::Forward => page < self.prefetch_end,
             StreamShape::Backward => page >= self.prefetch_end,
+            // The request is a prefetched block unless it is the first block that was not
+            // prefetched.
             StreamShape::Strided(stride) => !stride.is_next_ahead(access),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
             self.window_pages = (self.window_pages / 2).max(MIN_SAMPLES);
             self.window_pages_max = self.window_pages;
-            // The rest of the window may have gaps, so it is checked again.
+            // The rest of the window may have gaps, so it is checked again. The position of a
+            // stride stays.
             self.prefetch_end = match self.shape {
                 StreamShape::Backward => request.first,
                 StreamShape::Strided(_) => self.prefetch_end,
@@ -285,6 +293,7 @@ impl ReadStream {
         file_pages: u64,
         device: &mut DeviceEvidence,
     ) {
+        // The last reads of the handle may not have been reported.
         let request_pages = self.last_request.count();
         let (mut last_request, mut unreported_pages) = (self.last_request, 0);
         if let Some(page) = last_page {
@@ -326,7 +335,8 @@ impl ReadStream {
         self.stop_counting(device);
     }
 
-    /// Removes the stream from the device's count of active streams.
+    /// Removes the stream from the device's count of active streams. No effect if it is not
+    /// counted.
     pub(super) fn stop_counting(&mut self, device: &mut DeviceEvidence) {
         device.streams.remove_stream(self.counted_era.take());
     }

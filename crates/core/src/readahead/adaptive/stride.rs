@@ -25,7 +25,8 @@ pub(super) struct Stride {
     lead: u64,
     /// Offset of the request in the last block that was read.
     last: u64,
-    /// Offset of the request in the next block that was neither read nor prefetched.
+    /// Offset of the request in the next block that was neither read nor prefetched; below 0 it
+    /// wraps around.
     ahead: u64,
 }
 
@@ -126,7 +127,8 @@ impl RandomAccess {
     /// middle and the last one are examined.
     ///
     /// A program that reads the whole file in blocks, each of them backward, misses the last page
-    /// of each block. These requests alone look like blocks of one page.
+    /// of each block. These requests alone look like blocks of one page. Three samples are enough
+    /// for a decision and need little time.
     fn has_used_gap(&self, pages: &dyn PageView) -> bool {
         let RandomAccess { request, distance_pages, .. } = *self;
         let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
@@ -172,7 +174,8 @@ impl Stride {
         self.last.wrapping_add_signed(self.distance)
     }
 
-    /// Number of pages of a block whose request has `request_pages` pages.
+    /// Number of pages of a block whose request has `request_pages` pages. The length of contiguous
+    /// blocks is known; for others the request is the block.
     pub(super) fn block_pages(&self, request_pages: u64) -> u64 {
         if self.is_contiguous() { self.length } else { request_pages }
     }
@@ -235,7 +238,8 @@ impl Stride {
         (nearest - 1..=nearest + 1).find(ends_there).unwrap_or(0)
     }
 
-    /// True if the request is the next block to be prefetched.
+    /// True if the request is the next block to be prefetched. It was neither read nor prefetched
+    /// before.
     pub(super) fn is_next_ahead(&self, access: &AccessContext) -> bool {
         self.position_of(access) == self.ahead
     }
@@ -245,7 +249,8 @@ impl Stride {
         self.last = self.position_of(access);
     }
 
-    /// Moves the last block forward by `steps` strides, without a request.
+    /// Moves the last block forward by `steps` strides, without a request. Used at the close of a
+    /// file, for reads that were not reported.
     pub(super) fn skip_blocks(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }

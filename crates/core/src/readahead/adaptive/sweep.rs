@@ -70,6 +70,7 @@ pub(super) fn sweep(
     let is_lone_paid = file_pages <= whole_file_pages_max
         && is_lone(device, file)
         && latency_pays(device, request.count());
+    // Pages that fit into the policy's own memory come before the spare one.
     let room_pages = room_pages(device, is_lone_paid, is_share_requested, file_pages);
     let fills_spare = room_pages == 0 && device.spare_pages > 0;
     let budget_pages = match fills_spare {
@@ -117,13 +118,15 @@ pub(super) fn sweep(
         .min(if fills_spare { u64::MAX } else { room_pages });
     if chunk_pages >= marginal_cost.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
+        // While it is set, the view counts added pages in the spare memory.
         pages.evidence().file.fills_spare = fills_spare;
         read_marked(chunk, "asked", cost_paid_pages, is_touch, pages);
         pages.evidence().file.fills_spare = false;
     }
 }
 
-/// Adds the marginal cost of a request with `absent_pages` missing pages to the file's costs.
+/// Adds the marginal cost of a request with `absent_pages` missing pages to the file's costs. A
+/// request without a missing page avoided a cost instead.
 fn record_cost(
     absent_pages: u64,
     marginal_cost: u64,
@@ -141,7 +144,8 @@ fn record_cost(
 }
 
 /// Returns true if a file has one reader at a time: no other read is open, and at most one of
-/// [`WINDOW_COST_FACTOR`] scattered requests was made next to another read.
+/// [`WINDOW_COST_FACTOR`] scattered requests was made next to another read. Next to other reads,
+/// the prefetch would take their bandwidth.
 fn is_lone(device: &DeviceEvidence, file: &FileEvidence) -> bool {
     device.open_reads <= 1 && file.crowded_requests * WINDOW_COST_FACTOR <= file.scattered_requests
 }
@@ -169,8 +173,9 @@ fn room_pages(
 }
 
 /// Returns true if a request of `request_pages` pages costs at least [`WINDOW_COST_FACTOR`] pages
-/// of the spare memory without its bytes. On a disk with 30 to 60 µs a read, a lone reader took
-/// 1.05 to 1.2 times as long with the prefetch; at 180 µs 0.65, and at 1.1 ms 0.22.
+/// of the spare memory without its bytes. Shorter waits don't pay: on a disk with 30 to 60 µs a
+/// read, a lone reader took 1.05 to 1.2 times as long with the prefetch; at 180 µs 0.65, and at 1.1
+/// ms 0.22.
 fn latency_pays(device: &DeviceEvidence, request_pages: u64) -> bool {
     let page_ps = device.estimate.page_ps();
     let request_ps = device.estimate.request_ns() * 1000 + request_pages * page_ps;
@@ -186,8 +191,8 @@ fn in_spare_pages(device: &DeviceEvidence, cost_pages: u64) -> u64 {
 
 /// Prefetches the range and marks each page, so that its first use is reported. In a mapping
 /// (`is_touch`) each report costs a fault, so only one of 4 pages ([`MIN_SAMPLES`]) is marked.
-/// `why` and `cost_paid_pages` are for the log. A `why` of `"asked"` stands for the whole-file
-/// prefetch, whose end is moved. The read ends earlier if memory is short.
+/// `why` ("asked" or "region") and `cost_paid_pages` are for the log. A `why` of `"asked"` stands
+/// for the whole-file prefetch, whose end is moved. The read ends earlier if memory is short.
 fn read_marked(
     range: PageRange,
     why: &'static str,
@@ -244,6 +249,7 @@ fn dense_region(
     if !(is_dense && is_paid && region.count() <= read_pages_max(device)) {
         return None;
     }
+    // The region must be paid for again before it is read again.
     *counts = Default::default();
     Some((region, cost_paid_pages))
 }

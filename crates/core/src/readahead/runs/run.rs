@@ -90,7 +90,8 @@ impl TouchedRun {
         self.order.opposite().convert_range(pages)
     }
 
-    /// Reverses the run: it goes on in the opposite direction from its start.
+    /// Reverses the run: it goes on in the opposite direction from its start. Its window begins
+    /// again behind the touched pages, and no page of it triggers a read.
     pub(super) fn reverse(&mut self) {
         let touched = self.touched_in_opposite_order();
         self.order = self.order.opposite();
@@ -104,7 +105,8 @@ impl TouchedRun {
     ///
     /// It is known if the whole window was touched, or if the run is watched: it then has extra
     /// marks (`is_length_measured`), and ended before the first mark without a touch. The result is
-    /// the distance of that mark, an upper bound.
+    /// the distance of that mark, an upper bound. A position without a mark shows nothing, because
+    /// its touch is not reported.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
             // The whole window was touched, and no page behind it.

@@ -39,13 +39,15 @@ impl ReadStream {
             return;
         }
         self.window_pages = size.pages;
+        // The limit after an eviction is relaxed again.
         self.window_pages_max = self.window_pages_max.saturating_mul(2);
         let (shape, behind) = (self.shape.name(), self.run.used_pages);
         let WindowSize { pages: size, why, .. } = size;
         record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
-    /// Counts the stream as active on the device, or stops counting it at the end of the file.
+    /// Counts the stream as active on the device, or stops counting it at the end of the file. A
+    /// stream of a single request is not counted: it may be a random access.
     fn record_progress(&mut self, access: &AccessContext, device: &mut DeviceEvidence) {
         let is_at_end = match self.shape {
             StreamShape::Backward => access.request.first == 0,
@@ -59,7 +61,8 @@ impl ReadStream {
     }
 
     /// Size of the next window: the least of the target, the limit after evictions, the pages that
-    /// stay in memory, and the share of runs that few requests have continued.
+    /// stay in memory, and the share of runs that few requests have continued. The log gets the
+    /// name of the least one.
     fn window_size(&mut self, device: &DeviceEvidence) -> WindowSize {
         let latest_run = self.latest_run();
         let target = device.window(latest_run.begin, latest_run.length(), latest_run.request_pages);
@@ -74,14 +77,16 @@ impl ReadStream {
         WindowSize { pages, why, share_pages: device.stream_share_pages() }
     }
 
-    /// True if the next request pays for itself, `requests_ahead` requests ahead of the reader.
+    /// True if the next request pays for itself, `requests_ahead` requests ahead of the reader. No
+    /// reader waits for that request.
     fn next_request_pays(&self, requests_ahead: u64, pages: &mut dyn PageView) -> bool {
         let SequentialRun { begin, request_pages, .. } = *self.latest_run();
         let length = self.latest_run().length();
         pages.evidence().device.pays_ahead(begin, length, request_pages, requests_ahead)
     }
 
-    /// Prefetches the window below the prefetched pages. Returns the window.
+    /// Prefetches the window below the prefetched pages. Returns the window. Unlike a forward
+    /// window, it has no test for a small or unprofitable window: any missing part is read.
     fn read_backward(
         &mut self,
         size: WindowSize,
@@ -115,11 +120,13 @@ impl ReadStream {
             return PageRange::default();
         }
         let request_pages = self.latest_run().request_pages;
+        // Requests until the reader takes the first new page.
         let requests_ahead = (first + 1 - request.end).div_ceil(request_pages);
         if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
             return PageRange::default();
         }
-        // The room is known, and may be too small, only if memory determined the size.
+        // The room is known, and may be too small, only if memory determined the size. All other
+        // bounds leave room.
         let has_room_for_two_windows = size.why != "memory" || 2 * window.count() <= size.pages;
         self.add_forward(window, access, has_room_for_two_windows, pages);
         window
@@ -136,10 +143,12 @@ impl ReadStream {
         access: AccessContext,
         pages: &mut dyn PageView,
     ) -> PageRange {
+        // The reader has passed the prefetched blocks.
         if stride.steps_ahead() < 1 {
             stride.restart_prefetch();
             self.shape = StreamShape::Strided(stride);
         }
+        // Blocks that are prefetched and not read yet.
         let steps_ahead = stride.steps_ahead() as u64 - 1;
         let block_pages = stride.block_pages(access.request.count());
         let blocks_max = (size.pages.min(size.share_pages) / block_pages).max(1);
@@ -192,9 +201,10 @@ impl ReadStream {
         }
     }
 
-    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
-    /// page is marked, so that the next window is read while the reader still has half of this one.
-    /// If memory has no room for two windows, the last page is marked instead.
+    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. While only one
+    /// request has arrived, every page is marked instead, except in a mapping. The middle page is
+    /// marked, so that the next window is read while the reader still has half of this one. If
+    /// memory has no room for two windows, the last page is marked instead.
     fn add_forward(
         &mut self,
         window: PageRange,
@@ -248,8 +258,8 @@ impl ReadStream {
     }
 
     /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
-    /// is set. The block after a quarter of them is marked, so that its use starts the next read.
-    /// Returns the range from the lowest to the highest page.
+    /// is set. The block after a quarter of them is marked, so that its use starts the next read
+    /// while most of them are still ahead. Returns the range from the lowest to the highest page.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
