@@ -100,7 +100,8 @@ pub trait SwappedPageQueries {
     /// result is less than `pages`, for either reason, more frames are freed for the next calls.
     fn prefetch_room(&mut self, pages: u64) -> u64;
 
-    /// Number of waiting faults, including this one.
+    /// Number of waiting faults, including this one. The more faults wait, the less the wait of one
+    /// of them costs.
     fn waiting_faults(&self) -> u64;
 
     /// Total number of prefetched pages that left memory unused.
@@ -116,7 +117,8 @@ pub trait SwapinPolicy: Send {
     /// read ahead of the next faults; `None` to read nothing.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead>;
 
-    /// Handles a fault that must read. Returns the pages to read with its page.
+    /// Handles a fault that must read. Returns the pages to read with its page. They may include
+    /// that page or not: the machine reads it in any case.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead;
 
     /// True for a policy that asks [`SwappedPageQueries::evidence`] for the costs of requests.
@@ -183,7 +185,8 @@ fn pages_max(spec: &Spec) -> Result<u64, SpecError> {
     Ok(1 << spec.integer("page_cluster", 3, 0..=10)?)
 }
 
-/// The aligned block of `pages` (a power of two) slots that holds `slot`.
+/// The aligned block of `pages` (a power of two) slots that holds `slot`. As in the kernel, the
+/// block does not move with the fault.
 const fn aligned_block(slot: u64, pages: u64) -> SwapRead {
     SwapRead::Slots(PageRange::new(slot / pages * pages, pages))
 }

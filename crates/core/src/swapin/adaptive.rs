@@ -59,9 +59,10 @@ pub struct AdaptiveSwapin {
 /// Costs in pages: the number of pages whose transfer takes as long.
 #[derive(Clone, Copy, Debug)]
 struct SwapCosts {
-    /// A fault that must wait for a request.
+    /// A fault that must wait for a request, divided among the waiting faults. This is the gain of
+    /// a page that is used, and the loss for one that is not.
     fault_pages: i64,
-    /// One more request among others.
+    /// One more request among others: its service time on the device.
     request_pages: i64,
     /// Most pages that may be ahead of a run.
     pages_max: u64,
@@ -118,7 +119,8 @@ impl AdaptiveSwapin {
             let room_pages = swapped.prefetch_room(plan.pages);
             plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
             // At a miss a request is sent in any case, so any room is used. At a hit at least half
-            // of the plan must have frames.
+            // of the plan must have frames: a smaller part would cost a request of its own, and the
+            // next hit decides again.
             let has_room = room_pages > 0 && (is_miss || room_pages >= plan.pages / 2);
             has_room.then(|| plan.limited_to(room_pages, fault, by_slot, by_address, swapped))
         });
@@ -166,7 +168,7 @@ impl AdaptiveSwapin {
     }
 
     /// The plan of higher value, along the slots or the addresses; `None` if none has a positive
-    /// value.
+    /// value. Of equal values, the slots win.
     fn choose_plan(
         &self,
         fault: &SwapFault,
@@ -201,13 +203,14 @@ impl AdaptiveSwapin {
             requests: 0,
             value: 0,
         };
-        // Of the slots so far; a page in memory, or a free slot, ends a request.
+        // Sums over the slots so far. A page in memory, or a free slot, ends a request.
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let candidates = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
-        // The search stops where the loss exceeds the cost of the largest window.
+        // The search stops where the loss exceeds the cost of the largest window. It is 16 faults
+        // (`WINDOW_COST_FACTOR`).
         let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
         // At most four slots are searched for each page of the largest plan: this bounds the search
         // where most slots are free or have pages in memory.
@@ -325,6 +328,7 @@ impl SwapinPlan {
     }
 
     /// Returns the part of the plan nearest to the fault, with at most `room_pages` absent pages.
+    /// The other pages would find no frame.
     fn limited_to(
         self,
         room_pages: u64,

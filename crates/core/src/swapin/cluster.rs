@@ -36,7 +36,8 @@ impl Cluster {
 }
 
 impl SwapinPolicy for Cluster {
-    /// Reads nothing at a fault on a prefetched page.
+    /// Reads nothing at a fault on a prefetched page. The policy has no state that a hit could
+    /// change.
     fn hit(
         &mut self,
         _fault: &SwapFault,

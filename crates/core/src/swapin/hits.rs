@@ -32,15 +32,16 @@ pub(super) struct HitRate {
     limits_shrinking: bool,
     /// Number of hits since the last fault that read.
     hits: u64,
-    /// Slot or page of the last fault without a hit; `None` before the first. If the policy calls
-    /// `record_fault`, it is the page of the last fault of either kind.
+    /// Slot or page of the last fault that read without a hit before it; `None` before the first.
+    /// If the policy calls `record_fault`, it is the page of the last fault of either kind.
     previous_position: Option<u64>,
     /// Size of the last block in pages.
     last_pages: u64,
 }
 
 impl HitRate {
-    /// Initial number of hits: the first fault reads a whole block of 8.
+    /// Initial number of hits, as in the kernel: 4 + 2 is rounded up, and the first fault reads a
+    /// block of 8.
     const HITS_AT_START: u64 = 4;
 
     /// Creates the state before the first fault.
@@ -62,7 +63,7 @@ impl HitRate {
 
     /// Number of pages to read at a fault at `position` (a slot, or a page of a mapping), by the
     /// hits since the last such fault. Resets the count of hits, and records the position if it was
-    /// 0.
+    /// 0. The result is a power of two, at most `pages_max`.
     pub(super) fn take_window_pages(&mut self, position: u64) -> u64 {
         // Readahead is off: `page_cluster` is 0.
         if self.pages_max == 1 {
@@ -76,6 +77,7 @@ impl HitRate {
             pages = if is_adjacent { 2 } else { self.pages_min };
             self.previous_position = Some(position);
         } else {
+            // A single hit gives 3, which is rounded up to 4.
             pages = pages.next_power_of_two().max(4);
         }
         if self.limits_shrinking {

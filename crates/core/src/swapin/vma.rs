@@ -57,6 +57,7 @@ impl Vma {
             _ => Box::new(Cluster::of(pages_max)),
         };
         let is_disk_by_slot = choice_index(spec, "rotating", ["hits", "vma"])? == 0;
+        // A fault without hits reads its page alone, as in the kernel.
         let pages_min = 1;
         Ok(Vma {
             initial_rate: HitRate::new(pages_max, pages_min, limits_shrinking),
@@ -102,6 +103,7 @@ impl SwapinPolicy for Vma {
     /// Selects a window, whose size follows the mapping's count of hits (the rule of `hits`). It
     /// lies in the direction of the mapping's last two faults if these are neighbours. Otherwise
     /// the fault is in its middle. Shared memory, and a swap area on a disk, have a policy by slot.
+    /// At the start of the mapping the window is shifted, at the end it is cut.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         if let Some(policy) = self.policy_by_slot(fault) {
             return policy.miss(fault, swapped);

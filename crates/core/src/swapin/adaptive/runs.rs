@@ -114,12 +114,14 @@ impl FaultRuns {
         self.runs.last_mut().expect("there was a fault")
     }
 
-    /// Returns true if some run is predicted to reach the position.
+    /// Returns true if some run is predicted to reach the position. All runs of this space count,
+    /// not only the run of the present fault.
     pub(super) fn is_predicted(&self, position: u64) -> bool {
         self.runs.iter().rev().any(|run| run.predicted.contains(position))
     }
 
-    /// The positions that the run is predicted to reach.
+    /// The positions that the run is predicted to reach. Empty if even the next position is less
+    /// likely than `likelihood_min`.
     fn predicted_positions(&self, run: &FaultRun, bounds: PredictionBounds) -> PageRange {
         let PredictionBounds { likelihood_min, pages_max, .. } = bounds;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
@@ -189,6 +191,7 @@ impl FaultRun {
     /// Defers the next decision until half of the next `positions` positions are used. They are in
     /// memory or being read.
     pub(super) fn defer_decision(&mut self, positions: u64) {
+        // At least one position, so that the next fault alone may decide again.
         let half = positions.div_ceil(2).max(1);
         let is_backward = self.is_backward();
         self.decision_position = match is_backward {
@@ -198,12 +201,13 @@ impl FaultRun {
     }
 
     /// Returns true if a fault at `position` is next to the last one, or at the same position.
+    /// Interleaved runs are thus distinguished by position.
     fn is_continued_at(&self, position: u64) -> bool {
         position.abs_diff(self.last) <= 1
     }
 
     /// Adds a fault at `position`. A fault against the direction counts, but does not move the run.
-    /// No effect at the position of the last fault.
+    /// No effect at the position of the last fault. The program then turned back by one page.
     fn advance(&mut self, position: u64) {
         let direction =
             if position > self.last { RunDirection::Forward } else { RunDirection::Backward };

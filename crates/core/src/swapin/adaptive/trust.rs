@@ -7,7 +7,7 @@
 
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 
-/// Units of the distance per page.
+/// Units of the distance per page: small changes of a short distance count too.
 const UNITS_PER_PAGE: u64 = 1024;
 
 /// Distance learned from the outcome of prefetched pages.
@@ -38,7 +38,7 @@ impl PrefetchDistance {
             self.distance_units = self.distance_units.min(pages_max * UNITS_PER_PAGE);
         }
         // Each wasted page takes a 64th (`DECAY_WINDOW`) of the distance. 512 steps, the maximum,
-        // reduce it to less than a 3,000th.
+        // reduce it to less than a 3,000th: more would have no visible effect.
         for _ in 0..newly_wasted.min(DECAY_WINDOW * 8) {
             self.distance_units -= self.distance_units / DECAY_WINDOW;
         }
