@@ -223,12 +223,13 @@ pub enum Decision {
         first: u64,
         /// Number of pages; for a stride, the gaps are included.
         pages: u64,
-        /// Access shape: `forward`, `backward`, `strided`; or a `sweep` of a file with random
-        /// access.
+        /// Access shape: `forward`, `backward`, `strided`, "gaps"; or a `sweep` of a file with
+        /// random access.
         shape: &'static str,
         /// The bound that determined the size of the window. "waits": latency of a request for the
         /// reader. "occupies": service time of a request on the device. "memory": free memory.
-        /// "evicted": prefetched pages were evicted. "asked": pages that were requested at random.
+        /// "evicted": prefetched pages were evicted. "asked", "region": cost of requests at random.
+        /// "unproven": few requests so far. "passed": pages that the reader has passed.
         why: &'static str,
         /// Pages of the stream before this point; for a sweep, the cost of its requests in pages.
         behind: u64,

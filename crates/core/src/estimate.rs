@@ -26,7 +26,8 @@ mod costs;
 
 use costs::{DeviceCosts, RequestTiming};
 
-/// Largest relative uncertainty of a duration that counts: one part in this number.
+/// Largest relative uncertainty of a duration that counts: one part in this number. It matters only
+/// where completions are polled late.
 const UNCERTAINTY_DIVISOR_MAX: u64 = 8;
 
 /// The costs of one device.
@@ -53,7 +54,7 @@ pub struct DeviceEstimate {
 /// Totals of completed requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompletedTotals {
-    /// Completed requests that did not continue the one before.
+    /// Completed requests that did not begin at the end sector of the request dispatched before.
     jumps: u64,
     /// Pages of completed requests.
     pages: u64,
@@ -68,7 +69,8 @@ struct InDeviceRequest {
     number: u64,
     /// True if it doesn't begin at the end of the request before it.
     is_discontiguous: bool,
-    /// Totals at its dispatch.
+    /// Totals at its dispatch. Their growth until its completion is the work that the device did
+    /// meanwhile.
     completed_before: CompletedTotals,
 }
 
@@ -114,7 +116,8 @@ impl DeviceEstimate {
     }
 
     /// Records the dispatch of a request at time `now`. `sectors` is its sector range, or `None` if
-    /// unknown; it shows if the request begins at the end of the one before.
+    /// unknown; it shows if the request begins at the end of the one before. An unknown range
+    /// counts as discontiguous: the request may have needed a seek.
     pub fn on_dispatch(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
         let index = id.0 as usize;
         if index >= self.in_device.len() {
@@ -153,6 +156,7 @@ impl DeviceEstimate {
         let is_certain = UNCERTAINTY_DIVISOR_MAX * uncertainty_ns <= duration_ns;
         if !is_certain {
             self.ignored_before = self.dispatches;
+        // Requests in the device at a late poll have uncertain work before their completion too.
         } else if request.number >= self.ignored_before {
             self.costs.observe(RequestTiming {
                 duration_ns,
@@ -172,7 +176,8 @@ const PROBABILITY_UNIT: u64 = 1 << 16;
 /// `others` readers alternately waits for `latency` and occupies the device for `busy`, both in one
 /// unit.
 ///
-/// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`.
+/// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`. The
+/// formula yields the inverse, by which the caller divides.
 fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {
     let mut inverse = PROBABILITY_UNIT;
     for readers in 1..=others {

@@ -20,7 +20,8 @@
 /// Fixed-point value of the probability 1.
 pub(crate) const PROBABILITY_ONE: u64 = 1 << 16;
 
-/// Largest inverse of a probability.
+/// Largest inverse of a probability, of [`PROBABILITY_ONE`]: larger ones are clipped to avoid
+/// overflow.
 const INVERSE_MAX: u64 = PROBABILITY_ONE << 20;
 
 /// Largest factor by which an observation at one length changes the expected ends of the next
@@ -43,8 +44,8 @@ const STEPS: usize = FINE_STEPS + 4 * (32 - 3);
 pub struct LengthDistribution {
     /// Counts of the runs that reached each step: see `step_of`.
     steps: [LengthCount; STEPS],
-    /// True if a run of length 1 is only a request that continued no other. The prior of that
-    /// length then expects no run to go on.
+    /// True if a run of length 1 is only a request that continued no other. The prior (the
+    /// expectation without observations) of that length then expects no run to go on.
     is_of_requests: bool,
 }
 
@@ -59,7 +60,8 @@ struct LengthCount {
 }
 
 impl LengthCount {
-    /// Counts a run that reached this step: it went on to the next step, or ended here.
+    /// Counts a run that reached this step: it went on to the next step, or ended here. Halving
+    /// keeps the share, and lets newer runs outweigh older ones.
     fn record(&mut self, has_continued: bool) {
         *(if has_continued { &mut self.continued } else { &mut self.ended }) += 1;
         if self.continued + self.ended == u8::MAX {
@@ -106,7 +108,8 @@ impl LengthDistribution {
     }
 
     /// Number of further pages that a run of `length` pages reaches with at least the probability
-    /// `probability_min` (of [`PROBABILITY_ONE`]); at most `pages_max`.
+    /// `probability_min` (of [`PROBABILITY_ONE`]); at most `pages_max`. 0 if even the first page is
+    /// less likely.
     pub(crate) fn pages_ahead(&self, length: u64, probability_min: u64, pages_max: u64) -> u64 {
         // The pieces have the inverse of the probability.
         let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / probability_min;
@@ -125,7 +128,7 @@ impl LengthDistribution {
 
     /// Best window for a run of `length` requests (at least 1) of `request_pages` pages each. A
     /// request costs as much as `marginal_cost` pages. The result is a number of requests, at most
-    /// `requests_max`.
+    /// `requests_max`. 0 if no further request pays.
     pub fn window(
         &self,
         length: u64,
@@ -229,7 +232,8 @@ struct CurvePiece {
 }
 
 impl CurvePiece {
-    /// Increase of the inverse probability from the start to the end of the piece.
+    /// Increase of the inverse probability from the start to the end of the piece. At least 1,
+    /// because callers divide by it.
     fn rise(&self) -> u64 {
         (self.inverse_end - self.inverse_start).max(1)
     }
@@ -267,8 +271,9 @@ impl CurvePiece {
     }
 }
 
-/// Returns the largest number below `end` for which `is_true` is true, by bisection. The
-/// condition must hold for all smaller numbers, and is not checked for 0.
+/// Returns the largest number below `end` for which `is_true` is true, by bisection. The condition
+/// must hold for all smaller numbers, and is not checked for 0. The result is 0 if it is false for
+/// 1.
 fn largest_below(end: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {
@@ -289,7 +294,8 @@ fn step_of(length: u64) -> usize {
     (FINE_STEPS + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
 
-/// The first length of a step, and its width: the number of its lengths.
+/// The first length of a step, and its width: the number of its lengths. A length divided by the
+/// width gives the number of widths before it, from 4 to 7.
 fn lengths_of(step: usize) -> (u64, u64) {
     if step < FINE_STEPS {
         return (step as u64 + 1, 1);

@@ -43,7 +43,8 @@ impl Policy {
         Policy { name, line, source }
     }
 
-    /// The manual page: the module documentation at the top of its source, line by line.
+    /// The manual page: the module documentation at the top of its source, line by line. Empty for
+    /// a source without such documentation.
     pub fn page(&self) -> impl Iterator<Item = &'static str> {
         let prose = self.source.lines().map_while(|line| line.strip_prefix("//!"));
         prose.map(|line| line.strip_prefix(' ').unwrap_or(line))

@@ -215,7 +215,8 @@ impl DeviceRequest {
 pub struct Completion {
     /// Identifier of the request.
     pub id: RequestId,
-    /// Latest time at which the device finished it.
+    /// Latest time at which the device finished it: the time of the poll that found it, or the
+    /// exact time.
     pub at: Time,
     /// Earliest such time: at this poll it was not finished. Equal to `at` if a thread waits for
     /// completions, or their times are known.

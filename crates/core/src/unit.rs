@@ -124,7 +124,8 @@ impl PageRange {
         self.first <= page && page < self.end
     }
 
-    /// The part of the range before page `end`; empty if it has none.
+    /// The part of the range before page `end`; empty if it has none. A range behind `end` becomes
+    /// empty at `end`.
     pub fn clipped(self, end: u64) -> PageRange {
         PageRange { first: self.first.min(end), end: self.end.min(end) }
     }

@@ -59,7 +59,7 @@ pub struct RawTransfer {
     /// Number of submitted chunks that have not completed.
     in_flight: u32,
     /// The lowest byte known not to have been moved, and its error; no error at the end of the
-    /// device or file.
+    /// device or file. `None` while all completed chunks were moved whole.
     stopped: Option<(u64, Option<DeviceError>)>,
 }
 
@@ -78,6 +78,7 @@ impl RawTransfer {
         RawTransfer {
             offset,
             end,
+            // A transfer without bytes covers no block.
             next: if bytes == 0 { offset } else { offset - offset % alignment_bytes },
             covered_end,
             alignment_bytes,
@@ -92,7 +93,8 @@ impl RawTransfer {
     }
 
     /// Returns the next chunk to submit, and counts it as in flight. Returns `None` if the policy
-    /// allows none now, no bytes are left, or the transfer was stopped.
+    /// allows none now, no bytes are left, or the transfer was stopped. After each completion it
+    /// must be polled again.
     pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {

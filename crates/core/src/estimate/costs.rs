@@ -42,9 +42,12 @@ const DURATION_NS_MAX: u64 = 3_600_000_000_000;
 /// Largest count of pages or requests: larger ones are clipped, to avoid overflow.
 const COUNT_MAX: u64 = 1 << 30;
 
-/// Indices of the three costs in all arrays of this module.
+/// Indices of the three costs in all arrays of this module. The first is the latency, which passes
+/// for many requests at the same time.
 const LATENCY: usize = 0;
+/// Time for which one discontiguous request occupies the device alone.
 const SERVICE_TIME: usize = 1;
+/// Time for which one page occupies the device alone.
 const PAGE: usize = 2;
 
 /// Fixed-point unit of covariances.

@@ -96,6 +96,7 @@ impl RequestTable {
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
         let next_part = slot.next_to_close.get();
+        // True only for a head with other parts: any later part is its own head by then.
         if next_part.is_some_and(|part| self.slot(part).head == id) {
             // The identifier of the closed head may be reused: each remaining part becomes its own
             // head.
@@ -139,7 +140,8 @@ impl RequestTable {
     }
 
     /// Marks the request, and the one that it is a part of, as awaited. Returns the latter if it
-    /// was not awaited before; `None` if it was.
+    /// was not awaited before; `None` if it was. The caller informs the scheduler only in the first
+    /// case.
     pub fn set_demand(&mut self, id: RequestId) -> Option<RequestId> {
         let head = self.slot(id).head;
         let was_demand = self.slot(head).request.need == Need::Demand;
@@ -170,7 +172,8 @@ impl RequestTable {
     }
 
     /// Sets the head of each part from `first_part` on, in the order of closing, to the result of
-    /// `new_head`. Returns the last of these parts; `None` without a part.
+    /// `new_head`. Returns the last of these parts; `None` without a part. The chain of
+    /// `next_to_close` has all parts of a head.
     fn set_head(
         &mut self,
         first_part: Option<RequestId>,
