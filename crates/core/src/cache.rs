@@ -144,7 +144,8 @@ impl Cache {
         Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
-    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`.
+    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`. Returns
+    /// of evicted pages are then counted, for the choice of a size.
     pub fn with_frames_max(
         budget_pages: u32,
         frames_max: u32,
@@ -264,6 +265,7 @@ impl Cache {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         let frame = self.frame_mut(id);
         frame.state = FrameState::Filled;
+        // Only pages of files are invalidated, so the stale flag is not checked.
         if frame.memory.is_memory {
             self.list_memory(id);
             return false;
@@ -324,7 +326,8 @@ impl Cache {
     }
 
     /// Records a use of the page, which then never counts as waste. The use is reported to the
-    /// policy unless it is the one that the page was read for.
+    /// policy unless it is the one that the page was read for. A prefetched page enters the policy
+    /// with its first use.
     pub fn touch(&mut self, id: FrameId) {
         let is_first = self.record_use(id);
         // The flag is set for the use that the page was read for, which the policy knows already.

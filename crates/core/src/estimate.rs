@@ -155,8 +155,8 @@ impl DeviceEstimate {
         let uncertainty_ns = now.since(not_before.max(request.dispatched)).ns();
         let is_certain = UNCERTAINTY_DIVISOR_MAX * uncertainty_ns <= duration_ns;
         if !is_certain {
+            // The work of the device until the completion of all others is uncertain too.
             self.ignored_before = self.dispatches;
-        // Requests in the device at a late poll have uncertain work before their completion too.
         } else if request.number >= self.ignored_before {
             self.costs.observe(RequestTiming {
                 duration_ns,

@@ -359,6 +359,7 @@ impl Machine {
         } else {
             base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(id), needed_pages: 1 });
         }
+        // Other pages leave in place of the frame that the fault takes.
         self.admit(now);
         Ok(id)
     }

@@ -180,7 +180,7 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, 
 }
 
 /// Returns the most pages read at once: `1 << page_cluster`. The parameter has the name that it has
-/// in `/proc/sys/vm`; default 3. Fails if it is no number, or above 10.
+/// in `/proc/sys/vm`; default 3. Fails if it is no number, or above 10 (4 MiB).
 fn pages_max(spec: &Spec) -> Result<u64, SpecError> {
     Ok(1 << spec.integer("page_cluster", 3, 0..=10)?)
 }

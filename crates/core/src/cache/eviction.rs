@@ -316,6 +316,7 @@ impl Cache {
     /// Collects the uses of the prefetched pages in one word of frames.
     fn collect_word_uses(&mut self, word: u32) {
         let (first, unused_bits) = self.unused.word_at(word);
+        // For a page in flight, the sharer's uses belong to the frame's previous page.
         let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
         let filled = frames_in_bits(first, unused_bits).filter(is_filled);
         let filled_bits = filled.fold(0, |bits, id| bits | 1 << (id.0 - first.0));

@@ -310,7 +310,7 @@ impl Cache {
                 if let Some(choice) = self.evict_next_file_page() {
                     return Some(choice);
                 }
-                // That page is in use, pinned or in flight: the next attempt finds another one.
+                // The page is in use, pinned or in flight: the next attempt finds another one.
                 continue;
             };
             let age = self.frame_lists.age(id);
@@ -397,7 +397,8 @@ impl Cache {
     }
 
     /// Takes the oldest resting page, which begins to leave: it is to be written, and on no list.
-    /// `None` if at most `resting_max` pages rest.
+    /// `None` if at most `resting_max` pages rest. The caller passes 0 if a fault or read waits for
+    /// frames.
     pub fn end_second_chance(&mut self, resting_max: u32) -> Option<FrameId> {
         if self.frame_lists.pages(FrameList::MEMORY_DIRTY) <= resting_max {
             return None;

@@ -325,7 +325,8 @@ impl SwapState {
     /// to the programs.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept_pages = match lacking_pages {
-            // At least one page less, so that the number reaches 0.
+            // At least one page less, so that the number reaches 0. The divisor is chosen, not
+            // measured.
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
         };

@@ -236,7 +236,8 @@ impl RequestQueue {
         id
     }
 
-    /// Adds a request that retries a failed one: it goes to the device without the scheduler.
+    /// Adds a request that retries a failed one: it goes to the device without the scheduler, so
+    /// that it is not merged again.
     pub(super) fn enqueue_retry(&mut self, request: Request, content: RequestContent) -> RequestId {
         let id = self.requests.open(request);
         let is_retry = true;
@@ -302,6 +303,7 @@ impl RequestQueue {
         let request = &self.requests[id];
         self.meter.on_dispatch(now, request);
         let Request { op, start, sectors, .. } = *request;
+        // Recorded in any case: a policy that asks for costs may be added before the completion.
         self.evidence.estimate.on_dispatch(now, id, Some(start..request.end()));
         Some(QueueAction::Request(DeviceRequest { id, op, start, sectors }))
     }
@@ -338,7 +340,7 @@ impl RequestQueue {
     }
 
     /// Prepares the parts of the request `id` for `poll_ended`, with the outcome of the whole
-    /// request. `request` covers all merged parts, so its first sector is the position 0 of the
+    /// request. The request covers all merged parts, so its first sector is position 0 of the
     /// outcome.
     fn prepare_ended_parts(&mut self, id: RequestId, outcome: Outcome) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next_part.is_none()), "one at a time");
@@ -371,8 +373,8 @@ impl RequestQueue {
         self.payloads.recycle_waiters(waiters);
     }
 
-    /// Passes the plugged requests to the scheduler. It merges them with each other and with its
-    /// own requests.
+    /// Passes the plugged requests to the scheduler. The scheduler may merge them with each other
+    /// and with requests that it has.
     fn unplug(&mut self, now: Time) {
         for &id in &self.plug {
             self.scheduler.insert(now, id, &mut self.requests);

@@ -318,7 +318,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     }
 
     /// Processes a touch of a mapping if its reader waits, reaches a mark or touches an unused
-    /// page.
+    /// page. Later touches of that page are invisible, so this one counts, unlike for reads.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         let is_touch = true;
         let access = AccessContext::of(PageRange::new(page, 1), read, is_touch, pages);

@@ -106,8 +106,8 @@ impl KernelCachedPages {
         self.evidence.has_requested_share(DECAY_WINDOW, file_pages)
     }
 
-    /// Returns true if a reader is still expected at advised or marked pages. A caller without such
-    /// pages can skip the reports of reads.
+    /// Returns true if a reader is still expected at advised or marked pages. If none is expected,
+    /// the caller need not report reads of known pages.
     pub fn awaits_reader(&self) -> bool {
         (self.unused_pages > 0 || !self.marks.is_empty())
             && self.consecutive_other_reads < READS_ELSEWHERE_MAX

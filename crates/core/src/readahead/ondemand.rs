@@ -205,6 +205,8 @@ impl OnDemand {
             // The mark of another stream, which is continued from its first absent page.
             let Some(start) = absent_from(page + 1, pages_max, pages) else { return };
             self.start = start;
+            // As in the kernel, the cached pages behind the mark and the request stand for the last
+            // window.
             self.size = next_size(start - page + request_pages, pages_max);
         }
         self.order += 2;
@@ -232,6 +234,7 @@ impl OnDemand {
         let mark = self.start + self.size - self.async_size;
         let mut page = self.start;
         while page < end {
+            // The largest folio to which the page is aligned; page 0 is aligned to every size.
             let mut order = self.order.min(page.trailing_zeros().min(63) as u8);
             while page + (1 << order) > end {
                 order -= 1;

@@ -189,6 +189,7 @@ impl RunsPolicy {
             order,
             first: positions.first,
             touched_end: positions.end,
+            // The first window begins with the touched pages: the reader waits for them.
             window_end: positions.first,
             window_pages: 0,
             trigger: None,
@@ -298,6 +299,7 @@ impl RunsPolicy {
         read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
+        // The request itself is read whole, whatever the limit.
         let pages_max = pages_max.min(self.window_size_max(pages).max(read.request().count()));
         let run = self.runs[index];
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
@@ -360,7 +362,8 @@ impl RunsPolicy {
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which goes on behind its window.
-    /// `None` if no remembered run came farther. Of sizes with equal cost it is the smallest.
+    /// `None` if no remembered run came farther. The result is the length with the least cost, the
+    /// smallest one if several cost the same.
     fn usual_rest_after_window(&self, index: usize, pages: &mut dyn PageView) -> Option<u64> {
         let pages_so_far = self.runs[index].pages_so_far();
         let rests = self

@@ -144,6 +144,7 @@ impl Window {
             return;
         }
         if self.next == NextWindow::Unused && page == 0 {
+            // As in the kernel, a read from the start begins with half of the largest window.
             self.next = NextWindow::Pages((self.window_pages_max / 2).max(1));
             let no_window_before = 0;
             return self.begin_current_window(page, no_window_before, read, pages);
@@ -298,8 +299,8 @@ impl Window {
 }
 
 /// Submits the absent pages among `size` pages from page `first` on, unless the device is
-/// congested. Returns the number of added pages. Stops if memory is short. It is 0 for cached pages
-/// and for a congested device alike.
+/// congested. Stops if memory is short. Returns the number of added pages: 0 for cached pages and
+/// for a congested device alike.
 pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn PageView) -> u64 {
     if read.is_congested {
         return 0;

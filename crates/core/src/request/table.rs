@@ -61,9 +61,9 @@ impl RequestLink {
     }
 }
 
-/// Number of slots to add to a table of `count` requests: a quarter, plus 16. A policy that
-/// prefetches single pages has as many requests as half of the memory has pages. Doubling the table
-/// would then allocate twice the number that ever exists.
+/// Number of slots to add to a table of `count` requests: a quarter, plus 16 for small tables. A
+/// policy that prefetches single pages has as many requests as half of the memory has pages.
+/// Doubling the table would then allocate twice the number that ever exists.
 pub(crate) fn slots_to_add(count: usize) -> usize {
     count / 4 + 16
 }

@@ -132,6 +132,7 @@ impl AdaptiveSwapin {
             };
             absent_slot.is_some_and(|slot| match read {
                 Some(SwapRead::Slots(range)) => !range.contains(slot),
+                // The slots of a read by address are not known here: they count as absent.
                 Some(SwapRead::Pages(range)) => is_slot_run_leading || !range.contains(position),
                 None => true,
             })
@@ -168,7 +169,7 @@ impl AdaptiveSwapin {
     }
 
     /// The plan of higher value, along the slots or the addresses; `None` if none has a positive
-    /// value. Of equal values, the slots win.
+    /// value. The slots win if the values are equal.
     fn choose_plan(
         &self,
         fault: &SwapFault,

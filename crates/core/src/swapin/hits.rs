@@ -69,6 +69,7 @@ impl HitRate {
         if self.pages_max == 1 {
             return 1;
         }
+        // As in the kernel: 2 pages stand for no hit.
         let mut pages = core::mem::take(&mut self.hits) + 2;
         // No hit since the last fault.
         if pages == 2 {

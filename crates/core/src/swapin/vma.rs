@@ -52,6 +52,7 @@ impl Vma {
         let pages_max = pages_max(spec)?;
         let limits_shrinking = spec.integer("halving", 1, 0..=1)? == 1;
         let shared_index = choice_index(spec, "shared", ["hits", "cluster"])?;
+        // Policies by slot are the version of 2012: `halving` applies to windows by address alone.
         let shared: Box<dyn SwapinPolicy> = match shared_index {
             0 => Box::new(Hits::version_2012(pages_max)),
             _ => Box::new(Cluster::of(pages_max)),

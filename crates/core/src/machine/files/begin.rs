@@ -80,7 +80,8 @@ impl MachineFiles {
             return self.finish(base, id);
         }
         let progress = if read.error.is_some() {
-            // A failed read skips its remaining pages.
+            // A failed read skips its remaining pages, but waits for pinned ones that are in
+            // flight.
             ReadProgress::Until { end_page }
         } else {
             let read_request = self.read_request(base, id);
@@ -324,7 +325,8 @@ impl MachineFiles {
     }
 }
 
-/// Adds the bytes of the read whose pages were cached when it began to the meter's hits.
+/// Adds the bytes of the read whose pages were cached when it began to the meter's hits. A page
+/// that is still being read is no hit.
 fn count_hits(cache: &Cache, read: &FileTransfer, meter: &mut Meter) {
     for (page, &frame) in read.range.pages().zip(&read.frames) {
         if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {

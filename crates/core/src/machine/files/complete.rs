@@ -72,7 +72,8 @@ impl MachineFiles {
 
     /// Sets the error of a read at the first of `bad_pages` that it needs. `outcome` is the outcome
     /// of the request for them, which delivered the bytes of the file before `good_end_byte`. No
-    /// effect if the read needs none of them, or has an error at a lower offset.
+    /// effect if the read needs none of them, or has an error at a lower offset. The read then adds
+    /// no more pages, and ends with the error.
     fn record_bad_pages(
         &mut self,
         id: ReadId,
@@ -100,9 +101,9 @@ impl MachineFiles {
     }
 
     /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
-    /// the transfer, in bytes. Of several errors the first to arrive counts, because the whole
-    /// transfer fails in any case. Completes the transfer after its last piece. Returns the list of
-    /// waiters for its memory to be reused.
+    /// the transfer, in bytes. The first error to arrive counts, because the whole transfer fails
+    /// in any case. Completes the transfer after its last piece. Returns the list of waiters, which
+    /// is empty, for its memory to be reused: the content of the request names the transfer.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -151,8 +152,8 @@ impl MachineFiles {
     }
 
     /// Returns true if a failed request carried data that one of its waiters did not need. The bad
-    /// data may then be data that this waiter did not need. False without a waiter. Each waiter's
-    /// pages are then retried alone.
+    /// data may then be data that this waiter did not need. The pages of the waiters are then
+    /// retried separately. False without a waiter.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
             let needed = self.file_transfer(waiting_read(waiter)).range;
@@ -223,6 +224,7 @@ impl MachineFiles {
         let readers: Vec<ReadId> =
             waiters.iter().copied().map(waiting_read).filter(needs_some).collect();
         self.retry_pages(base, request, next_try, &readers);
+        // The failed request has ended for all waiters. The readers of the next try wait for that.
         for id in waiters.iter().copied().map(waiting_read) {
             let read = self.file_transfer_mut(id);
             read.pending_requests -= 1;

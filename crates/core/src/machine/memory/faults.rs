@@ -160,8 +160,8 @@ impl MachineMemory {
         base.frames.budget.pinned_pages -= 1;
     }
 
-    /// The description of a fault for the swap-in policy; `None` for a page without a slot. Such a
-    /// page is new and all zeros, or dirty in memory.
+    /// The description of a fault for the swap-in policy; `None` for a page without a slot. A page
+    /// without a slot is new and all zeros, or dirty in memory.
     fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
         let MachineMapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
         Some(SwapFault {

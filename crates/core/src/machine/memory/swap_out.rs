@@ -267,6 +267,7 @@ impl MachineMemory {
             base.queue.send(now, request, content);
             rest = later;
         }
+        // No slot was found for the rest.
         let is_dirty = true;
         for &frame in rest {
             base.frames.cache.end_write(frame, is_dirty);
@@ -279,8 +280,8 @@ impl MachineMemory {
     }
 
     /// Finds a run of free slots for up to `pages` pages. If no slot is free, takes back the slot
-    /// of a clean page in memory. `None` if there is none, or `pages` is 0. A full area thus still
-    /// takes a dirty page, in place of a copy that memory has too.
+    /// of a clean page in memory, which then is the only copy. `None` if there is no such page, or
+    /// `pages` is 0.
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let slots_max = pages.min(self.swap.write_pages_max);
         if slots_max == 0 {
@@ -305,9 +306,8 @@ impl MachineMemory {
     }
 
     /// Processes the end of a write of slots, successful or not. If a write of several slots
-    /// failed, each is retried alone. A page that could not be written alone stays in memory,
-    /// dirty. Returns the empty list of waiters for its memory to be reused. After a failure of
-    /// several slots, the bad one is unknown.
+    /// failed, the bad one is unknown, and each is retried alone. A page that could not be written
+    /// alone stays in memory, dirty. Returns the empty list of waiters for its memory to be reused.
     pub(super) fn complete_swap_out(
         &mut self,
         base: &mut SharedState,

@@ -103,7 +103,7 @@ impl ReadStream {
         if self.is_backward_assumed { StreamShape::Backward } else { StreamShape::Forward }
     }
 
-    /// Creates a strided stream from its third request.
+    /// Creates a strided stream from its third request. The three requests have used three blocks.
     pub(super) fn strided(
         request: PageRange,
         stride: Stride,
@@ -178,6 +178,9 @@ impl ReadStream {
     /// prefetched pages does not continue the stream.
     pub(super) fn is_continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> bool {
         let request = access.request;
+        // In order: not behind the last request, not beyond the prefetched pages, with new pages,
+        // and without an unused page directly before it. A backward request has the mirrored
+        // conditions.
         let is_forward = || {
             self.last_request.first <= request.first
                 && request.first <= self.prefetch_end.max(self.last_request.end)
@@ -204,7 +207,8 @@ impl ReadStream {
     }
 
     /// Number of pages that the stream uses by going on to `request`, or 0 if the request lies
-    /// behind it. For a stride, `steps` returns the number of strides to the request.
+    /// behind it. For a stride, `steps` returns the number of strides to the request. Each step of
+    /// a stride uses one block, the unit of its run.
     fn pages_advanced_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
             StreamShape::Open | StreamShape::Forward => {

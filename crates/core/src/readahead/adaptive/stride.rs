@@ -94,6 +94,7 @@ impl RandomAccess {
         let (unit_bytes, distance, length, last) = match (is_equal_in_bytes, is_equal_in_pages) {
             // The pages between were used as well: whole contiguous blocks are read.
             (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
+            // Bytes are exact, so they are preferred to pages.
             (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
             (_, true) => {
                 (PAGE_BYTES, self.distance_pages, self.request.count(), self.request.first)

@@ -206,8 +206,9 @@ impl FaultRun {
         position.abs_diff(self.last) <= 1
     }
 
-    /// Adds a fault at `position`. A fault against the direction counts, but does not move the run.
-    /// No effect at the position of the last fault. The program then turned back by one page.
+    /// Adds a fault at `position`. A fault against the direction counts, because the program only
+    /// turned back by one page, but does not move the run. No effect at the position of the last
+    /// fault.
     fn advance(&mut self, position: u64) {
         let direction =
             if position > self.last { RunDirection::Forward } else { RunDirection::Backward };

@@ -26,6 +26,7 @@ impl ReadStream {
         let device = &mut *pages.evidence().device;
         self.record_progress(&access, device);
         let size = self.window_size(device);
+        // Without a window the direction stays open.
         if self.shape == StreamShape::Open && size.pages > 0 {
             self.shape = self.assumed_shape();
         }
@@ -61,7 +62,7 @@ impl ReadStream {
     }
 
     /// Size of the next window: the least of the target, the limit after evictions, the pages that
-    /// stay in memory, and the share of runs that few requests have continued. The log gets the
+    /// stay in memory, and the limit for runs that few requests have continued. The log gets the
     /// name of the least one.
     fn window_size(&mut self, device: &DeviceEvidence) -> WindowSize {
         let latest_run = self.latest_run();
@@ -113,7 +114,8 @@ impl ReadStream {
         let missing_pages = size.pages.saturating_sub(first - request.end).min(size.share_pages);
         let window_end = round_end(first, missing_pages);
         let window = PageRange { first, end: window_end }.clipped(file_pages);
-        // Less than a quarter is read only if nothing is prefetched, or at the file's end.
+        // Less than a quarter would pay a whole request for few pages. It is read only if nothing
+        // is prefetched, or at the file's end.
         let is_too_small =
             window.count() < size.pages.min(size.share_pages) / 4 && window.end < file_pages;
         if first > request.end && is_too_small {
@@ -201,10 +203,10 @@ impl ReadStream {
         }
     }
 
-    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. While only one
-    /// request has arrived, every page is marked instead, except in a mapping. The middle page is
-    /// marked, so that the next window is read while the reader still has half of this one. If
-    /// memory has no room for two windows, the last page is marked instead.
+    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
+    /// page is marked, so that the next window is read while the reader still has half of this one.
+    /// If memory has no room for two windows, the last page is marked instead. While only one
+    /// request has arrived, every page is marked, except in a mapping.
     fn add_forward(
         &mut self,
         window: PageRange,
