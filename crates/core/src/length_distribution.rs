@@ -294,8 +294,8 @@ fn step_of(length: u64) -> usize {
     (FINE_STEPS + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
 
-/// The first length of a step, and its width: the number of its lengths. A length divided by the
-/// width gives the number of widths before it, from 4 to 7.
+/// The first length of a step, and its width: the number of its lengths. From length 8 on, the
+/// first length is 4 to 7 times the width.
 fn lengths_of(step: usize) -> (u64, u64) {
     if step < FINE_STEPS {
         return (step as u64 + 1, 1);

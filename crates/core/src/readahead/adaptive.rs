@@ -268,7 +268,7 @@ impl AdaptiveReadahead {
         self.last_scattered = Some(scattered);
         let requested_pages_at_begin = pages.evidence().device.requested_pages();
         // After random advice, nothing is prefetched for a stride, or until a request has continued
-        // a stream. The program knows its accesses better than this request shows.
+        // a stream. The advice counts until a request contradicts it.
         let prefetches_nothing =
             self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
         let begin = match self.advice {

@@ -128,8 +128,8 @@ impl RandomAccess {
     /// middle and the last one are examined.
     ///
     /// A program that reads the whole file in blocks, each of them backward, misses the last page
-    /// of each block. These requests alone look like blocks of one page. Three samples are enough
-    /// for a decision and need little time.
+    /// of each block. These requests alone look like blocks of one page. The three samples stand
+    /// for the whole gap.
     fn has_used_gap(&self, pages: &dyn PageView) -> bool {
         let RandomAccess { request, distance_pages, .. } = *self;
         let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
@@ -251,7 +251,7 @@ impl Stride {
     }
 
     /// Moves the last block forward by `steps` strides, without a request. Used at the close of a
-    /// file, for reads that were not reported.
+    /// handle, for reads that were not reported.
     pub(super) fn skip_blocks(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }
