@@ -87,13 +87,15 @@ pub trait Scheduler: Send {
 
     /// Records that a reader waits for a request that was only prefetched until then: its
     /// [`need`](crate::request::Request::need) has changed. The request may not have been inserted
-    /// yet, or may already be in the device.
+    /// yet, or may already be in the device. The default ignores it, because most policies order
+    /// requests without regard to their need.
     fn idled_for(&mut self, _id: RequestId, _requests: &RequestTable) {}
 
     /// Number of queued requests; merged requests count as one.
     fn queued(&self) -> usize;
 
-    /// Records that the process has ended and sends no more requests.
+    /// Records that the process has ended and sends no more requests. The default ignores it, for
+    /// policies that neither keep state of a process nor idle for it.
     ///
     /// Another request may be allowed now: call `dispatch` again.
     fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
@@ -105,7 +107,8 @@ pub trait Scheduler: Send {
     }
 }
 
-/// The policies of this crate by name, each with a one-line description.
+/// The policies of this crate by name, each with a one-line description. `source` is the file with
+/// the policy's manual page: the module documentation at its top.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "noop",
@@ -147,6 +150,7 @@ pub const POLICIES: &[Policy] = &[
 /// Constructor of a registered scheduler.
 pub type BuildScheduler = fn(&Spec, &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError>;
 
+/// Schedulers of other crates, added by [`register`].
 static REGISTERED: Registry<BuildScheduler> = Registry::new();
 
 /// Registers a scheduler of another crate. Its name is then valid wherever a scheduler is
@@ -163,13 +167,15 @@ pub fn policies() -> impl Iterator<Item = &'static Policy> {
     POLICIES.iter().chain(REGISTERED.policies())
 }
 
-/// Builds the scheduler that `spec` names, for one device.
+/// Builds the scheduler that `spec` names, for one device. The crate's own policies come first;
+/// registered names cannot hide them.
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value is out of range.
 pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError> {
     Ok(match spec.name.as_str() {
         "noop" => {
+            // No parameter is allowed.
             spec.only(&[])?;
             Box::new(Noop::new(caps))
         }

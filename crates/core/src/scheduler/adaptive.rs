@@ -69,9 +69,10 @@ use reservation::Reservation;
 use slices::TimeSlice;
 
 /// Idle timeout: time for which the device is kept idle for an active process without requests.
+/// From CFQ (slice_idle).
 const IDLE_TIMEOUT: Time = Time::from_ms(8);
 
-/// Time in which every waiting process gets a slice, approximately.
+/// Time in which every waiting process gets a slice, approximately. From CFQ (target_latency).
 const ROUND_TIME: Time = Time::from_ms(300);
 
 /// Shortest time slice, as a multiple of the duration of its first request.
@@ -210,14 +211,16 @@ impl AdaptiveScheduler {
     }
 
     /// Returns true if the depth allows one more read of a process with `own_reads` reads in
-    /// progress. The first read of a process is always allowed.
+    /// progress. The first read of a process is always allowed: the limit protects processes with
+    /// few reads. Without uneven queues there is no limit.
     fn may_dispatch(&self, own_reads: u32) -> bool {
         let depth = if self.is_uneven { self.depth_tuner.allowed() } else { None };
         own_reads == 0 || depth.is_none_or(|depth| self.reads_in_progress() < depth)
     }
 
-    /// Makes parked reads dispatchable, as far as the limit or the depth allows. Under a limit it
-    /// ends and begins slices; without one it ends all.
+    /// Makes parked reads dispatchable, as far as the limit or the depth allows. Under a limit on
+    /// processes it ends and begins slices. Without one it takes all places away, and only the
+    /// depth still parks reads.
     fn admit_parked_reads(&mut self, now: Time, requests: &RequestTable) {
         match self.active_tuner.allowed() {
             Some(limit) => self.update_slices(now, limit as usize, requests),
@@ -284,9 +287,10 @@ impl AdaptiveScheduler {
     }
 
     /// Records the completion of a read of process `id`. `reads_without_place` is the number of
-    /// reads in progress of processes without a place. The time slice of the process begins with
-    /// the first completion while there are none: earlier completions only restart it. The mean
-    /// duration of the first requests is then updated.
+    /// reads in progress of processes without a place. While there are some, they delay the reads
+    /// of the process, and each completion restarts its time slice. The slice begins with the first
+    /// completion without them. The latency of that read, which includes the seek to the process,
+    /// then enters the mean of first requests.
     fn on_read_completed(
         &mut self,
         now: Time,
@@ -322,7 +326,8 @@ impl AdaptiveScheduler {
 
     /// Updates the limit on active processes after a completed read. A trial may start if at least
     /// two processes are near, these are half of all, and their requests delay each other. An
-    /// existing limit is checked at every 16th completion (`EWMA_WINDOW`).
+    /// existing limit is checked at every 16th completion (`EWMA_WINDOW`), since the check walks
+    /// over all processes.
     fn tune_active(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);
         let may_start_trial = || {
@@ -344,6 +349,7 @@ impl AdaptiveScheduler {
             _ => self.active_tuner.record_completion(now, served, may_start_trial),
         };
         if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = result {
+            // The latencies so far belong to the earlier setting.
             self.contention = Contention::default();
             self.log.log_with(now, || Decision::Limit {
                 limit: setting,
@@ -367,8 +373,10 @@ impl AdaptiveScheduler {
         if !self.is_uneven {
             return;
         }
+        // Reads beyond the depth were admitted under a higher one, or are first reads.
         let is_undisturbed =
             self.depth_tuner.allowed().is_none_or(|depth| served.in_progress <= depth);
+        // The uneven queues are the evidence that a limit can help.
         let may_start_trial = || true;
         let served = ServedRead { is_undisturbed, ..served };
         let result = self.depth_tuner.record_completion(now, served, may_start_trial);
@@ -442,7 +450,8 @@ impl Scheduler for AdaptiveScheduler {
 
     /// Returns the next read of a favoured process, or waits while the device is reserved.
     /// Otherwise admits parked reads, and returns the next dispatchable request. With parked reads
-    /// only, returns the end of the earliest idle timeout.
+    /// only, returns the end of the earliest idle timeout. If no process is idled for, it returns
+    /// `Nothing`: a completion is due, which calls again.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some(id) = self.dispatch_favoured(now, requests) {
             return Dispatch::Request(id);
@@ -499,6 +508,7 @@ impl Scheduler for AdaptiveScheduler {
         }
         self.reads_in_device -= 1;
         if self.reservation.is_active() {
+            // Other reads are held back: this throughput shows nothing about a setting.
             return;
         }
         self.tune_active(now, served);

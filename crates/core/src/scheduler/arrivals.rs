@@ -6,7 +6,8 @@
 
 use alloc::collections::VecDeque;
 
-/// Number of removed values that may always stay in the queue, however short it is.
+/// Number of removed values that may always stay in the queue, however short it is. A short queue
+/// is thus not rebuilt at every few removals.
 const REMOVED_MIN: usize = 32;
 
 /// Values by arrival number. Each arrival has the next number while the queue is not empty.
@@ -45,7 +46,8 @@ impl<T> ArrivalQueue<T> {
         self.count
     }
 
-    /// Adds a value at the end. `arrival` is its number, larger than all numbers before.
+    /// Adds a value at the end. `arrival` is its number, the one after the last; an empty queue
+    /// takes any larger number.
     pub(super) fn push(&mut self, arrival: u64, value: T) {
         if self.values.is_empty() {
             self.removed_bits.clear();
@@ -74,7 +76,8 @@ impl<T> ArrivalQueue<T> {
             values.retain(|(arrival, _)| !self.is_removed(*arrival));
             self.values = values;
         }
-        // The words before the first value are not needed any more.
+        // The words before the first value are not needed any more. The words of an empty queue
+        // stay until the next arrival clears them.
         let needed_word = self.values.front().map_or(0, |(first, _)| first / 64);
         while self.first_word < needed_word {
             self.removed_bits.pop_front();

@@ -49,8 +49,8 @@ impl DeadlineTunables {
         DeadlineTunables::from_known_keys(spec)
     }
 
-    /// Parses the same keys: times of up to an hour. Ignores all others, which the caller has
-    /// checked.
+    /// Parses the same keys: times of up to an hour, counts of up to a million. Ignores all others,
+    /// which the caller has checked. The defaults are Linux's.
     pub(super) fn from_known_keys(spec: &Spec) -> Result<DeadlineTunables, SpecError> {
         Ok(DeadlineTunables {
             read_expire: Time::from_ms(spec.integer("read_expire", 500, 0..=3_600_000)?),
@@ -72,7 +72,7 @@ impl DeadlineTunables {
 /// Queued reads and writes, and the sector at which each direction continues.
 #[derive(Debug, Default)]
 pub(super) struct DirectionQueues {
-    /// Queued requests, indexed by direction.
+    /// Queued requests, indexed by direction: reads first, then writes.
     pub queued: [QueuedRequests; 2],
     /// Sector after the last dispatched request, per direction.
     next_sector: [u64; 2],
@@ -121,9 +121,9 @@ impl DirectionQueues {
 pub(super) struct BatchState {
     /// Direction of the current batch.
     pub direction: Op,
-    /// Requests dispatched in the current batch.
+    /// Requests dispatched in the current batch; `fifo_batch` for a full one.
     batch_requests: u32,
-    /// Read batches chosen since writes began to wait.
+    /// Read batches chosen since writes began to wait, or since the last batch of writes.
     batches_before_writes: u32,
 }
 
@@ -138,7 +138,8 @@ impl BatchState {
     }
 
     /// Chooses the next request: of the current batch, or the first of a new batch, which it
-    /// begins. Returns its key; `None` if no request waits.
+    /// begins. A batch ends when it is full, or no request of its direction lies ahead. Returns the
+    /// key of the request, which stays queued; `None` if no request waits.
     pub(super) fn choose_request(
         &mut self,
         queues: &DirectionQueues,

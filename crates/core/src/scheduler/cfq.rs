@@ -18,9 +18,9 @@
 //! - `preemption`: the queues that may interrupt a slice; `cooperators`: processes with
 //!   neighbouring requests; `processes`: the queue of each process.
 //!
-//! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is the detector of the
-//! former and `seeky=history` of the latter. All else is the same for both, so that a comparison
-//! shows the detector alone.
+//! Source: the discussion of CFQ's seek detection in 2010 (*source D*), and the description of
+//! 2.6.33 and 2.6.34. `seeky=mean` is the detector of the former and `seeky=history` of the latter.
+//! All else is the same for both, so that a comparison shows the detector alone.
 //!
 //! All decisions use time in jiffies of 1 ms. There is one group (the root): `group_idle`, weights
 //! and the charge of groups have no effect and are omitted. Two features of the kernel don't exist
@@ -73,6 +73,7 @@ struct QueueId(u32);
 /// 3. Every queue in the trees except the active one has requests.
 #[derive(Debug)]
 pub struct Cfq {
+    /// Lengths of slices, deadlines and limits.
     tunables: CfqTunables,
     /// True if the device has a moving head.
     is_rotational: bool,
@@ -94,15 +95,16 @@ pub struct Cfq {
 
     /// The tree whose queues get slices now.
     serving: ServedTree,
-    /// Mean number of busy best-effort queues.
+    /// Mean number of busy best-effort queues: with requests, or active.
     average_best_effort: u32,
     /// Mean number of busy real-time queues.
     average_real_time: u32,
     /// The queue that has the present slice.
     active: Option<QueueId>,
-    /// The process whose request was sent last in this slice.
+    /// The process whose request was sent last in this slice; `None` before its first request. Its
+    /// think time decides about idling.
     active_process: Option<ProcessId>,
-    /// Time until which the device is kept idle for the active queue.
+    /// Time until which the device is kept idle for the active queue; `None` without idling.
     idle_until: Option<Jiffies>,
 
     /// Requests in the device, by identifier.
@@ -183,9 +185,10 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Merges the new request with an adjacent request of its process's queue, and updates the
-    /// queue's next request and its position by sector. Returns `None` if the process has no queue,
-    /// or no request there can be merged with it.
+    /// Merges the new request with an adjacent request of its process's queue, or of the shared
+    /// queue of its priority if it is asynchronous. Updates the queue's next request and its
+    /// position by sector. Returns `None` if there is no such queue yet, or no request there can be
+    /// merged with it.
     fn merge_into_queue(
         &mut self,
         request: RequestId,
@@ -237,8 +240,8 @@ impl Cfq {
     }
 
     /// Sends one request of the active queue `id` to the device, and returns it. It is the next by
-    /// sector, or the oldest if that has waited too long, which is checked once per slice. `limit`
-    /// is the depth limit, for the log.
+    /// sector, or the oldest if that has waited too long, which is checked once per slice as in the
+    /// kernel. `limit` is the depth limit, for the log.
     fn send(
         &mut self,
         now: Time,
@@ -337,8 +340,8 @@ impl Scheduler for Cfq {
         }
     }
 
-    /// Updates the counts and the think time for a completed request. For a request of the active
-    /// queue, decides the end of its slice.
+    /// Updates the counts for a completed request, and the time from which its process thinks. For
+    /// a request of the active queue, decides the end of its slice.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let now_jiffies = jiffies(now);
         let request = &requests[id];

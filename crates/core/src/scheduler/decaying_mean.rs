@@ -29,12 +29,13 @@ impl DecayingMean {
     }
 
     /// Returns the average, 0 before the first sample. `rounding` is added to the total before the
-    /// division.
+    /// division: half of the weight rounds to the nearest number.
     pub(super) fn mean_with_rounding(&self, rounding: u64) -> u64 {
         (self.total + rounding).checked_div(self.samples).unwrap_or(0)
     }
 
-    /// The average, rounded as the kernel does it for think times.
+    /// The average, rounded as the kernel does it for think times: always by half a full weight, so
+    /// that averages of few samples are too large.
     pub(super) fn mean(&self) -> u64 {
         self.mean_with_rounding(SAMPLE / 2)
     }

@@ -95,7 +95,8 @@ struct Domain {
     queued: QueuedRequests,
     /// Target latency.
     target: Time,
-    /// Number of tokens: most requests in the device.
+    /// Number of tokens: most requests in the device. A smaller depth takes effect as requests
+    /// complete.
     depth: u32,
     /// Number of requests in the device.
     in_device: u32,
@@ -103,7 +104,8 @@ struct Domain {
     device_times: LatencyHistogram,
     /// Times from arrival to completion.
     total_times: LatencyHistogram,
-    /// The latest 99th percentile of the total time, until a congested period uses it.
+    /// The latest 99th percentile of the total time, as its bucket of the histogram, until a
+    /// congested period uses it.
     unused_percentile: Option<u32>,
 }
 
@@ -182,7 +184,8 @@ impl Kyber {
         }
     }
 
-    /// Adjusts the depths if the period has ended. Its end decides, not the time of the call.
+    /// Adjusts the depths if the period has ended. Its end decides, not the time of the call. The
+    /// next period begins with the next completion, so that an idle device has none.
     fn end_period(&mut self, now: Time) {
         let Some(end) = self.period_end.take_if(|end| *end <= now) else { return };
         let mut is_congested = false;
@@ -229,7 +232,8 @@ impl Scheduler for Kyber {
     }
 
     /// Sends the next request of the batch. After the end of the batch, or if its domain has no
-    /// request or no token, the other domain begins one.
+    /// request or no token, the other domain begins one, or the same one if the other cannot.
+    /// `Nothing` if neither can: an arrival, or a token from a completion, is needed.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_period(now);
         if self.batch_requests < BATCH[self.batch_op as usize]

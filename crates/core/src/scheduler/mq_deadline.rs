@@ -32,7 +32,7 @@ use super::batches::{BatchState, DeadlineTunables, DirectionQueues};
 use super::requests::{SectorKey, WaitingRequest};
 use super::{Dispatch, Inserted, Scheduler};
 
-/// Number of priority classes.
+/// Number of priority classes: real-time (index 0), best-effort and idle.
 const CLASSES: usize = 3;
 
 /// Time until the queue is run again after a run that withheld requests (`BLK_MQ_BUDGET_DELAY`).
@@ -82,6 +82,7 @@ impl MqDeadlineTunables {
 /// The scheduler `mq-deadline`.
 #[derive(Debug)]
 pub struct MqDeadline {
+    /// Deadlines, sizes of batches, and the time for aging.
     tunables: MqDeadlineTunables,
     /// Largest request of the device, in sectors.
     sectors_max: u32,
@@ -89,10 +90,12 @@ pub struct MqDeadline {
     classes: [DirectionQueues; CLASSES],
     /// Number of requests of each class in the device.
     in_device: [u32; CLASSES],
+    /// The batch in progress, which all classes share.
     batch: BatchState,
     /// False after a run that withheld requests, until an arrival or `rerun_at`.
     may_run: bool,
-    /// Time of the next run for withheld requests. An earlier run does not change it.
+    /// Time of the next run for withheld requests; `None` while none is planned. An earlier run,
+    /// which an arrival causes, does not change it.
     rerun_at: Option<Time>,
 }
 
@@ -135,14 +138,16 @@ impl MqDeadline {
         }
     }
 
-    /// Chooses a request of the highest class that has any, queued or in the device.
+    /// Chooses a request of the highest class that has any, queued or in the device. `None` without
+    /// one, or while all of them are in the device: lower classes are withheld.
     fn choose_highest(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
         self.choose_of(self.busy_classes().next()?, now, requests)
     }
 
     /// Chooses an aged request, of best-effort before idle. `None` without one, or if fewer than
-    /// two classes have requests. Best-effort takes part even as the highest class with requests:
-    /// its aged requests are not passed by idle ones.
+    /// two classes have requests, so that none is withheld. Best-effort takes part even as the
+    /// highest class with requests: its aged requests are not passed by idle ones. Real-time
+    /// requests are withheld for no class, and need no aging.
     fn choose_aged(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
         self.busy_classes().nth(1)?;
         let mut classes = self.busy_classes().filter(|&class| class > Class::RealTime as usize);

@@ -85,7 +85,7 @@ pub(super) struct MergeResult {
     /// A second queued request, which is now part of `into` as well. `None` if the new request
     /// touched only one.
     pub absorbed: Option<RequestId>,
-    /// Former keys of the merged requests.
+    /// Former keys of the merged requests; the second is `None` if only one was queued.
     pub former_keys: [Option<SectorKey>; 2],
     /// New key of `into`.
     pub new_key: SectorKey,
@@ -255,7 +255,8 @@ impl QueuedRequests {
 
     /// Merges the request `id`, which is not queued, with a queued neighbour. The grown request is
     /// merged once more if it touches another one. Changes the table and this set. `None` if there
-    /// is no neighbour, or the merged request would exceed `sectors_max` sectors.
+    /// is no neighbour of the same direction and synchronicity, or the merged request would exceed
+    /// `sectors_max` sectors. The caller then inserts the request.
     pub(super) fn merge(
         &mut self,
         id: RequestId,
@@ -328,7 +329,7 @@ impl QueuedRequests {
     }
 
     /// Returns true if the request `id`, which is not queued, would be merged with a request that
-    /// ends where it starts.
+    /// ends where it starts. `mq-deadline` without front merges allows no other merge.
     pub(super) fn merges_at_its_start(
         &self,
         id: RequestId,

@@ -2,7 +2,8 @@
 
 use super::requests::{MergeResult, QueuedRequests, SectorKey};
 
-/// Rules for a request behind the head, under the kernel's names.
+/// Rules for a request behind the head, under the kernel's names. The *head* is at the end of the
+/// last request sent, or at the request that a search starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BackSeek {
     /// Largest distance behind the head at which a request may be served next, in sectors

@@ -9,7 +9,7 @@
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
-/// Latencies of requests that were in the device together.
+/// Latencies of requests that were in the device together: up to 128 of the newest completions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contention {
     /// The current block.
@@ -64,7 +64,8 @@ impl Contention {
     /// Returns true if requests wait for each other. With a mean of n requests in the device, the
     /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
     /// For requests that one server serves in turn it would be divided by n: a third of that is
-    /// enough. At least twice the divisor completions are needed.
+    /// enough, and for a large n an eighth. At least twice the divisor completions are needed. With
+    /// a mean below two requests in the device there is none to wait for, and no contention.
     ///
     /// A device that accepts one request at a time shows it by the requests that wait outside, at
     /// more than half of at least 4 completions (`MIN_SAMPLES`).

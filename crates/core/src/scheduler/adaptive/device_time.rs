@@ -63,7 +63,8 @@ impl DeviceTime {
     }
 
     /// Charges a read of one of `busy_processes` processes that completes at `now`. It has occupied
-    /// the device since `since`, or since the completion before it. Returns that time.
+    /// the device since `since`, or since the completion before it if that is later. Returns the
+    /// charged duration. A credit that falls to 0 ends the favour.
     pub(super) fn charge(
         &mut self,
         now: Time,
@@ -91,18 +92,21 @@ impl DeviceTime {
 pub(super) struct Credit {
     /// The credit, at most [`largest_credit`].
     credit_ns: u64,
-    /// Equal share when the process last had an outstanding read.
+    /// Equal share when the process last had an outstanding read; 0 before its first, as if it had
+    /// done without since the start.
     idle_since_share_ns: u64,
     /// Total device time at that point.
     idle_since_total_ns: u64,
-    /// True from the time at which the process has enough credit until it is used up.
+    /// True from the time at which the credit reaches half a round until it is used up.
     is_favoured: bool,
     /// True if the process sent a read later than the idle time after its last completion.
     is_slow: bool,
 }
 
 impl Credit {
-    /// Adds the credit of the time without an outstanding read, which ends now.
+    /// Adds the credit of the time without an outstanding read, which ends now. After four rounds
+    /// of others the process is new, with the largest credit. A rest of that above one round is
+    /// kept, and grows no more.
     pub(super) fn end_idle_time(&mut self, device: &DeviceTime) {
         let earned_ns = device.equal_share_ns - self.idle_since_share_ns;
         self.idle_since_share_ns = device.equal_share_ns;

@@ -11,7 +11,8 @@ use crate::unit::Time;
 
 impl AdaptiveScheduler {
     /// Returns the next read of a favoured process; `None` without one. Reserves the device for a
-    /// process that usually sends its next read soon.
+    /// process that usually sends its next read soon. Without a chain, an idle device would wait
+    /// for a read that comes late.
     pub(super) fn dispatch_favoured(
         &mut self,
         now: Time,

@@ -4,8 +4,8 @@
 //! is no larger than any before. A larger one belongs to a stream with a growing readahead window:
 //! each visit brings more than the one before, and waiting for it is unnecessary. A process is near
 //! if at most an eighth of its newest requests are not. A near request takes about 1 ms and a far
-//! one 8 ms, so that below that share the far ones do not dominate (the reasoning of source D, and
-//! its threshold).
+//! one 8 ms, so that below that share the far ones do not dominate. The threshold and its reason
+//! are from the change of CFQ's seek detector in 2010 (Linux 2.6.34), *source D*.
 
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::request::Request;
@@ -39,7 +39,8 @@ pub(super) struct Locality {
 
 impl Locality {
     /// Updates the mean nearness of the process's requests by a new request. A request is near if
-    /// it begins close to the end of the previous one and is no longer than any before.
+    /// it begins close to the end of the previous one, and is no larger than the largest before it.
+    /// The first request has no predecessor and does not count.
     pub(super) fn record_request(&mut self, request: &Request) {
         let mut sectors_max = request.sectors;
         if let Some(last) = self.last {

@@ -72,6 +72,7 @@ impl ReadyRequests {
     }
 
     /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
+    /// It does not go first, even if its process has become favoured since it was parked.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
             true => drop(self.speculative.insert(waiting, requests)),
@@ -97,8 +98,8 @@ impl ReadyRequests {
         }
     }
 
-    /// Removes and returns the next read of favoured processes, in ascending sector order; `None`
-    /// without one.
+    /// Removes and returns the next read of favoured processes, in ascending sector order from the
+    /// last read on. After the highest one it starts again at the oldest. `None` without one.
     pub(super) fn dispatch_first(&mut self, requests: &RequestTable) -> Option<RequestId> {
         let (oldest, _) = self.first.oldest(requests)?;
         let key = self.first.first_from(self.next_sector).unwrap_or(oldest);
@@ -107,8 +108,9 @@ impl ReadyRequests {
         Some(waiting.id)
     }
 
-    /// Removes and returns the next request to dispatch, or a speculative read to cancel. If no
-    /// needed read waits, the next speculative one becomes a needed one first.
+    /// Removes and returns the next request to dispatch, or a speculative read to cancel: the
+    /// oldest one, if needed reads wait and it has waited too long. If no needed read waits, the
+    /// next speculative one becomes a needed one first, however old it is.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.needed.has_reads() {

@@ -90,7 +90,7 @@ pub(super) struct ProbeResult {
     pub all_kib_per_s: u64,
 }
 
-/// A setting under trial.
+/// A setting under trial, since the time `began`.
 #[derive(Clone, Copy, Debug)]
 struct SettingTrial {
     /// The tried number of processes or requests; `None`: all at once.
@@ -100,7 +100,7 @@ struct SettingTrial {
     first_kib_per_s: Option<u64>,
 }
 
-/// Completions since the last change.
+/// Completions since the last change: their number, and their bytes together.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeasuringEpoch {
     /// Start of the epoch; `None` while requests of the earlier setting are in progress.
@@ -124,7 +124,7 @@ impl MeasuringEpoch {
     }
 }
 
-/// The current setting, and the search for a better one.
+/// The current setting of `parameter`, and the search for a better one. `epoch` is being measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThroughputTuner {
     parameter: Parameter,
@@ -196,7 +196,7 @@ impl ThroughputTuner {
         let epoch = &mut self.epoch;
         let Some(began) = epoch.began else {
             // Skips requests that waited next to requests of the earlier setting, because they
-            // complete sooner than later ones will.
+            // complete sooner than later ones will. There are at most as many as are allowed.
             epoch.skipped_completions += u32::from(served.is_undisturbed);
             if epoch.skipped_completions > allowed.unwrap_or(served.in_progress) {
                 *epoch =
@@ -206,6 +206,7 @@ impl ThroughputTuner {
         };
         // Completions of one instant belong to one epoch.
         let is_new_instant = now > epoch.newest;
+        // A limit on processes says nothing about the number of their requests.
         let completions_min = (EWMA_WINDOW as u32).max(match self.parameter {
             Parameter::Processes => 0,
             Parameter::Requests => allowed.unwrap_or(served.in_progress),
@@ -236,7 +237,8 @@ impl ThroughputTuner {
     }
 
     /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
-    /// is ended. Returns false without a trial.
+    /// is ended. At the lower of the known rates they would have taken 32 ms less. Returns false
+    /// without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);
@@ -377,6 +379,7 @@ impl ThroughputTuner {
                 if self.parameter.is_enough(self.mean_kib_per_s, kib_per_s) {
                     return self.pause_trials(now, trial_duration);
                 }
+                // A limit raised to the depth that all at once reach would limit nothing.
                 self.setting = match self.parameter {
                     Parameter::Processes => None,
                     Parameter::Requests => setting_before
@@ -435,6 +438,7 @@ impl ThroughputTuner {
 mod tests {
     use super::*;
     use crate::splitmix;
+    use alloc::vec::Vec;
 
     /// A device with several processes, each reading one request of 64 KiB after another. Processes
     /// from `first_process` on are served, as many as the tuner allows.
@@ -452,13 +456,10 @@ mod tests {
         log: Vec<(Time, ProbeResult)>,
     }
 
-    use alloc::vec::Vec;
-
     /// Size of each request.
     const BYTES: u64 = 65_536;
 
     impl ProbeBench {
-        /// A bench without a setting. `seed` selects the random numbers.
         fn new(processes: usize, seed: u64) -> ProbeBench {
             ProbeBench {
                 process_limit: ThroughputTuner::new(Parameter::Processes),
@@ -471,9 +472,8 @@ mod tests {
             }
         }
 
-        /// Runs until `completions` more requests complete. `latency` returns the latency of a new
-        /// request in ns. It receives the number of requests in progress, including this one, and
-        /// true if the same process was served last.
+        /// Runs until `completions` more requests complete. `latency` returns their latency in ns,
+        /// from the number in progress, this one included, and true after one of the same process.
         fn run(&mut self, completions: u32, latency: impl Fn(&mut ProbeBench, u64, bool) -> u64) {
             let mut last = usize::MAX;
             for _ in 0..completions {

@@ -38,8 +38,9 @@ impl QueueDepth {
     }
 
     /// Returns true if some processes keep at least 16 requests, and others a quarter of the
-    /// largest depth or less.
+    /// largest depth or less. Processes with fewer than 16 submissions are not compared.
     pub(super) fn is_uneven(queue_depths: impl Iterator<Item = QueueDepth>) -> bool {
+        // Without a process to compare, the largest depth stays 0: not uneven.
         let (mut depth_min, mut depth_max) = (u64::MAX, 0);
         for queue_depth in queue_depths.filter(|queue_depth| queue_depth.samples == EWMA_WINDOW) {
             (depth_min, depth_max) =

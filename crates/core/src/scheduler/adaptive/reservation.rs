@@ -16,7 +16,8 @@ use crate::unit::Time;
 /// The reservation of the device, and the time that is left for it.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    /// Time for which the device may be reserved, as of `updated`.
+    /// Time for which the device may be reserved, as of `updated`. Reads of favoured processes and
+    /// idle time for them use it up.
     budget_ns: u64,
     /// Time up to which the budget has grown.
     updated: Time,
@@ -58,7 +59,7 @@ impl Reservation {
 
     /// Begins a reservation if enough time is left for it: a sixteenth of a round of time slices
     /// (`EWMA_WINDOW`). The budget first grows by a sixteenth of the time since the last call, up
-    /// to the largest credit. No effect on a reservation that has begun.
+    /// to the largest credit. A reservation that has begun goes on with the grown budget.
     pub(super) fn begin(&mut self, now: Time) {
         let earned_ns = now.since(self.updated).ns() / EWMA_WINDOW;
         self.budget_ns = (self.budget_ns + earned_ns).min(largest_credit().ns());
@@ -74,7 +75,8 @@ impl Reservation {
     }
 
     /// Records the completion of such a read, which has occupied the device for `occupied`. The
-    /// device is kept idle for the time `idle` afterwards.
+    /// device is kept idle for the time `idle` afterwards, or longer for an earlier read. Without a
+    /// reservation the read costs no budget.
     pub(super) fn on_completion(&mut self, now: Time, occupied: Time, idle: Time) {
         self.in_device -= 1;
         self.in_device_since = now;
@@ -91,7 +93,8 @@ impl Reservation {
     }
 
     /// Ends the reservation if its budget is used up, or its idle time has passed without a read.
-    /// Returns its duration then, and `None` otherwise.
+    /// Returns its duration then, and `None` otherwise. Idle time that ends without a read is taken
+    /// from the budget here, because no completion charges it.
     pub(super) fn end_if_over(&mut self, now: Time) -> Option<Time> {
         let since = self.since?;
         let is_idle_over = self.in_device == 0 && self.idle_until <= now;

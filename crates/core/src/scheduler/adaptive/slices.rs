@@ -29,6 +29,7 @@ impl AdaptiveScheduler {
             let Some(TimeSlice { since, .. }) = process.slice else { continue };
             let is_over = since + slice_length <= now;
             let is_unused = !process.has_outstanding_reads() && !process.is_device_idle_for_it(now);
+            // More places than the limit are left from an earlier, higher limit.
             if is_over || is_unused || self.active_processes > limit {
                 process.slice = None;
                 self.active_processes -= 1;
@@ -41,7 +42,9 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Length of a time slice with `limit` active processes.
+    /// Length of a time slice with `limit` active processes: the round divided among the waiting
+    /// processes. It is at least one epoch of the tuner, and a multiple of a first request, which
+    /// bounds the share of seeks.
     fn slice_length(&self, limit: usize) -> Time {
         let busy_processes =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
@@ -67,7 +70,8 @@ impl AdaptiveScheduler {
     }
 
     /// The time at which the earliest idle timeout of an active process ends; `None` if the device
-    /// is kept idle for none.
+    /// is kept idle for none. The end of a slice needs no timer: an active process that is not idle
+    /// has reads in the device, and the caller asks again at their completion.
     pub(super) fn first_idle_timeout_end(&self, now: Time) -> Option<Time> {
         let active_processes = self.processes.values().filter(|process| process.slice.is_some());
         let idled_for = active_processes.filter(|process| process.is_device_idle_for_it(now));

@@ -13,10 +13,11 @@ use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
 
-/// Largest distance that counts as close: 8 × 1024 sectors, 4 MiB.
+/// Largest distance that counts as close: 8 × 1024 sectors, 4 MiB, the kernel's value.
 pub(super) const CLOSE_SECTORS: u64 = 8 * 1024;
 
-/// With `seeky=mean`: time for which a joined queue must be seeky before it is split.
+/// With `seeky=mean`: time for which a joined queue must be seeky before it is split. One second,
+/// as in 2.6.33.
 const SPLIT_AFTER: Jiffies = HZ;
 
 /// Queues by priority level and by the sector of their next request, each as (level, sector,
@@ -47,8 +48,9 @@ impl Cfq {
     }
 
     /// Returns a queue of the same level and class as `id` whose next request is close to the head,
-    /// and the distance in sectors. `None` without one, or if one of the two queues is seeky.
-    /// `None` also if `id` is asynchronous, of the idle class, or the only busy queue.
+    /// and the distance in sectors. `None` without one, or if one of the two queues is seeky: its
+    /// closeness is chance. `None` also if `id` is asynchronous, of the idle class, or the only
+    /// busy queue. All queues in `by_sector` are synchronous and not of the idle class.
     pub(super) fn find_close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync
@@ -58,7 +60,8 @@ impl Cfq {
         {
             return None;
         }
-        // Of the nearest entries on both sides of the head, the nearer one of this level.
+        // The nearest entries on both sides of the head may be of another level, if this level has
+        // none there. Otherwise the nearer of the two counts.
         let level = queue.priority.level;
         // Precedes all entries of this level that start at the head or behind it.
         let head_entry = (level, self.head, QueueId(0));
@@ -79,9 +82,10 @@ impl Cfq {
         is_partner.then(|| (candidate_id, distance(entry)))
     }
 
-    /// Joins two queues, whose requests are `distance` sectors apart: the processes of the smaller
-    /// queue move to the larger one at their next request. No effect if `one` is joined already, or
-    /// if a queue has no process.
+    /// Joins two queues, whose requests are `distance` sectors apart. The processes of the queue
+    /// with fewer of them move to the other at their next request; at equal numbers `one` moves. If
+    /// `other` is joined already, the end of its chain takes its place. No effect if `one` is
+    /// joined already, if the chain ends at `one`, or if a queue has no process.
     pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
         let Some(other) = self.last_joined_queue(other, one) else { return };
         if self.queues[one].joins.is_some()

@@ -9,11 +9,12 @@ use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::unit::Time;
 
-/// Number of requests in the device at once from which it counts as queueing internally. A
-/// completion is *under load* if more than this number were queued or in the device.
+/// Number of requests in the device at once from which it counts as queueing internally; the
+/// kernel's value. A completion is *under load* if more than this number were queued or in the
+/// device.
 const QUEUEING_DEPTH_MIN: u32 = 5;
 
-/// Number of completions under load before the verdict.
+/// Number of completions under load before the verdict; the kernel's value.
 const QUEUEING_SAMPLES: u32 = 50;
 
 /// Detects devices that queue requests internally (NCQ, an array), by the largest number of
@@ -22,9 +23,10 @@ const QUEUEING_SAMPLES: u32 = 50;
 pub(super) struct QueueingDetector {
     /// Largest number of requests in the device so far.
     peak: u32,
-    /// Completions under load so far.
+    /// Completions under load so far, without those at which the queue was held back.
     samples: u32,
-    /// The verdict; until then the device is assumed to queue internally.
+    /// True once the device has shown that it queues internally, and false if it did not under
+    /// load. `None` before enough samples: the device is assumed to queue internally.
     verdict: Option<bool>,
 }
 
@@ -47,8 +49,8 @@ impl QueueingDetector {
     }
 
     /// Processes one completion. Returns the verdict when it changes, with the peak that led to it;
-    /// `None` otherwise. A positive verdict is final. The first verdict needs more than
-    /// `QUEUEING_SAMPLES` completions under load.
+    /// `None` otherwise. A positive verdict is final: the peak never falls. The first verdict needs
+    /// more than `QUEUEING_SAMPLES` completions under load.
     pub(super) fn observe(&mut self, load: LoadSample) -> Option<(bool, u32)> {
         self.peak = self.peak.max(load.in_device);
         let is_loaded = load.queued > QUEUEING_DEPTH_MIN || load.in_device > QUEUEING_DEPTH_MIN;
@@ -134,15 +136,17 @@ impl Cfq {
     }
 
     /// Limit of asynchronous requests in the device: the number of synchronous slices since a
-    /// synchronous request was last late. It is at least one if none is in the device, so that they
-    /// make progress.
+    /// synchronous request was last late. It thus grows slowly after a late one. It is at least one
+    /// if none is in the device (`in_device` is 0), so that they make progress.
     fn async_depth(&self, now: Jiffies, in_device: u32) -> u32 {
         let slices = (now - self.last_late_sync) / self.tunables.slice_sync;
         let depth = u32::try_from(slices).unwrap_or(0);
         if depth == 0 && in_device == 0 { 1 } else { depth }
     }
 
-    /// Reports a completion to the detector, before the request is removed from the counts.
+    /// Reports a completion to the detector, before the request is removed from the counts. A
+    /// completion while the active queue has an idle window and few requests does not count: the
+    /// scheduler itself keeps the device below its depth then.
     pub(super) fn observe_load(&mut self, now: Time) {
         let is_held_back = self.active.is_some_and(|id| {
             let queue = &self.queues[id];

@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::unit::{PAGE_BYTES, Time};
 
 /// Number of queued requests at which a queue counts as deep: it gets its own slice even if it is
-/// seeky.
+/// seeky. The kernel's value.
 const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
@@ -69,7 +69,8 @@ impl Cfq {
     }
 
     /// Handles an empty active queue: keeps the device idle for its next request, or logs the
-    /// reason against it.
+    /// reason against it. In the latter case the next dispatch ends the slice, unless a request
+    /// arrives before, or requests in the device decide again.
     pub(super) fn begin_idling_if_useful(&mut self, now: Time, id: QueueId) {
         let now_jiffies = jiffies(now);
         let think_time = self.active_think_time();
@@ -147,8 +148,8 @@ impl Cfq {
     }
 
     /// Ends the idle time when it has expired; no effect before. It was useless unless a request
-    /// arrived meanwhile and still waits. If such a request was already sent, the queue is empty
-    /// and the slice ends.
+    /// arrived meanwhile and still waits: then the slice goes on with it. If such a request was
+    /// already sent, the queue is empty and the slice ends.
     pub(super) fn end_expired_idling(&mut self, now: Time) {
         let now_jiffies = jiffies(now);
         if self.idle_until.is_none_or(|until| now_jiffies < until) {
@@ -168,10 +169,10 @@ impl Cfq {
         self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, is_timed);
     }
 
-    /// Returns true if the only busy queue should be waited for although its slice ends; false
-    /// before its slice has a length. Also true for a queue with requests, whose slice then ends at
-    /// once. This is a mistake of 2.6.33 to 2.6.37, which both variants of the policy reproduce;
-    /// 2.6.38 waits only for an empty queue.
+    /// Returns true if the only busy queue should be waited for although its slice ends: no other
+    /// queue needs the device. False before its slice has a length. Also true for a queue with
+    /// requests, whose slice then ends at once. This is a mistake of 2.6.33 to 2.6.37, which both
+    /// variants of the policy reproduce; 2.6.38 waits only for an empty queue.
     pub(super) fn should_wait_busy(&self, now: Jiffies, id: QueueId) -> bool {
         let Some(end) = self.queues[id].slice_end else { return false };
         if self.trees.busy_queues() > 1 {

@@ -40,7 +40,7 @@ impl Cfq {
     }
 
     /// The reason for which `new` preempts; the first matching rule decides. `None` if `new` must
-    /// not preempt.
+    /// not preempt. The order of the rules is the kernel's.
     ///
     /// One rule of the kernel is omitted: metadata before other requests, because requests here
     /// have no such flag.
@@ -83,6 +83,7 @@ impl Cfq {
         if is_real_time && !is_active_real_time {
             return Some("real_time");
         }
+        // The idle device can serve a request next to the head almost without a seek.
         let is_close = request.start.abs_diff(self.head) <= CLOSE_SECTORS;
         (active_queue.is_device_idle_for_it && is_close).then_some("close_to_head")
     }

@@ -18,7 +18,7 @@ use crate::unit::Time;
 /// State of a process that has not ended.
 #[derive(Debug)]
 pub(super) struct CfqProcess {
-    /// Priority of the last request.
+    /// Priority of the last synchronous request, or of the very first request.
     pub priority: Priority,
     /// Queue of the synchronous requests; `None` before the first.
     pub sync_queue: Option<QueueId>,
@@ -132,7 +132,7 @@ impl Cfq {
     }
 
     /// Removes the process from a joined queue. Returns true if it needs a new queue. The last
-    /// process keeps the old queue, and false is returned.
+    /// process keeps the old queue, which is then no longer shared, and false is returned.
     fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
         let queue = &mut self.queues[id];
         let seek = queue.seek.deciding_value();
@@ -149,7 +149,8 @@ impl Cfq {
         true
     }
 
-    /// Applies a new priority of the process: its queue moves to the matching tree.
+    /// Applies a new priority of the process: its queue moves to the matching tree if it is in one.
+    /// A change of class resets the idle window to the initial value of the new class.
     fn set_priority(&mut self, now_jiffies: Jiffies, id: QueueId, priority: Priority) {
         let queue = &mut self.queues[id];
         if queue.priority.class != priority.class {
@@ -163,8 +164,8 @@ impl Cfq {
         }
     }
 
-    /// Handles the end of a process: it leaves its queue, which is no longer idled for. No effect
-    /// on an unknown process.
+    /// Handles the end of a process: it leaves its queue, which is no longer idled for. Queued
+    /// requests of the process are still served. No effect on an unknown process.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };

@@ -43,7 +43,8 @@ pub(super) struct CfqQueue {
     pub slice_end: Option<Jiffies>,
     /// Number of requests sent in this slice.
     pub slice_dispatched: u32,
-    /// Unused rest of its last slice; negative if it overran.
+    /// Unused rest of its last slice, in ms; negative if it overran. It makes the queue's next
+    /// turn earlier or later once, and is 0 then.
     pub residual: Jiffies,
     /// True if the oldest request was checked in this slice.
     pub is_fifo_checked: bool,
@@ -66,7 +67,7 @@ pub(super) struct CfqQueue {
 
     /// Number of processes that send their requests here.
     pub processes: u32,
-    /// The queue to which its processes move with their next request.
+    /// The queue to which its processes move with their next request; `None` if it is not joined.
     pub joins: Option<QueueId>,
     /// Number of queues with this one in `joins`.
     pub joined_by: u32,
@@ -128,7 +129,7 @@ impl CfqQueue {
         self.priority.class == Class::Idle
     }
 
-    /// Returns true if its slice is used up.
+    /// Returns true if its slice is used up; false before the slice has an end.
     pub(super) fn is_slice_used(&self, now: Jiffies) -> bool {
         self.slice_end.is_some_and(|end| now >= end)
     }
@@ -170,8 +171,8 @@ impl CfqQueues {
         self.0.len()
     }
 
-    /// Removes a queue if it is unused, and then the queue that it joins if that has become unused.
-    /// Has no effect on a queue that is already removed.
+    /// Removes a queue if it is unused, and then the queue that it joins if that has become unused,
+    /// and so on along the chain of joins. Has no effect on a queue that is already removed.
     pub(super) fn remove_if_unused(&mut self, id: QueueId) {
         let is_unused = self.0.get(id.0 as usize).is_some_and(CfqQueue::is_unused);
         let mut unused = Some(id).filter(|_| is_unused);

@@ -1,7 +1,7 @@
 //! Seek detection: decides if a queue's next request is likely to be close to its last one, so that
 //! idling for it pays.
 //!
-//! Two detectors, the old one and its repair (source D):
+//! Two detectors, the old one and its repair, both discussed in 2010 (*source D*):
 //!
 //! - **mean** (until 2.6.33): a decaying average of the distance between the end of one request and
 //!   the start of the next; seeky above 8 × 1024 sectors. An average can't distinguish "always
@@ -26,14 +26,14 @@ pub enum Seekiness {
     History,
 }
 
-/// Mean distance above which a queue is seeky: 8 × 1024 sectors, 4 MiB.
+/// Mean distance above which a queue is seeky: 8 × 1024 sectors, 4 MiB, as in 2.6.33.
 const MEAN_SECTORS: u64 = 8 * 1024;
 
 /// Distance above which one request is far: 8 × 100 sectors, 400 KiB. A shorter distance is "likely
 /// in the disk's own cache".
 const FAR_SECTORS: u64 = 8 * 100;
 
-/// On a device without a head, a request smaller than this counts as far: 32 KiB.
+/// On a device without a head, a request smaller than this counts as far: 32 KiB, as in 2.6.34.
 const SMALL_SECTORS: u32 = 2 * 32;
 
 /// Number of far requests among the last 32 above which a queue is seeky: 1/8 of 32.

@@ -3,7 +3,7 @@
 
 use super::tunables::{CfqTunables, HZ, Jiffies};
 
-/// Distance of a new idle-class key behind the last idle-class queue: 200 ms.
+/// Distance of a new idle-class key behind the last idle-class queue: 200 ms, as in the kernel.
 pub(super) const IDLE_DELAY: Jiffies = HZ / 5;
 
 /// Value of `is_sync` for a queue of synchronous requests.
@@ -12,7 +12,8 @@ const SYNC: bool = true;
 /// Shortest share of a tree, in jiffies: CFQ_MIN_TT.
 const TREE_SLICE_MIN: Jiffies = 2;
 
-/// Divisor of the slice change per level: base / 5 for each level away from 4 (CFQ_SLICE_SCALE).
+/// Divisor of the slice change per level (CFQ_SLICE_SCALE): a fifth of the base is added for each
+/// number that the level is below 4, and subtracted for each above.
 const SLICE_SCALE: Jiffies = 5;
 
 /// The middle priority level.
@@ -27,7 +28,8 @@ pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -
 
 /// Returns the slice of a queue in ms while `busy_queues` queues of its class are busy. With
 /// `low_latency` it shrinks so that all get a slice within `target_latency`. It does not shrink
-/// below two idle times, scaled as its level scales the slice.
+/// below two idle times, scaled as its level scales the slice. One round is assumed to have
+/// `busy_queues` slices of level 4.
 pub(super) fn scaled_slice(
     tunables: &CfqTunables,
     is_sync: bool,
@@ -69,7 +71,8 @@ pub(super) struct TreeLoad {
 }
 
 /// Share of a tree in jiffies: its queues' part of `target_latency`. An asynchronous tree gets
-/// `slice_async` / `slice_sync` of that; a synchronous one at least two idle times.
+/// `slice_async` / `slice_sync` of that, or of its part among all busy queues if that is smaller.
+/// A synchronous one gets at least two idle times.
 pub(super) fn tree_slice(tunables: &CfqTunables, load: TreeLoad) -> Jiffies {
     let target = tunables.target_latency;
     let share = target * Jiffies::from(load.queues) / Jiffies::from(load.queues_of_class.max(1));

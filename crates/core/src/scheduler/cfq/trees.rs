@@ -29,7 +29,7 @@ pub(super) enum TreeKind {
 }
 
 impl TreeKind {
-    /// All kinds; the first wins when two have equal keys.
+    /// All kinds; the first wins when two have equal keys, as in the kernel.
     pub(super) const ALL: [TreeKind; 3] = [TreeKind::SyncNoIdle, TreeKind::Sync, TreeKind::Async];
 
     /// Name in the decision log.
@@ -106,7 +106,8 @@ impl ServiceTrees {
         Some((queue, *key))
     }
 
-    /// The highest key of the idle class; `None` without a queue of that class.
+    /// The highest key of the idle class, behind which a new queue of that class is inserted;
+    /// `None` without such a queue.
     pub(super) fn last_idle_key(&self) -> Option<Jiffies> {
         self.trees[TREES - 1].last_key_value().map(|((key, _), _)| *key)
     }
@@ -121,7 +122,7 @@ impl ServiceTrees {
         self.trees[position.tree].len() as u32
     }
 
-    /// Number of queues of a class with requests.
+    /// Number of busy queues of a class: with requests, or active.
     pub(super) fn busy_queues_of(&self, class: Class) -> u32 {
         match class {
             // The one tree of this class is found under any kind.
@@ -135,7 +136,7 @@ impl ServiceTrees {
         self.trees.iter().map(|tree| tree.len() as u32).sum()
     }
 
-    /// Number of asynchronous queues with requests, without the idle class.
+    /// Number of busy asynchronous queues, without the idle class, whose tree mixes both kinds.
     pub(super) fn busy_async_queues(&self) -> u32 {
         self.count(Class::RealTime, TreeKind::Async)
             + self.count(Class::BestEffort, TreeKind::Async)

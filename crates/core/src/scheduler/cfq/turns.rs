@@ -12,7 +12,8 @@ use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
 
-/// Share of the idle class: one jiffy, after which the other trees are checked again.
+/// Share of the idle class: one jiffy, after which the other trees are checked again. The kernel's
+/// value.
 const IDLE_CLASS_SLICE: Jiffies = 1;
 
 /// The lowest priority level. A larger number counts as this one.
@@ -25,9 +26,10 @@ const TIMED: bool = true;
 const NOT_TIMED: bool = false;
 
 impl Cfq {
-    /// The queue that may send now: the active one, or the next one after its slice has ended.
-    /// `None`: no request waits, or the active queue is idled for, or it will be when its requests
-    /// in the device have completed.
+    /// The queue that may send now: the active one, or the next one after its slice has ended. A
+    /// close cooperator is the next one without regard to its place in the trees. `None`: no
+    /// request waits, or the active queue is idled for, or it will be when its requests in the
+    /// device have completed.
     pub(super) fn select_queue(&mut self, now: Time) -> Option<QueueId> {
         if self.queued == 0 {
             return None;
@@ -130,7 +132,7 @@ impl Cfq {
     }
 
     /// Makes `id` the active queue, and logs it with the reason `why`. The length of its slice is
-    /// set later.
+    /// set at its first completion, so that the first seek is not a part of it.
     fn begin_slice(&mut self, now: Time, id: QueueId, why: &'static str) {
         self.active = Some(id);
         self.active_process = None;
@@ -149,7 +151,8 @@ impl Cfq {
         });
     }
 
-    /// Sets the length of the slice of queue `id` once its first request has completed.
+    /// Sets the length of the slice of queue `id` once its first request has completed, from the
+    /// mean number of busy queues, which is updated here.
     fn set_slice_length(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         // For the idle class, the busy best-effort queues count.
@@ -202,7 +205,7 @@ impl Cfq {
     }
 
     /// Ends short slices after a dispatch while other queues wait: of an asynchronous queue after
-    /// its number of requests, of the idle class after each request.
+    /// its number of requests, of the idle class after each request. All other slices end by time.
     pub(super) fn end_short_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         if self.trees.busy_queues() <= 1 {
@@ -260,7 +263,7 @@ impl Cfq {
 
     /// Inserts a queue into its tree, or moves it there. `is_first`: before all others of its tree.
     /// Otherwise its key is the present time, plus an offset by its level, minus the rest of its
-    /// last slice; the idle class has its own keys.
+    /// last slice, which counts once. The idle class has its own keys.
     pub(super) fn insert_into_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
@@ -270,7 +273,8 @@ impl Cfq {
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
-        // The idle class is served in order. Preemption puts a queue a second before the first one.
+        // The idle class is served in order. Preemption puts a queue a second before the first one,
+        // as in the kernel: also its tree then has the lowest key.
         let key = if class == Class::Idle {
             self.trees.last_idle_key().unwrap_or(now) + slices::IDLE_DELAY
         } else if is_first {

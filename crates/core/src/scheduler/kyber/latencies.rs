@@ -8,10 +8,10 @@ pub(super) const GOOD_BUCKETS: u32 = 4;
 /// Number of buckets. The last one also has all latencies above twice the target.
 const BUCKETS: usize = 2 * GOOD_BUCKETS as usize;
 
-/// Number of samples from which a percentile is computed at once.
+/// Number of samples from which a percentile is computed at once, as in Linux.
 const SAMPLES_MIN: u64 = 500;
 
-/// Time after which a percentile of fewer samples is computed.
+/// Time after which a percentile of fewer samples is computed, as in Linux.
 const SAMPLE_TIME: Time = Time::from_s(1);
 
 /// Histogram of one kind of latency.
@@ -28,8 +28,9 @@ pub(super) struct LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Adds a latency.
+    /// Adds a latency to its bucket: the quarters of `target`, each with its upper end.
     pub(super) fn add(&mut self, latency: Time, target: Time) {
+        // A target below 4 ns still has a quarter to divide by.
         let quarter_ns = (target.ns() / u64::from(GOOD_BUCKETS)).max(1);
         let bucket = latency.ns().saturating_sub(1) / quarter_ns;
         self.buckets[(bucket as usize).min(BUCKETS - 1)] += 1;
