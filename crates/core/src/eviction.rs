@@ -189,7 +189,9 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// Records another use of the page, now. The page may be pinned and off its list.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);
 
-    /// Removes the next victim from its list; `None` if the policy's lists are empty.
+    /// Removes the next victim from its list; `None` if the policy's lists are empty. The caller
+    /// then calls [`evicted`](EvictionPolicy::evicted) or
+    /// [`restore_victim`](EvictionPolicy::restore_victim), or drops the page without notice.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -200,7 +202,7 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
     /// The frame that the policy will check next for a victim; `None` without a page. The frame
-    /// stays on its list.
+    /// stays on its list. The cache compares its age with the ages of pages outside the policy.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId>;
 
     /// Announces that an absent page will enter next, after the next victim has left. A policy can
@@ -257,14 +259,15 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     }
 }
 
-/// Number of pages on the policy's lists.
+/// Number of pages on the policy's lists, without victims that are taken and not yet evicted.
 fn policy_pages(lists: &FrameLists) -> u32 {
     List::OF_POLICY.into_iter().map(|list| lists.pages(list)).sum()
 }
 
-/// Constructor of a registered eviction policy.
+/// Constructor of a registered eviction policy, for a cache of this number of pages.
 pub type BuildEviction = fn(&Spec, u32) -> Result<Box<dyn EvictionPolicy>, SpecError>;
 
+/// Eviction policies of other crates, added by [`register`].
 static REGISTERED: Registry<BuildEviction> = Registry::new();
 
 /// Registers an eviction policy of another crate. Its name is then valid wherever an eviction
@@ -306,6 +309,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
             None => return Err(policy::unknown("eviction policy", name, policies())),
         },
     };
+    // The policies above have no parameters.
     spec.only(&[])?;
     Ok(policy)
 }

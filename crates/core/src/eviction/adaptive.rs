@@ -78,7 +78,8 @@ const ADVANTAGE_SHARE: u32 = 16;
 /// Divisor for a cache whose pages are all sampled, so that its simulations are exact. Chosen in
 /// the same runs.
 const ADVANTAGE_SHARE_ALL: u32 = 32;
-/// Minimum lead in misses that a switch requires, however small the memory is.
+/// Minimum lead in misses that a switch requires, however small the memory is. Chosen: a share of
+/// a small sample is only a few misses.
 const ADVANTAGE_MIN: u64 = 8;
 
 /// Numerator and denominator of a share of the sample's memory: the excess is capped at two fifths
@@ -245,7 +246,8 @@ impl AdaptiveEviction {
         self.in_force = self.next_in_force;
     }
 
-    /// Records that a page has entered a frame. If it is sampled, every simulation counts a miss.
+    /// Records that a page has entered a frame. If it is sampled, every simulation gets the
+    /// reference, and counts a miss if it lacks the page. The cache itself has missed.
     fn record_arrival(&mut self, frame: FrameId, page: PageKey) {
         if let Some(ghosts) = &mut self.ghosts {
             // A page in the cache is no ghost.
@@ -309,20 +311,20 @@ fn build_candidate(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
 // A method that is not passed on would have the effect of its default.
 #[deny(clippy::missing_trait_methods)]
 impl EvictionPolicy for AdaptiveEviction {
-    /// Adds the page to the policy in force. A sampled page counts as a miss.
+    /// Adds the page to the policy in force. A sampled page counts as a miss of the cache.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
         self.policy.enter(lists, frame, page, entry);
         self.record_arrival(frame, page);
     }
 
     /// Adds a page of another policy to the policy in force, which keeps it reused if it was. A
-    /// sampled page counts as a miss.
+    /// sampled page counts as a miss of the cache.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, was_reused: bool) {
         self.policy.adopt(lists, frame, page, was_reused);
         self.record_arrival(frame, page);
     }
 
-    /// Records a use in the policy in force. A sampled page counts as a hit.
+    /// Records a use in the policy in force. A sampled page counts as a hit of the cache.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.policy.used(lists, frame, page);
         if self.is_sampled(page) {
@@ -345,10 +347,12 @@ impl EvictionPolicy for AdaptiveEviction {
         self.policy.victim(lists, access_bits)
     }
 
-    /// Remembers the page as a ghost, here or in the policy in force.
+    /// Remembers the page as a ghost: here while the policy in force keeps none, else in the
+    /// policy.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         match &mut self.ghosts {
             Some(ghosts) => {
+                // A policy that inherits the ghosts sets their words.
                 let unused_word = 0;
                 ghosts.remember(GhostList::First, page, unused_word);
             }
@@ -375,7 +379,8 @@ impl EvictionPolicy for AdaptiveEviction {
         let (pages_before, sample_pages_before) = (self.pages, self.sample_pages);
         (self.pages, self.sample_pages) = (pages, sample_pages_for(pages));
         // First resize the old sample in proportion to the cache, then drop pages outside the new
-        // sample.
+        // sample. Each candidate thus chooses the pages that leave a smaller memory. A sample that
+        // grows is enlarged last, and fills by misses.
         let scaled_pages =
             u64::from(sample_pages_before) * u64::from(pages) / u64::from(pages_before);
         let scaled_pages = (scaled_pages as u32).clamp(1, sample_pages_before);

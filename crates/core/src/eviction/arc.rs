@@ -14,6 +14,7 @@
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
+/// The four lists of the header: pages used once and again, and the ghosts of each.
 const T1: List = List::PROBATION;
 const T2: List = List::REUSED;
 const B1: GhostList = GhostList::First;
@@ -51,7 +52,8 @@ impl Arc {
     }
 
     /// Handles the return of a page: if it is remembered, removes its ghost, adjusts the target and
-    /// returns the list of the ghost. `None` if it is not remembered.
+    /// returns the list of the ghost. `None` if it is not remembered. The lengths of the ghost
+    /// lists still include this ghost, so that no divisor is 0.
     fn take_ghost(&mut self, page: PageKey) -> Option<GhostList> {
         let [b1_ghosts, b2_ghosts] =
             [B1, B2].map(|ghost_list| u64::from(self.ghosts.count(ghost_list)));
@@ -160,8 +162,8 @@ impl EvictionPolicy for Arc {
         self.ghosts.resize(pages + 1);
     }
 
-    /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
-    /// is left over.
+    /// Takes over the ghosts of another policy, up to the own limit. Its two lists become B1 and
+    /// B2. Returns `None`, because none is left over.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.ghosts.replace_by(ghosts);
         None
@@ -181,7 +183,7 @@ impl EvictionPolicy for Arc {
 
 impl Arc {
     /// The list of the next victim: T1 if it exceeds its target, or has it while a page returns
-    /// from B2.
+    /// from B2, or if T2 is empty. Otherwise T2.
     fn next_victim_list(&self, lists: &FrameLists) -> List {
         let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
         let returns_from_b2 = matches!(self.returning, Some((_, B2)));

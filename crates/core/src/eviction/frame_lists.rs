@@ -166,7 +166,8 @@ impl FrameLists {
         lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(|&frame| self.age(frame))
     }
 
-    /// Age of a frame: the number of pushes to any list since its own.
+    /// Age of a frame, which must have been on a list: the number of pushes to any list since its
+    /// own.
     pub fn age(&self, frame: FrameId) -> u32 {
         self.pushes.wrapping_sub(self.nodes[frame.0 as usize].stamp)
     }
@@ -195,7 +196,8 @@ impl FrameLists {
         self.list_of(frame).is_some()
     }
 
-    /// The policy's note of the page: a number with a meaning defined by the policy.
+    /// The policy's note of the page: a number with a meaning defined by the policy. The frame must
+    /// have been on a list; it keeps its note when it leaves the list.
     pub fn note(&self, frame: FrameId) -> u32 {
         self.nodes[frame.0 as usize].note
     }
@@ -205,7 +207,7 @@ impl FrameLists {
         self.nodes[frame.0 as usize].note = note;
     }
 
-    /// The policy's use count of the page.
+    /// The policy's use count of the page; the frame must have been on a list.
     pub fn uses(&self, frame: FrameId) -> u8 {
         self.nodes[frame.0 as usize].uses
     }

@@ -73,8 +73,8 @@ impl FrequencySketch {
         counts.into_iter().min().expect("there are rows")
     }
 
-    /// Counts a use of a page, unless all its counters are at their largest value. Halves all
-    /// counters if the number of counted uses reaches its limit.
+    /// Counts a use of a page, unless all its counters are at their largest value: such a use would
+    /// change no estimate. Halves all counters if the number of counted uses reaches its limit.
     pub(super) fn record_use(&mut self, page: PageKey) {
         let mut is_counted = false;
         for counter in self.counters(page) {
@@ -117,6 +117,7 @@ impl FrequencySketch {
     /// The counter of a page in each row. Key bits are pseudo-random: two halves of the key give
     /// the hash functions of all rows (Kirsch and Mitzenmacher, ESA 2006).
     fn counters(&self, page: PageKey) -> [u64; ROWS] {
+        // An odd step is never 0, so that the rows have different hash functions.
         let (hash, step) = (page.0 as u32, (page.0 >> 32) as u32 | 1);
         let width = u64::from(self.row_counters);
         core::array::from_fn(|row| {

@@ -107,9 +107,9 @@ impl Ghosts {
         core::mem::replace(self, Ghosts::new(0))
     }
 
-    /// Sets the largest number of ghosts, and keeps the newest. Excess ghosts are dropped: first
-    /// the oldest of the first list, then of the second. The hash chains are built again for the
-    /// new size.
+    /// Sets the largest number of ghosts, and keeps the newest of each list. Excess ghosts are
+    /// dropped: first all of the first list from the oldest on, then of the second. The hash chains
+    /// are built again for the new size.
     pub fn resize(&mut self, ghosts_max: u32) {
         while self.count(GhostList::First) + self.count(GhostList::Second) > ghosts_max {
             self.forget_oldest(if self.count(GhostList::First) > 0 {
@@ -122,6 +122,7 @@ impl Ghosts {
         for (ends, list) in old.lists.into_iter().zip([GhostList::First, GhostList::Second]) {
             let mut index = ends.oldest;
             while index != NO_GHOST {
+                // The stored bits of the key are enough: no other bits are used.
                 let Ghost { key_bits, word, newer, .. } = old.ghosts[index as usize];
                 self.remember(list, PageKey(key_bits.into()), word);
                 index = newer;

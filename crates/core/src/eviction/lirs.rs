@@ -72,6 +72,7 @@ impl Lirs {
 
     /// Sets the limits of LIR and HIR pages for a memory of `pages` pages. A full cache may have
     /// fewer pages for its policy than frames, because others are reserved, pinned, or being read.
+    /// At least one page is HIR, so that a new page can pass through.
     fn set_limits(&mut self, pages: u32) {
         self.hir_max = (pages / HIR_DIVISOR).max(1);
         self.lir_max = pages.saturating_sub(self.hir_max);

@@ -70,8 +70,9 @@ struct TierCounts {
 }
 
 impl TierCounts {
-    /// Returns true if the refault rate is not clearly above the baseline's. The added terms keep
-    /// rates of few pages from deciding.
+    /// Returns true if the refault rate is not clearly above the baseline's: at most `GAIN` times
+    /// `(baseline.refaults + 1) / (baseline.leaving + REFAULTS_MIN)`. The added terms keep rates of
+    /// few pages from deciding. The division is a multiplication here.
     fn is_usual(&self, baseline: &TierCounts) -> bool {
         self.refaults < REFAULTS_MIN
             || self.refaults * (baseline.leaving + REFAULTS_MIN)
@@ -135,7 +136,7 @@ impl MgLru {
         }
     }
 
-    /// Adds a page to a generation.
+    /// Adds a page to a generation, with its count of uses.
     fn push(&self, lists: &mut FrameLists, frame: FrameId, generation: u32, uses: u8) {
         lists.push(frame, MgLru::list(generation));
         lists.set_uses(frame, uses);
@@ -152,6 +153,7 @@ impl EvictionPolicy for MgLru {
             return self.push(lists, frame, self.oldest, uses);
         };
         let (evicted_at, tier) = (word >> TIER_BITS, word as usize % TIERS);
+        // The page left too many generations ago: its return says nothing about the tier.
         if self.youngest - evicted_at >= GENERATIONS_MAX {
             return self.push(lists, frame, self.oldest, uses);
         }
@@ -164,7 +166,7 @@ impl EvictionPolicy for MgLru {
         self.push(lists, frame, generation, USES_MAX);
     }
 
-    /// Counts a use.
+    /// Counts a use; no effect on a page that is on no list.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.is_listed(frame) {
             lists.set_uses(frame, lists.uses(frame).saturating_add(1).min(USES_MAX));
@@ -172,7 +174,8 @@ impl EvictionPolicy for MgLru {
     }
 
     /// Examines the oldest generation in the order of arrival. A page of a protected tier moves to
-    /// the next generation; the first other one is the victim.
+    /// the next generation; the first other one is the victim. An empty oldest generation is left
+    /// for the next one; `None` if both are empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -212,7 +215,8 @@ impl EvictionPolicy for MgLru {
         self.push(lists, frame, self.oldest, 1);
     }
 
-    /// Adopts a page of another policy: a reused one into the second oldest generation.
+    /// Adopts a page of another policy, as used once: a reused one into the second oldest
+    /// generation, any other into the oldest.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
         self.push(lists, frame, self.oldest + u32::from(was_reused), 1);
     }

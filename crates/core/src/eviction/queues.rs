@@ -154,8 +154,9 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
     }
 
     /// Removes the next victim from its queue; `None` if both queues are empty. A page in the small
-    /// queue with at least `uses_to_stay` uses moves to the main queue instead. A used page in the
-    /// main queue goes round again with one use less.
+    /// queue with at least `uses_to_stay` uses moves to the main queue instead. If the small queue
+    /// has no victim, the main queue has it, whatever its size. A used page in the main queue goes
+    /// round again with one use less.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -203,7 +204,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
     }
 
     /// Takes a page over from another policy: a reused page into the main queue, others into the
-    /// small one while it has room.
+    /// small one while it has room. The cache has evicted pages before, so that pages which enter
+    /// later do not fill the main queue at once.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
         let queues = self.queues();
         queues.has_evicted = true;

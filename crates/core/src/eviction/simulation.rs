@@ -81,7 +81,8 @@ impl Simulation {
         self.pages_max = pages;
     }
 
-    /// Drops the pages for which `is_kept` is false. The policy does not remember them as evicted.
+    /// Drops the pages for which `is_kept` is false. They leave the policy's lists without notice,
+    /// so that it does not remember them as evicted.
     pub fn retain(&mut self, is_kept: impl Fn(PageKey) -> bool) {
         for frame in (0..self.frames.pages.len() as u32).map(FrameId) {
             if self.lists.is_listed(frame) && !is_kept(self.frames.page(frame)) {
@@ -111,7 +112,8 @@ impl Simulation {
         }
         let mut evicted_page = None;
         if frames.frames_in_use() >= self.pages_max {
-            // The policy may need the ghost of the page before the victim's ghost displaces it.
+            // Only an eviction adds a ghost, so a cache with room needs no announcement. The policy
+            // may need the ghost of the page before the victim's ghost displaces it.
             policy.demand(page);
             evicted_page = Some(self.evict());
         }

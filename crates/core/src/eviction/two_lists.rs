@@ -85,13 +85,15 @@ impl EvictionPolicy for TwoLists {
         lists.oldest(INACTIVE)
     }
 
-    /// Adopts a page of another policy: a reused page becomes active, others inactive with one use.
+    /// Adopts a page of another policy: a reused page becomes active, others inactive with one use,
+    /// so that their next use makes them active.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
         lists.push(frame, if was_reused { ACTIVE } else { INACTIVE });
         lists.set_uses(frame, u8::from(!was_reused));
     }
 
-    /// Returns a victim that did not leave to the front of the inactive list.
+    /// Returns a victim that did not leave to the front of the inactive list. Its count of uses is
+    /// unchanged.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         lists.push(frame, INACTIVE);
     }

@@ -58,12 +58,13 @@ pub struct WTinyLfu {
 }
 
 /// The window, if it has a candidate: at least `pages_min` pages, and not zero. `None` if it has
-/// none.
+/// none. A caller needs a list, and not a truth value, for [`WTinyLfu::examined`].
 fn full_window(lists: &FrameLists, pages_min: u32) -> Option<List> {
     (lists.pages(WINDOW) >= pages_min.max(1)).then_some(WINDOW)
 }
 
-/// The list of the page that competes with a candidate; `None` if the main space is empty.
+/// The list of the page that competes with a candidate: the protected segment only without
+/// probationary pages. `None` if the main space is empty.
 fn main_list(lists: &FrameLists) -> Option<List> {
     [PROBATIONARY, PROTECTED].into_iter().find(|&list| lists.pages(list) > 0)
 }
