@@ -203,12 +203,13 @@ impl Job {
         self.block_sizes[1].largest_bytes()
     }
 
-    /// Returns true if the job can read.
+    /// Returns true if the job can read: by its pattern, or to verify its writes.
     pub fn reads(&self) -> bool {
         self.pattern.reads_percent > 0 || self.verify.is_some()
     }
 
-    /// Returns true if the job can write.
+    /// Returns true if the job can write. A job with `verify_only` writes nothing, whatever its
+    /// pattern is: it verifies data of an earlier run.
     pub fn writes(&self) -> bool {
         self.pattern.reads_percent < 100 && !self.verify.is_some_and(|verify| verify.is_only)
     }
@@ -232,7 +233,7 @@ pub fn span(text: &str) -> Result<Time, String> {
     Ok(Time(whole.ns() + part_ns as u64))
 }
 
-/// Largest number of decimals of a time that count.
+/// Largest number of decimals of a time that count: 18 digits fit 64 bits.
 const DECIMALS_MAX: usize = 18;
 
 /// Splits `1.5s` into the digits `1`, the decimals `5` and the suffix `s`. Later decimals than
@@ -264,8 +265,9 @@ impl JobFile {
         names.join(", ")
     }
 
-    /// Page cache of the jobs' operations: `buffered` or `mapped` for jobs through a cache, `none`
-    /// for direct and raw jobs. Returns `None` if the jobs differ.
+    /// Page cache of the jobs' operations. Jobs through a cache have the caller's name of it:
+    /// `buffered` for calls, `mapped` for mappings. Direct and raw jobs have `none`. Returns `None`
+    /// if the jobs differ.
     pub fn page_cache(&self, buffered: &str, mapped: &str) -> Option<String> {
         let cache_of = |job: &Job| match job.engine {
             JobEngine::Mmap => mapped.to_owned(),

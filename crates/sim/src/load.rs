@@ -81,7 +81,7 @@ pub enum MemorySharing {
 
 /// Minimum memory, 1 MiB: eight batches of a kernel that evicts 32 pages at a time.
 pub const MEMORY_BYTES_MIN: u64 = 256 * PAGE_BYTES;
-/// Maximum number of processes of a load.
+/// Maximum number of processes of a load, chosen.
 pub const PROCESSES_MAX: u32 = 1024;
 
 impl MemoryLoad {

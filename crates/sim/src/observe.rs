@@ -98,7 +98,8 @@ struct ObserverLog {
 pub struct Observer(Arc<Mutex<ObserverLog>>);
 
 impl Observer {
-    /// Creates an empty log for `events_max` events of each type, with about 40 bytes each.
+    /// Creates an empty log for at most `events_max` events of each type, with about 40 bytes each.
+    /// Further events are only counted ([`Events::dropped`]).
     pub fn new(events_max: usize) -> Observer {
         let (now, events, in_flight) = (Time::ZERO, Events::default(), BTreeMap::new());
         Observer(Arc::new(Mutex::new(ObserverLog {
@@ -119,7 +120,7 @@ impl Observer {
     }
 
     /// Removes and returns the events since the last call. A request that is in flight now never
-    /// gets its completion time.
+    /// gets its completion time: its index is one of the removed list.
     pub fn take(&self) -> Events {
         let mut log = self.log();
         log.in_flight.clear();
@@ -265,8 +266,8 @@ impl ReadaheadPolicy for ObservedPolicy {
     }
 
     /// Calls the policy for the next absent page of a read. The call is recorded if the policy
-    /// demands one page in its own request ([`Demand::Page`]). For all absent pages at once, it is
-    /// not.
+    /// demands one page in its own request ([`Demand::Page`]). The answer [`Demand::Whole`] decides
+    /// nothing: the machine reads all absent pages, as without the call.
     fn demand(
         &mut self,
         page: u64,

@@ -31,7 +31,8 @@ pub trait LogSink: fmt::Debug + Send {
     /// Writes a line. The argument has no line end.
     fn line(&mut self, line: fmt::Arguments<'_>);
 
-    /// Returns the time base of a trace: the time of the first call.
+    /// Returns the time base of a trace: the time of the first call, also for later calls. All
+    /// processes that write to one trace thus have the same base.
     fn time_base(&mut self, now: Time) -> Time;
 }
 
@@ -272,12 +273,14 @@ impl ProcessLog {
                 values.window_sums[operation.op as usize].add(ns, operation.bytes);
                 if ms.saturating_sub(values.window_start_ms) >= self.window_ms {
                     values.write_window(ms, self.logs_maximum, self.columns);
+                    // The next window starts at a multiple of the length.
                     values.window_start_ms = ms - ms % self.window_ms;
                 }
                 continue;
             }
             let value = match values.kind {
                 LogKind::Bandwidth => {
+                    // One byte per ns is a million thousands of bytes per second.
                     let kilobytes_per_s =
                         u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
                     u64::try_from(kilobytes_per_s).unwrap_or(u64::MAX)
@@ -370,6 +373,7 @@ impl ValueLog {
     /// of bandwidth and operations refer to the time since the start of the window. The log of
     /// submission latencies stays empty, as the module's text explains.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
+        // The last window of a process may be shorter than 1 ms.
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
             let WindowSums { count, sum_ns, max_ns, bytes } =

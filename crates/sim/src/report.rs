@@ -221,8 +221,8 @@ impl ReadCounters {
         }
     }
 
-    /// Builds the row of a section from the counters of its reads and its writes. `name` and
-    /// `processes` are the section's name and its number of processes.
+    /// Builds the row of a section from the counters of its reads and its writes, in this order.
+    /// `name` and `processes` are the section's name and its number of processes.
     pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);

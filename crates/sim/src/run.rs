@@ -239,7 +239,8 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Stops issuing: unstarted processes never start, the others end at their next step.
+    /// Stops issuing: unstarted processes never start, the others end at their next step. All are
+    /// made ready, so that this step is now.
     fn stop(&mut self) {
         self.is_stopping = true;
         for id in self.later_phases.drain(..) {
@@ -251,7 +252,8 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Performs all work of the present time: takes completions, lets due processes issue
-    /// operations, and steps the machine. Returns true if more work is left at this time.
+    /// operations, and steps the machine. Returns true if more work is left at this time: of the
+    /// machine, or the start of the next phase.
     fn do_present_work(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_completions(now, self);
@@ -314,6 +316,7 @@ impl<'a> RunningJob<'a> {
                     running.batch.push(operation);
                     if operation.is_batch_end {
                         self.submit_batch(machine, now, id);
+                        // The kernel sends direct writes at the end of the call.
                         if is_direct_write {
                             self.send_requests(machine, now);
                         }
@@ -431,6 +434,7 @@ impl<'a> RunningJob<'a> {
         let is_write = in_flight.operation.op == Op::Write;
         let is_mapped = process.engine() == JobEngine::Mmap && !is_write;
         match done.result {
+            // No bytes mean the end of the file, which ends the operation early.
             Ok(bytes) if is_mapped && bytes > 0 && in_flight.next_byte + bytes < end => {
                 in_flight.next_byte += bytes;
                 self.start_transfer(machine, now, tag);
@@ -449,7 +453,9 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Records the end of an operation: removes it, closes its file if it `closes`, and counts its
-    /// latency and bytes or its error. Its process can continue then.
+    /// latency and bytes or its error. Errors count during the ramp time too. Its process can
+    /// continue then. Too many failures at one virtual time stop the run: a process whose
+    /// operations fail at once would go on without end.
     fn complete_operation(
         &mut self,
         machine: &mut Machine,

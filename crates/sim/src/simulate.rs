@@ -109,7 +109,8 @@ pub enum SimulateError {
     TooLarge(BeyondDevice),
     /// The run does not come to an end.
     Stuck(Stuck),
-    /// No byte was read or written.
+    /// No byte was read or written. For callers that compare throughputs; no function here returns
+    /// it.
     NoBytes,
 }
 
@@ -133,7 +134,8 @@ pub enum ErrorSubject {
 }
 
 impl SimulateError {
-    /// Returns the subject of the error.
+    /// Returns the subject of the error. Any error that names neither the job nor a policy is one
+    /// of the storage: of the device, its size, or a run on it.
     pub fn about(&self) -> ErrorSubject {
         match self {
             SimulateError::Workload(_) => ErrorSubject::Job,
@@ -256,7 +258,7 @@ pub fn check(job_file: &JobFile, setup: &SimulationSetup) -> Result<(), Simulate
     add_files(&mut machine, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
 
-/// Default file size on a simulated device, limited by the size of the device.
+/// Default file size on a simulated device, limited by the size of the device. Chosen.
 pub const ASSUMED_FILE_BYTES: u64 = 1 << 30;
 
 /// Builds the workload. If the size of a file is unknown, builds it again with the default file

@@ -308,7 +308,8 @@ impl Workload {
     }
 }
 
-/// Checks that the zones of a distribution in bytes lie within each area. At the first draw of a
+/// Checks that the zones of a distribution in bytes lie within each area. No check is needed for
+/// zones in percent, or for a direction that the job has not. At the first draw of a
 /// zone behind the area, fio ends the work in the file without a message. Ends are compared in
 /// whole blocks: a zone may end in the partial block behind the last whole one.
 fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadError> {

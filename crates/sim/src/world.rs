@@ -247,7 +247,8 @@ impl IoBackend for SimulatedEnvironment {
     }
 
     /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time, or
-    /// `None` if none is left. Requests submitted since then are not polled, for any device.
+    /// `None` if none is left. Requests submitted since then are not polled, for any device: also
+    /// one that is done at once completes after the next advance.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completed.pop_front()
     }
@@ -259,6 +260,7 @@ impl IoBackend for SimulatedEnvironment {
 struct DecisionHash(u64);
 
 impl Default for DecisionHash {
+    /// A hash of no event.
     fn default() -> DecisionHash {
         // The start value of FNV-1a with 64 bits.
         DecisionHash(0xcbf2_9ce4_8422_2325)

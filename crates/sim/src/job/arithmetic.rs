@@ -19,7 +19,8 @@ pub fn evaluate_in_brackets(
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
 
-/// Maximum nesting of brackets and signs. It bounds the recursion of the parser, and so its stack.
+/// Maximum nesting of brackets and signs, chosen. It bounds the recursion of the parser, and so its
+/// stack.
 const DEPTH_MAX: u32 = 64;
 
 /// Parser of an expression.
@@ -91,7 +92,8 @@ impl ExpressionReader<'_> {
         value
     }
 
-    /// Parses a number, a negation or a bracket. Returns `None` for another form.
+    /// Parses a number, a negation or a bracket. Returns `None` for another form, and beyond the
+    /// maximum nesting. Intermediate values may be negative; only the result may not.
     fn parse_factor(&mut self) -> Option<i128> {
         if self.skip_if_next('-') {
             return self.parse_nested(Self::parse_factor)?.checked_neg();

@@ -106,8 +106,11 @@ pub struct ReadWriteOption {
 /// Direction of the transfers.
 #[derive(Clone, Copy, Debug)]
 pub enum TransferDirection {
+    /// Reads only.
     Read,
+    /// Writes only.
     Write,
+    /// Reads and writes, by the percentage of reads (`rwmixread`).
     Mix,
 }
 
@@ -395,12 +398,14 @@ fn adjust_to_engine(job: &mut Job) {
         job.without_effect.push("time_based");
     }
     if !job.engine.is_async() {
-        job.depth = 1; // fio does the same and reports it in a note
+        // Each call returns after its operation. fio does the same and reports it in a note.
+        job.depth = 1;
     }
     // In fio a batch of 0, or above the depth, is the depth.
     job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
     // 0 means polling in fio: available completions are collected, as with 1.
     job.batch_complete = job.batch_complete.clamp(1, job.depth);
+    // Without the option it is the depth: a full queue is drained by one batch of completions only.
     job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
 }
 

@@ -201,6 +201,7 @@ impl FioOption {
                 };
                 Err(JobError::Refused { line, option, because })
             }
+            // An option without effect: its value is not even parsed.
             _ => {
                 draft.note_without_effect(self.name);
                 Ok(())
@@ -208,8 +209,8 @@ impl FioOption {
         }
     }
 
-    /// Returns the option with the most similar name, with a distance of at most two characters.
-    /// `None` if there is none.
+    /// Returns the option with the most similar name, with a distance of at most two characters:
+    /// more would rarely be a typing error. Aliases are not compared. `None` if there is none.
     pub fn nearest(name: &str) -> Option<&'static str> {
         // No option has such a long name, and the comparison takes quadratic time.
         if name.len() > 64 {

@@ -176,7 +176,8 @@ struct LoadProcess {
 }
 
 /// Number of touches that one step of the machine counts as, in the work between two progress
-/// reports. It is much larger than 1, because a step may examine every page.
+/// reports, of [`STEPS_PER_PROGRESS`] touches. It is much larger than 1, because a step may examine
+/// every page. The sixteenth is chosen.
 const STEP_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
@@ -195,7 +196,8 @@ struct RunningLoad<'a> {
     read_counters: ReadCounters,
     /// Start time of the measured touches.
     measurement_start: Time,
-    /// Swap counters whose costs have been charged to a process.
+    /// Swap counters whose costs have been charged to a process. The fault that ends next pays for
+    /// all pages swapped since.
     charged: SwapCounters,
     /// Text of the first failure of a touch; `None` without one.
     first_error: Option<String>,
@@ -356,7 +358,8 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Runs process number `id` until it faults, until the next event elsewhere, or to its end. A
-    /// fault is submitted to the machine. Otherwise the process continues later.
+    /// fault at the present time is submitted to the machine. After earlier touches, `time` is
+    /// ahead of the machine: the process then continues when the machine's time has come.
     fn run_process(
         &mut self,
         machine: &mut Machine,
@@ -437,7 +440,7 @@ impl<'a> RunningLoad<'a> {
 
     /// Returns the processor time of a fault, including all pages swapped since the last fault, and
     /// records these as charged. A fault is a major one if it `has_waited` or its page came from
-    /// swap.
+    /// swap. A fault whose page was prefetched in time is a minor one.
     fn charge_fault(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
         let counters = machine.swap_counters();
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
@@ -481,6 +484,7 @@ impl<'a> RunningLoad<'a> {
         row.minor_faults = since_fill(|swap| swap.faults_minor);
         row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
+        // Pages prefetched during the filling may be used later, so the number may fall.
         let waste_pages = counts.waste_pages.saturating_sub(after_fill.waste_pages);
         row.waste_bytes = Some(waste_pages * PAGE_BYTES);
         row.decisions = Some(format!("{:016x}", self.environment.decisions()));

@@ -65,8 +65,11 @@ const ZIPF_DISTRIBUTION: Distribution = Distribution::Zipf { theta: 0.9, center:
 /// Rule that selects the touches that write.
 #[derive(Clone, Debug)]
 enum WriteSelector {
+    /// No touch writes, and nothing is drawn.
     Never,
+    /// All touches write, and nothing is drawn.
     Always,
+    /// A touch writes if a number drawn from 0 to 99 is below `percent`.
     Some { percent: u32, write_rng: Xoshiro256PlusPlus },
 }
 
@@ -122,6 +125,7 @@ impl Iterator for Touches {
                 page
             }
             TouchSequence::Random { page_rng } => below(page_rng, self.pages),
+            // A drawn position is below the count; the limit only guards the mapping.
             TouchSequence::Zipf { skew } => skew.draw().min(self.pages - 1),
             TouchSequence::Swept { page_rng, next_page, is_sweep } => {
                 *is_sweep = !*is_sweep;

@@ -108,7 +108,7 @@ pub struct ProcessRow {
     pub latency_us_max: Option<f64>,
 }
 
-/// Returns the rows of all processes.
+/// Returns the rows of all processes. A share refers to all of them, also of other phases.
 pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessRow> {
     let total_rate: f64 = streams.iter().map(ProcessShare::bytes_per_s).sum();
     // `mib(1)` is the size of a byte in MiB.

@@ -97,9 +97,11 @@ impl BlockMap {
                 continue;
             }
             position = position / 64 * 64 + u64::from(free_bits.trailing_zeros());
+            // Bits beyond the last block are never set, and are no free blocks.
             if height == 0 {
                 return Some(position).filter(|block| *block < self.blocks);
             }
+            // The word below this bit has a free bit: the search descends to its start.
             height -= 1;
             position *= 64;
         }

@@ -175,7 +175,8 @@ impl RandomChoices {
     }
 
     /// Draws a number from 0 to 1 for the interval between operations of a direction. It is
-    /// never 0, because the interval follows from its logarithm.
+    /// never 0, because the interval follows from its logarithm: the smallest is one step of the
+    /// generator.
     pub fn draw_unit(&mut self, op: Op) -> f64 {
         self.streams.times[op as usize].draw_unit().max(1.0 / f64::from(u32::MAX))
     }
@@ -237,7 +238,8 @@ impl Generator {
         for &(bytes, share) in parts.iter().filter(|(_, share)| *share > 0) {
             last_bytes = bytes;
             shares_end += u64::from(share);
-            // The draw lies in the first `shares_end` percent of its range.
+            // The draw lies in the first `shares_end` percent of its range. Both sides are divided
+            // and not multiplied, which could overflow.
             if drawn / shares_end <= max / 100 && fits(bytes) {
                 break;
             }

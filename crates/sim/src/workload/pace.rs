@@ -134,6 +134,7 @@ impl RateControl {
             return;
         }
         let missed_bytes = u128::from(bytes_per_s) * u128::from(pause.ns()) / u128::from(SECOND_NS);
+        // A number beyond 64 bits is as good as endless; a quarter leaves room for sums.
         let missed_bytes = u64::try_from(missed_bytes).unwrap_or(u64::MAX / 4);
         // The first operation, if the pause is long enough for it.
         let first_bytes =
@@ -297,8 +298,9 @@ impl DepthSearch {
         self.depth
     }
 
-    /// Records the end of an operation. At the end of a window, moves to the next depth. Returns
-    /// true if the search, and with it the run, is over.
+    /// Records the end of an operation. At the end of a window, moves to the next depth: halfway
+    /// between the largest good and the smallest bad one. Returns true if the search, and with it
+    /// the run, is over. With `continues_after` it never returns true.
     pub fn record_end(&mut self, now: Time, latency: Time) -> bool {
         if self.window_end == Time::ZERO {
             self.window_end = now + self.rule.window;
@@ -318,6 +320,7 @@ impl DepthSearch {
             (0, 0, now + self.rule.window);
         let is_found = self.smallest_bad_depth - self.largest_good_depth <= 1;
         self.depth = match is_found {
+            // Depth 1 is used even if no depth meets the latency.
             true => self.largest_good_depth.max(1),
             false => {
                 self.largest_good_depth + (self.smallest_bad_depth - self.largest_good_depth) / 2

@@ -2,15 +2,16 @@
 //!
 //! It is the loop of a fio thread in inverted form. Each iteration has these steps:
 //!
-//! 1. Stop if the run time has passed or another job ends this one.
-//! 2. With `depth` operations in flight, wait for `batch_complete` completions, or for as many as
+//! 1. With `depth` operations in flight, wait for `batch_complete` completions, or for as many as
 //!    `iodepth_low` demands, and collect them.
-//! 3. If enough operations were collected since the last pause, wait for all in flight, and pause.
-//!    Do so too if a rate or a flow delays the next operation.
+//! 2. Stop if the run time has passed or another job ends this one.
+//! 3. If enough operations were issued or collected since the last pause, wait for all in flight,
+//!    and pause. If a backlog of writes is full, wait and verify it.
 //! 4. If enough writes were issued since the last sync, sync the files. The process waits for the
 //!    call, while operations in flight continue. With cached writes, the call waits for all of them
 //!    (`fsync(2)`).
-//! 5. Issue the next operation of the pass. At its end wait for all in flight, sync and verify if
+//! 5. If a rate or a flow delays the next operation, wait for all in flight, and for its time.
+//! 6. Issue the next operation of the pass. At its end wait for all in flight, sync and verify if
 //!    the job demands it. Then start another pass if there are loops, bytes or time left.
 //!
 //! Verification repeats the pass: the same random choices return the same positions, and the

@@ -2,7 +2,7 @@
 //! a flow.
 //!
 //! All of them are flags or counters that the processes share. They work in virtual time and among
-//! threads.
+//! threads. The order `Relaxed` suffices, because no other data is read on their account.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::job::{ExitScope, FlowShareRule, Job};
 pub struct ProcessDependencies {
     /// Processes that the end of this one ends.
     exit_scope: ExitScope,
-    /// Flags that end all processes, its phase, or its reporting group, in this order.
+    /// Flags that end all processes, its phase, or its reporting group, in this order. A phase has
+    /// the jobs between two `stonewall` options.
     end_flags: [Arc<AtomicBool>; 3],
     /// Number of processes of its own job that have not ended.
     unended_in_job: Arc<AtomicU64>,
@@ -114,8 +115,8 @@ pub struct DependencyBuilder {
 
 impl DependencyBuilder {
     /// Returns the dependencies of one process of the next job, which runs in phase number `phase`.
-    /// The other processes of the job use clones. Each of them adds its weight to the flow of the
-    /// job. A job with `is_new_group` or `has_stonewall` begins the next reporting group.
+    /// The other processes of the job use clones. The weights of all of them are added to the flow
+    /// here. A job with `is_new_group` or `has_stonewall` begins the next reporting group.
     ///
     /// # Errors
     /// Returns the name of a job that it waits for and that does not precede it.

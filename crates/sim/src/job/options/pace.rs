@@ -6,6 +6,7 @@ use super::{FioOption, supported, without_effect};
 use crate::job::SteadyStateRule;
 use crate::job::value::{ExpectedForm, OptionValue, SPAN_MAX};
 
+/// Units of times without a unit: fio has another one for each option.
 const SECOND: Time = Time::from_s(1);
 const MILLISECOND: Time = Time::from_ms(1);
 const MICROSECOND: Time = Time::from_us(1);
@@ -205,7 +206,8 @@ impl<'a> OptionValue<'a> {
     }
 }
 
-/// Parses the condition of a steady state, such as `iops:0.3%`. Other options add its duration.
+/// Parses the condition of a steady state, such as `iops:0.3%`. Other options add its duration:
+/// with the 0 seconds here the condition has no effect.
 fn parse_steady_state(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
     let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
     let (kind, limit) = value.text.split_once(':').ok_or(expected)?;

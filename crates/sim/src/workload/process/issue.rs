@@ -94,6 +94,7 @@ impl Process {
     /// Performs one iteration of the process's loop. Returns the next action, or `None` if only the
     /// state was changed.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
+        // The numbers are the steps in the header of `process.rs`.
         // 1. A full queue: enough completions are collected before the next operation.
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
@@ -117,7 +118,7 @@ impl Process {
         if self.script.is_some() {
             return self.next_trace_action(now);
         }
-        // 3. Work that is due before the next operation: a pause, a verification, a sync.
+        // 3 and 4. Work that is due before the next operation: a pause, a verification, a sync.
         if self.take_due_pause(now) {
             self.state = ProcessState::Draining(AfterDrain::Pause);
             return None;
@@ -139,7 +140,8 @@ impl Process {
             };
             return None;
         }
-        // 4. The next operation, unless it is delayed. Without one, the pass or the backlog ends.
+        // 5 and 6. The next operation, unless it is delayed. Without one, the pass or the backlog
+        // ends.
         if let Some(until) = self.delayed_until(now) {
             self.state = ProcessState::Draining(AfterDrain::HoldBack(until));
             return None;
@@ -506,8 +508,8 @@ impl Process {
         None
     }
 
-    /// Returns the file whose turn it is, and counts one operation of its turn. Returns `None` if
-    /// all files are finished.
+    /// Returns the file whose turn it is, and counts one operation of its turn. A file stays in use
+    /// until its turn ends or it is finished. Returns `None` if all files are finished.
     fn next_file(&mut self) -> Option<usize> {
         let open_files = self.areas.iter().filter(|area| area.is_open && !area.is_done).count();
         // With all permitted files open (option openfiles of fio), no other file is chosen.
@@ -532,6 +534,7 @@ impl Process {
                 Some(_) => {}
             }
         }
+        // At least one file is open to the choice, so the search ends.
         let next = loop {
             let next = match kind {
                 FileServiceKind::RoundRobin => {

@@ -111,7 +111,8 @@ impl Taus258 {
         output
     }
 
-    /// Draws a number below `bound`, as [`Taus88::below`] does.
+    /// Draws a number below `bound`, as [`Taus88::below`] does. A double does not hold 64 bits: a
+    /// draw near the maximum is rounded up to a share of 1, and its result must be limited.
     pub fn below(&mut self, bound: u64) -> u64 {
         let two_to_64 = 18_446_744_073_709_551_616.0;
         let share = self.next() as f64 / two_to_64;
