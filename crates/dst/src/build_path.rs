@@ -12,7 +12,7 @@ use crate::file::open_file::OpenFileError;
 use crate::path::ReadPath;
 use crate::path::builder::Builder;
 
-/// Number of attempts to open a server's file.
+/// Number of attempts to open a server's file, some of which fail with a faulty server. Chosen.
 const OPEN_ATTEMPTS: usize = 20;
 
 /// Creates the path, and opens the file if it is on a server. Returns `None` if each of
@@ -64,7 +64,8 @@ pub(super) fn any_earlier_state(current: VisibleState) -> VisibleState {
     VisibleState { opened_at_change: 0, ..current }
 }
 
-/// Checks a failure to open a file, or to look it up again.
+/// Checks a failure to open a file, or to look it up again. It is expected only of a server's file,
+/// whose faults or whose slow threads can cause it.
 ///
 /// # Errors
 /// The failure has no expected reason.

@@ -85,7 +85,9 @@ impl Inode {
     }
 
     /// Returns the changes whose bytes of page number `page` a read may see, if the read may see
-    /// the state after change `since` or any later state. Empty for a page never in the file.
+    /// the state after change `since` or any later state. The first is the last write up to
+    /// `since`, or the first of all for a page that was added later. Empty for a page never in the
+    /// file.
     pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
         let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
         let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
@@ -156,7 +158,8 @@ impl Inode {
     }
 
     /// Truncates or extends the file to `bytes` bytes. New bytes, from the page of the old end on,
-    /// have the number of this change.
+    /// have the number of this change. Pages that are cut off keep their numbers, because a read
+    /// may still see them.
     fn resize(&mut self, bytes: u64) {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
         let first_grown_page = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
@@ -171,8 +174,10 @@ impl Inode {
     }
 }
 
-/// Word number `word` of the file `inode`, in a page written by `change`. The number of the change
-/// is at both ends, so that even a few bytes show it. Of each number only the low bits are stored.
+/// Word number `word` of the file `inode`, in a page written by `change`. From the low end it has
+/// 16 bits of the change, 24 of the word's number, 8 of the file, and 16 of the change again. The
+/// change is at both ends, so that even a few bytes show it. Only the low bits of each number are
+/// stored.
 fn content_word(inode: u32, word: u64, change: u64) -> [u8; 8] {
     let change = change & 0xffff;
     (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
@@ -295,8 +300,9 @@ const SLEEP_KEY: usize = 0x400;
 
 impl World {
     /// Starts the queued transfers of a ring, and schedules an answer of each at a random time.
-    /// From here on their memory belongs to the device and contains garbage. The ring is dead after
-    /// more than `dies_after` transfers of all rings.
+    /// From here on the memory of a read belongs to the device and contains garbage. A write makes
+    /// its part of the store garbage until its end. The ring is dead after more than `dies_after`
+    /// transfers of all rings.
     fn start_queued_transfers(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
@@ -340,8 +346,8 @@ impl World {
         }
     }
 
-    /// Ends a transfer and adds its answer to its ring. Wakes the threads that sleep for the ring.
-    /// No effect if the transfer has ended before.
+    /// Ends a transfer and adds its answer to its ring. Wakes the threads that sleep for the ring,
+    /// and signals its eventfd, if it has one. No effect if the transfer has ended before.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let transfer = self.disk.borrow_mut().rings[ring].transfers.remove(&token);
         // A transfer that is absent was cancelled before.
@@ -366,7 +372,8 @@ impl World {
 
     /// Result of a transfer of `requested_bytes` bytes from `offset` on that ends now. It is the
     /// number of bytes, or the kernel's error as in `errno(3)`. The number is smaller at the end of
-    /// the file, or by the fault `short_one_in`.
+    /// the file, or by the fault `short_one_in`, which leaves at least one block. A page in
+    /// `bad_pages` fails the whole transfer.
     fn transfer_result(&self, inode: u32, offset: u64, requested_bytes: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
         if self.happens_one_in(faults.error_one_in)

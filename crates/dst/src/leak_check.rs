@@ -30,7 +30,8 @@ impl Engine {
     }
 
     /// Completes all work in flight, which may sleep, and checks for leaks. The engine must be
-    /// unused, except that `pinned_expected` pages are still pinned by guards.
+    /// unused, except that `pinned_expected` pages are still pinned by guards. Pinned pages keep
+    /// the machine from being idle, so that this is checked only without them.
     ///
     /// # Errors
     /// Describes the first leak found.

@@ -48,6 +48,7 @@ fn count_live(bytes: i64) {
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
 }
 
+// The method for reallocation stays the default, which calls these functions.
 // SAFETY: the system's allocator fulfils the contract. Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     /// Allocates memory and counts it.
@@ -85,7 +86,8 @@ fn run(scenario: &Scenario) -> (Report, i64) {
 }
 
 /// Runs a scenario up to three times, until it fails or leaks no memory. The first runs may
-/// allocate memory that the thread or the process keeps. A leak in all three runs is a failure.
+/// allocate memory that the thread or the process keeps, such as the list of stacks for reuse. A
+/// leak in all three runs is a failure.
 fn run_and_check_leaks(scenario: &Scenario) -> Report {
     let (mut report, mut leaked_bytes) = run(scenario);
     for _ in 0..2 {
@@ -183,7 +185,7 @@ enum Origin {
 
 impl Origin {
     /// Options of the command that run the scenario again. A regression runs after the regressions
-    /// before it, if more than one run is demanded.
+    /// before it. A command with a single seed runs no regression, so at least two are demanded.
     fn options(self, arguments: &Arguments) -> String {
         let Arguments { actions, kind_option, .. } = arguments;
         match self {
@@ -266,7 +268,8 @@ impl Totals {
     }
 
     /// Prints the totals every minute until all workers have ended. Ends the process if a run is
-    /// stuck.
+    /// stuck: the thread of such a run cannot be ended alone. Looks every 20 ms, so that the
+    /// command ends soon after its workers.
     fn watch(&self, start: Instant) {
         let mut last_print = start;
         while !self.are_workers_done.load(Ordering::Relaxed) {

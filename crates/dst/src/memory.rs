@@ -33,8 +33,9 @@ pub(crate) use system_calls::{
 use super::world::World;
 use kernel_mapping::KernelMemory;
 
+/// Size of a page in bytes, as an index.
 const PAGE: usize = PAGE_BYTES as usize;
-/// Wait key of a pager's sleeping thread.
+/// Wait key of a pager's sleeping thread: the number by which the world wakes it.
 const PAGER_SLEEP_KEY: usize = 0x600;
 /// Byte value of a removed page.
 const GARBAGE_BYTE: u8 = 0xdb;
@@ -325,7 +326,8 @@ impl World {
     }
 
     /// Ends a transfer or a system call that uses these pages. The kernel releases each page now,
-    /// or in one case of four up to 30 µs later.
+    /// or in one case of four up to 30 µs later. A page that was moved or removed meanwhile has a
+    /// later generation, and no longer counts this use.
     pub(super) fn end_use(&self, pinned_pages: &[PinnedTransferPage]) {
         for pinned_page in pinned_pages {
             let released_at_ns = if self.random_below(4) == 0 {
@@ -426,7 +428,8 @@ impl World {
     }
 
     /// Fails the run if more pages are present and delegated than the limit. Called when the
-    /// pager's thread has finished its work.
+    /// pager's thread has finished its work. Pages of write-outs and windows that could not be
+    /// taken back are allowed in addition.
     fn check_present_pages(&self) {
         let memory = self.memory();
         let pages_of_writes = memory.pages_writing_out + memory.pages_written_out;

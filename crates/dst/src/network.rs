@@ -94,7 +94,7 @@ impl World {
         self.schedule(ns, NetworkEvent { connection, kind });
     }
 
-    /// Random transit time of a message in nanoseconds.
+    /// Random transit time of a message in nanoseconds, as long as a transfer of the disk.
     fn transit_ns(&self) -> u64 {
         let faults = self.disk.borrow().faults().clone();
         self.random_latency_ns(&faults)
@@ -212,8 +212,9 @@ impl World {
     }
 
     /// Starts a connection, from the local port `port` if given. Returns its index in `connections`
-    /// and its state. Two of three attempts from a given port fail, and others by `refuse_one_in`.
-    /// While the server is silent, no event follows.
+    /// and its state. Two of three attempts from a given port fail, since the port may be in use or
+    /// reserved. Others are refused by `refuse_one_in`: at once, later, or without any event. While
+    /// the server is silent, no event follows.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {

@@ -31,6 +31,7 @@ mod random_scenarios;
 use build::build_memory;
 pub use build::open_region;
 
+/// Size of a page in bytes, as an index.
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.
 const PAGE_PARTS: usize = 8;
@@ -157,7 +158,7 @@ impl PagedShared {
     }
 
     /// Performs an action of a thread on the memory, on the storage below it, or on the time.
-    /// Panics for actions on open files.
+    /// Panics for actions on open files, which these scenarios never draw.
     fn perform(&self, world: &World, action: &Action) {
         match action {
             Action::Touch(touch) => self.perform_touch(world, touch),
@@ -374,6 +375,7 @@ impl PagedShared {
 
     /// Compares the bytes of a page of a region with the copy. An error describes a difference. The
     /// first check after a drop by the program also accepts zeros, and then sets the copy to zeros.
+    /// A page that was not in memory at the drop keeps its content.
     fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
         if std::mem::take(&mut self.may_be_zero.borrow_mut()[index])
@@ -500,7 +502,7 @@ impl PagedShared {
 }
 
 /// Calls `try_borrow` until it returns a value, and returns that. The pauses of virtual time
-/// between the calls double from 1 us up to 100 ms.
+/// between the calls double from 1 us up to 100 ms, so that a wait of seconds takes few steps.
 fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
     let mut pause_ns = 1_000;
     loop {

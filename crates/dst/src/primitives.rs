@@ -215,14 +215,18 @@ impl Condvar {
 /// See `std::thread::Thread`.
 #[derive(Clone, Debug)]
 pub(crate) enum Thread {
+    /// A thread of the system, outside a simulation.
     Real(std::thread::Thread),
+    /// A task of the running simulation.
     Task(TaskId),
 }
 
 /// See `std::thread::ThreadId`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ThreadId {
+    /// A thread of the system, outside a simulation.
     Real(std::thread::ThreadId),
+    /// A task of the running simulation.
     Task(TaskId),
 }
 
@@ -264,7 +268,9 @@ pub(crate) fn park_timeout(timeout: Duration) {
 /// See `std::thread::JoinHandle`.
 #[derive(Debug)]
 pub(crate) enum JoinHandle<T> {
+    /// A thread of the system, outside a simulation.
     Real(std::thread::JoinHandle<T>),
+    /// A task of the running simulation, always as `Thread::Task`.
     Task(Thread),
 }
 
@@ -277,7 +283,8 @@ impl JoinHandle<()> {
         }
     }
 
-    /// Waits until the thread or task has ended. A panic of a task is no error here.
+    /// Waits until the thread or task has ended. A panic of a task is no error here, because it has
+    /// failed the run already.
     pub(crate) fn join(self) -> std::thread::Result<()> {
         match self {
             JoinHandle::Real(handle) => handle.join(),
@@ -325,7 +332,8 @@ pub(crate) fn preemption_point() {
     }
 }
 
-/// Number of processors of this process; 4 in a simulation.
+/// Number of processors of this process; 4 in a simulation, so that a run depends on its seed
+/// alone.
 pub(crate) fn processor_count() -> usize {
     match world() {
         Some(_) => 4,

@@ -64,7 +64,8 @@ struct RunShared {
     model: RefCell<Model>,
     /// Present number of guards.
     guards_now: Cell<u64>,
-    /// Number of guards after each change.
+    /// Number of guards after each change. A call notes the length at its start, and later finds
+    /// the largest number meanwhile.
     guard_counts: RefCell<Vec<u64>>,
     /// Guards that outlive their threads.
     surviving_guards: RefCell<Vec<Guard>>,
@@ -372,7 +373,8 @@ impl Thread {
         }
     }
 
-    /// Checks each part of a read into three buffers, and then the total length.
+    /// Checks each part of a read into three buffers as a read of its own, and then the total
+    /// length.
     fn check_parts(&self, read_start: &ReadStart, bytes: &[u8], requested_bytes: usize) {
         let second = requested_bytes / 3;
         let third = second + (requested_bytes - second) / 2;

@@ -176,7 +176,8 @@ impl Draw {
         all[self.number_below(all.len() as u64) as usize]
     }
 
-    /// Draws one of `rates` in one case of three, otherwise returns 0, which means never.
+    /// Draws one of `rates` in one case of three, otherwise returns 0, which means never. Most runs
+    /// thus have few kinds of faults.
     pub(super) fn fault_rate(&mut self, rates: &[u64]) -> u64 {
         if self.number_below(3) == 0 { self.pick(rates) } else { 0 }
     }

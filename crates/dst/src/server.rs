@@ -364,7 +364,8 @@ impl World {
         results.push_words(&[bytes as u32, is_at_end.into()]).push_opaque(&data);
     }
 
-    /// Appends optional attributes of the file with this handle, which are sometimes absent.
+    /// Appends optional attributes of the file with this handle: a flag, and the attributes if it
+    /// is 1. In one case of four they are absent.
     fn push_optional_attributes(&self, results: &mut AnswerWriter, handle: &[u8]) {
         if self.random_below(4) == 0 {
             results.push_words(&[0]);

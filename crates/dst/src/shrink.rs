@@ -6,7 +6,7 @@
 use super::scenario::{Action, Scenario};
 use super::world::Report;
 
-/// Number of schedules for each shorter scenario.
+/// Number of schedules for each shorter scenario, chosen.
 const SCHEDULES_PER_SCENARIO: u64 = 40;
 
 /// Function that runs a scenario and returns the report, with the failure if there was one.

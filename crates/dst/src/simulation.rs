@@ -65,7 +65,8 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
 }
 
 /// Returns the present identity of the file with this inode number. Its time stamps contain the
-/// number of changes as nanoseconds. Panics outside a simulation.
+/// number of changes as nanoseconds, so that each change is seen. Other threads may run before, as
+/// during a system call. Panics outside a simulation.
 pub(crate) fn identity(inode: u32) -> Identity {
     let world = world().expect("only a simulation has simulated files");
     world.preemption_point();

@@ -53,8 +53,8 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-/// Longest virtual time of a run in nanoseconds, and maximum number of steps. A longer run hangs,
-/// because its events are milliseconds apart, and at most some seconds.
+/// Longest virtual time of a run in nanoseconds, an hour, and maximum number of steps. A longer run
+/// hangs, because its events are milliseconds apart, and at most some seconds.
 const RUN_NS_MAX: u64 = 3_600 * 1_000_000_000;
 const RUN_STEPS_MAX: u64 = 2_000_000;
 /// Size of a task's stack in bytes: far more than a read needs without optimization.
@@ -166,12 +166,14 @@ pub(super) enum WorldEvent {
 }
 
 impl From<Answered> for WorldEvent {
+    /// An answer of a transfer, as an event of the world.
     fn from(answered: Answered) -> WorldEvent {
         WorldEvent::Answered(answered)
     }
 }
 
 impl From<NetworkEvent> for WorldEvent {
+    /// An event on a connection, as an event of the world.
     fn from(event: NetworkEvent) -> WorldEvent {
         WorldEvent::Connection(event)
     }
@@ -467,7 +469,7 @@ impl World {
 
     /// Suspends the running task until another task wakes `key`, or until the virtual time
     /// `until_ns` (`None`: without a timeout). Returns true if it was woken, and false after a
-    /// timeout.
+    /// timeout. The caller checks its condition again, as other tasks may have run since.
     pub fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {

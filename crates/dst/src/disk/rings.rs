@@ -64,7 +64,8 @@ impl Backend for SimulatedBackend {
         }
     }
 
-    /// Ends the transfer with ECANCELED in one case of two. Otherwise does nothing.
+    /// Ends the transfer with ECANCELED in one case of two. Otherwise does nothing: as with the
+    /// kernel, a cancellation may come too late, and the transfer then ends by itself.
     fn cancel(&mut self, token: u64) {
         let world = world().expect(OUTSIDE_SIMULATION);
         if world.random_below(2) == 0 {
@@ -162,7 +163,7 @@ impl Sleeper for SimulatedSleeper {
         slept
     }
 
-    /// Ends the present sleep on the ring, or else the next one.
+    /// Ends the present sleep on the ring, or else the next one, which thus misses no wake-up.
     fn wake(&self) {
         let Some(world) = world() else { return };
         world.disk.borrow_mut().rings[self.ring].is_woken = true;

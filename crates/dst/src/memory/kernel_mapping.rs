@@ -171,8 +171,9 @@ impl Memory {
 
 impl World {
     /// Simulates a touch of a delegated page at `address` by the calling task. A page that is not
-    /// in the cache is read first, which takes time. Returns `None` if the touch must be repeated.
-    /// Otherwise the task may use the page's bytes, or gets a bus error.
+    /// in the cache is read first, which takes time. Returns `None` if the touch must be repeated:
+    /// after a read, or if the page is no longer delegated or past the end. Otherwise the task may
+    /// use the page's bytes, or gets a bus error.
     pub(super) fn touch_delegated(&self, address: usize) -> Option<Result<(), Bus>> {
         let page = self.memory().delegated_page(address)?;
         let faults = self.disk.borrow().faults().clone();
@@ -209,7 +210,8 @@ impl World {
         Some(Ok(()))
     }
 
-    /// Reads a page of the file and its readable neighbours into the cache.
+    /// Reads a page of the file and its readable neighbours into the cache: the readahead window,
+    /// with the page in its middle.
     fn read_around(&self, page: u64) {
         let mut memory = self.memory();
         let ahead_pages = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
