@@ -1,5 +1,6 @@
 //! The object that a run reads through: a path over files of this machine, or over a server's file.
-//! A *path* is a `ReadPath` of the public API.
+//! A *path* is a `ReadPath` of the public API. Its *coherence* is the time at which it checks files
+//! for changes.
 
 use readpath_core::unit::PAGE_BYTES;
 

@@ -237,6 +237,7 @@ impl PagedShared {
                 let count = count.min(self.pages.saturating_sub(first));
                 world.set_locked(self.address(first), count, is_locked);
                 if is_locked {
+                    // Locking touches the pages, which brings them into memory (mlock(2)).
                     self.read(world, first, count);
                 }
             }

@@ -1,5 +1,11 @@
 //! A run as plain data: settings of the path, files, and the actions of each thread, drawn from a
 //! seed. A *path* is a `ReadPath` of the public API. To *draw* is to select at random by the seed.
+//! All ranges and rates of the draws are chosen: memories and files are small, so that the threads
+//! meet at the same pages.
+//!
+//! A *guard* keeps a cached page in memory while it lives. Memory with *served faults* is a region
+//! (anonymous memory over a file) or a mapping, whose page faults the library serves. A *window* of
+//! a mapping is *delegated* while the kernel's own mapping of the file serves it.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;

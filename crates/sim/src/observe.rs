@@ -6,6 +6,10 @@
 //! also wraps readahead policies ([`Observer::observe_policy`]) and passes all calls on unchanged.
 //! A policy has no clock, so the simulation sets the time of the log, and a decision has the time
 //! of the call.
+//!
+//! A *folio* is a block of pages that was added to the cache as one. A read that reaches a folio
+//! with the *readahead mark* makes the policy read further ahead. The *credit* of a file is the
+//! number of pages that it may have prefetched and not yet used.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -404,7 +404,8 @@ impl<'a> RunningJob<'a> {
         };
         let started = match (operation.op, process.engine(), process.is_direct()) {
             (Op::Write, _, is_direct) => {
-                // A cached write covers whole device units. A direct one is passed on as it is.
+                // Also a mapped job writes by calls: stores into a mapping are not modelled. A
+                // cached write covers whole device units. A direct one is passed on as it is.
                 if !is_direct {
                     transfer = Self::extend_to_units(machine, transfer);
                 }

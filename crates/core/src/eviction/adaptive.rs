@@ -169,6 +169,7 @@ impl AdaptiveEviction {
     /// Rebuilds the bitmap of frames that contain a sampled page on a list of the policy. The check
     /// of access bits restarts at its first word.
     fn mark_sampled(&mut self, lists: &FrameLists, access_bits: &dyn AccessBits) {
+        // After a shrink, frames with higher numbers than the pages may still be on a list.
         self.sampled.resize(lists.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
         for word in 0..self.sampled.len() {
             let first = word as u32 * WORD_FRAMES;

@@ -11,6 +11,7 @@
 //! If uses are known only from access bits, a used page at the end of T1 or T2 moves to the front
 //! of T2 at that time (as in CAR: Bansal and Modha, FAST 2004).
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -20,7 +21,7 @@ const T2: List = List::REUSED;
 const B1: GhostList = GhostList::First;
 const B2: GhostList = GhostList::Second;
 
-/// Notes of a victim: the list that it left.
+/// Notes of a victim, which the lists keep for its frame: the list that it left.
 const FROM_T1: u32 = 0;
 const FROM_T2: u32 = 1;
 
@@ -70,8 +71,8 @@ impl Arc {
         Some(ghost_list)
     }
 
-    /// Drops the oldest ghost of B1 if T1 and B1 together are full, or else of B2 if all lists
-    /// reach twice the memory.
+    /// Makes space for the ghost of the next victim. Drops the oldest ghost of B1 if T1 and B1
+    /// together are full, or else of B2 if all lists reach twice the memory.
     fn forget_excess_ghost(&mut self, lists: &FrameLists) {
         let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
         let [b1_ghosts, b2_ghosts] = [B1, B2].map(|ghost_list| self.ghosts.count(ghost_list));

@@ -55,7 +55,8 @@ impl FrequencySketch {
         FrequencySketch::with_limit(size_pages, u64::from(pages.max(1)) * USES_PER_PAGE_MAX)
     }
 
-    /// Creates an empty sketch with counters for `size_pages` pages, halved at `uses_max` uses.
+    /// Creates an empty sketch with counters for `size_pages` pages, halved at `uses_max` uses. The
+    /// two are separate for tests.
     pub(super) fn with_limit(size_pages: u32, uses_max: u64) -> FrequencySketch {
         let row_counters = size_pages.saturating_mul(ROW_COUNTERS_PER_PAGE);
         let counters = u64::from(row_counters) * ROWS as u64;

@@ -21,6 +21,7 @@
 //! It is the best policy for loops larger than memory, of which it keeps a part. It treats
 //! alternating forward and backward scans as a loop, and misses all of their pages.
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     policy_pages,
@@ -39,8 +40,8 @@ const HIR_DIVISOR: u32 = 100;
 const USES_CHECKED: u8 = 0;
 const USES_UNCHECKED: u8 = 1;
 
-/// The eviction policy `lirs`. A page's note is the number of its last use. Its use count is 1 if
-/// it became HIR without a check of its access bits.
+/// The eviction policy `lirs`. A page's note, which the lists keep for its frame, is the number of
+/// its last use. Its use count is 1 if it became HIR without a check of its access bits.
 #[derive(Debug)]
 pub struct Lirs {
     /// Most LIR pages.

@@ -17,6 +17,7 @@
 use alloc::vec::Vec;
 
 use super::frame_heap::FrameHeap;
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -29,7 +30,8 @@ const AGAIN: List = List::REUSED;
 const USED_ONCE: u8 = 1;
 const USED_AGAIN: u8 = 2;
 
-/// The eviction policy `lru-k`. A page's note is the number of its last use.
+/// The eviction policy `lru-k`. A page's note, which the lists keep for its frame, is the number of
+/// its last use.
 #[derive(Debug)]
 pub struct LruK {
     /// Pages with two known uses, by the number of the last use but one. A page that left its list

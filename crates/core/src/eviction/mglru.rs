@@ -25,6 +25,7 @@
 //! therefore stay empty. The kernel remembers evicted pages without a limit of its own; here as
 //! many as memory has. A kernel without `CONFIG_LRU_GEN` cannot be compared.
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

@@ -12,6 +12,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     policy_pages,

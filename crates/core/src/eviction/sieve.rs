@@ -13,10 +13,12 @@
 
 use alloc::vec::Vec;
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
-/// Notes of a page: a marked page was used since the hand last passed it.
+/// Notes of a page, which the lists keep for its frame: a marked page was used since the hand last
+/// passed it.
 const UNMARKED: u32 = 0;
 const MARKED: u32 = 1;
 

@@ -166,7 +166,7 @@ impl SimulatedFrames {
         None
     }
 
-    /// Puts a page into a free frame, and returns the frame.
+    /// Puts a page into a free frame, or into a new one, and returns the frame.
     fn add(&mut self, page: PageKey) -> FrameId {
         let home = self.home(page);
         let next = self.heads[home];

@@ -18,6 +18,7 @@
 //! if it is dirty, and is *cold* then. A number of cold pages is kept ready (see
 //! [`SwapConfig`](crate::machine::SwapConfig)), so that a fault needn't wait for that.
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

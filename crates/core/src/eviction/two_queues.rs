@@ -12,6 +12,7 @@
 //! If uses are known only from access bits, Am is a clock: a used page at its end moves to the
 //! front.
 
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -22,7 +23,7 @@ const AM: List = List::REUSED;
 /// List of the ghosts of pages that left the queue.
 const A1OUT: GhostList = GhostList::First;
 
-/// Notes of a victim: the list that it left.
+/// Notes of a victim, which the lists keep for its frame: the list that it left.
 const FROM_A1IN: u32 = 0;
 const FROM_AM: u32 = 1;
 

@@ -21,6 +21,7 @@
 //! are examined, and their uses count then.
 
 use super::frequency_sketch::FrequencySketch;
+// Access bits count the uses of a page that readers have not reported, up to two.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -36,7 +37,7 @@ const WINDOW_DIVISOR: u32 = 100;
 /// the window where evicted pages are replaced late, or not at all.
 const REFILLS_DIVISOR: u32 = 4;
 
-/// Notes of a victim: the list that it left.
+/// Notes of a victim, which the lists keep for its frame: the list that it left.
 const FROM_PROBATIONARY: u32 = 0;
 const FROM_PROTECTED: u32 = 1;
 const FROM_WINDOW: u32 = 2;

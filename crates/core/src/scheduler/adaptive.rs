@@ -239,7 +239,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// The process with parked reads that has the fewest reads in progress; `None` without one.
+    /// The process with parked reads that has the fewest reads in progress; of equal ones, the one
+    /// that has waited longest. `None` without one.
     fn parked_process_with_fewest_reads(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
         let fewest =
@@ -266,7 +267,8 @@ impl AdaptiveScheduler {
         process
     }
 
-    /// Updates the number of busy processes after a read of the process ended or was merged.
+    /// Updates the number of busy processes after a read of the process ended or was merged. A
+    /// process without outstanding reads earns credit from now on. No effect on an unknown process.
     fn update_busy(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if !process.has_outstanding_reads() {
@@ -517,7 +519,8 @@ impl Scheduler for AdaptiveScheduler {
         }
     }
 
-    /// Moves a speculative read that a reader now waits for to the needed reads.
+    /// Moves a speculative read that a reader now waits for to the needed reads, or to the reads
+    /// that go first if its process is favoured. Parked reads and all others stay where they are.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         let process = self.processes.get(&requests[id].process);
         let is_favoured = process.is_some_and(|process| process.credit.is_favoured());
@@ -526,6 +529,7 @@ impl Scheduler for AdaptiveScheduler {
 
     /// Number of requests that are not in the device, parked or dispatchable.
     fn queued(&self) -> usize {
+        // Without parked reads, no walk over all processes.
         if self.parked_processes == 0 {
             return self.ready.count();
         }

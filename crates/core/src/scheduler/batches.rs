@@ -107,7 +107,8 @@ impl DirectionQueues {
         (oldest.arrived + wait <= now).then_some(key)
     }
 
-    /// Removes the request at `key`, which must be queued, and continues after its end.
+    /// Removes and returns the request at `key`, which must be queued. The next request in order of
+    /// this direction is then the first one from its end on.
     pub(super) fn take(&mut self, op: Op, key: SectorKey, requests: &RequestTable) -> RequestId {
         let chosen = self.queued[op as usize].remove(key);
         let id = chosen.expect("what is chosen waits in this direction").id;

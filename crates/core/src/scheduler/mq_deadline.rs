@@ -63,7 +63,8 @@ impl Default for MqDeadlineTunables {
 }
 
 impl MqDeadlineTunables {
-    /// Parses the keys of `deadline`, `front_merges` (0 or 1) and `prio_aging_expire` (ms).
+    /// Parses the keys of `deadline`, `front_merges` (0 or 1) and `prio_aging_expire` (ms, up to an
+    /// hour).
     ///
     /// # Errors
     /// A parameter is unknown, or a value is not a number or out of range.

@@ -198,6 +198,7 @@ impl QueuedRequests {
     pub(super) fn oldest(&self, requests: &RequestTable) -> Option<(SectorKey, WaitingRequest)> {
         self.only.or_else(|| {
             let (arrival, waiting) = *self.by_arrival.first()?;
+            // The start is in the table alone: merges may have changed it since the arrival.
             Some((SectorKey { start: requests[waiting.id].start, arrival }, waiting))
         })
     }

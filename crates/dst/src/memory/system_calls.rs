@@ -277,6 +277,7 @@ pub(crate) fn system_memory() -> Option<SystemMemory> {
     const AMPLE_BYTES: u64 = 1 << 40;
     // A single page is less than the file has.
     let available_bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { AMPLE_BYTES };
+    // No task has stalled on memory.
     Some(SystemMemory { total_bytes: AMPLE_BYTES, available_bytes, stall_us: 0 })
 }
 

@@ -1,4 +1,5 @@
-//! Random scenarios of memory with served faults.
+//! Random scenarios of memory with served faults. All ranges and rates of the draws are chosen:
+//! memory is smaller than most files, so that pages are evicted.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
@@ -26,7 +27,7 @@ impl Scenario {
         let pages = draw.pick(&[8, 66, 70, 90, 130, 200, 300]);
         let is_region = draw.number_below(2) == 0;
         let bytes = match is_region {
-            // With many spare slots, or almost none.
+            // The file has more pages than the region: many spare slots for pages, or almost none.
             true => (pages + draw.pick(&[0, 1, 8, 300])) * PAGE_BYTES,
             false => pages * PAGE_BYTES - draw.pick(&[0, 1, 1_000, 4_095]),
         };

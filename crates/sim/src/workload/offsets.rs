@@ -360,7 +360,8 @@ impl ProcessOffsets {
         if *last_end >= self.file_bytes {
             return None;
         }
-        // With a negative gap, the operations go backwards from the end.
+        // With a negative gap, the operations go backwards from the end. In an area from byte 0 on,
+        // the first one is at 0 nevertheless.
         let backwards_from = self.area_bytes.min(self.file_bytes);
         if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;

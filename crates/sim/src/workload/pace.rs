@@ -141,6 +141,7 @@ impl RateControl {
             if span_ns(smallest_bytes, bytes_per_s) <= pause.ns() { smallest_bytes } else { 0 };
         let issued_bytes = &mut self.issued_bytes[direction];
         *issued_bytes = issued_bytes.saturating_add(missed_bytes.saturating_sub(first_bytes));
+        // With random intervals, the pause counts as one.
         self.drawn_time[direction] += pause;
     }
 

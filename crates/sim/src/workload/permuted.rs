@@ -79,7 +79,8 @@ impl PermutedBlocks {
         }
     }
 
-    /// Starts the next pass, with the same order.
+    /// Starts the next pass, with the same order. Orders with repetitions have no pass, and
+    /// continue.
     pub fn restart(&mut self) {
         if let PermutationOrder::EachOnce { next_index, .. } = &mut self.order {
             *next_index = [0; 2];

@@ -15,7 +15,8 @@
 //!   rounds. Its credit is four rounds then. An equal share alone is too little: a program that
 //!   needs 0.5 s of device time used it up early, among ten streams. The rest took as long as a
 //!   stream.
-//! - A process with a credit of half a round is *favoured*, until its credit is used up.
+//! - A process with a credit of half a round is *favoured*, until its credit is used up. A round is
+//!   the time in which every waiting process gets a time slice: 300 ms.
 //!
 //! Source of the shares: start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
 
@@ -57,7 +58,7 @@ impl DeviceTime {
     }
 
     /// Time for which keeping the device idle pays: a read that is sent later would have waited no
-    /// longer among the others.
+    /// longer among the others. Zero before the first completed read.
     pub(super) fn idle_time(&self) -> Time {
         self.mean_latency().min(IDLE_TIMEOUT)
     }

@@ -346,8 +346,8 @@ impl ThroughputTuner {
         None
     }
 
-    /// Returns the next setting to try; `None` stands for all at once. `mean_depth` is the mean
-    /// number of requests in progress.
+    /// Returns the next setting to try, or the present one if the next would be 0. `None` stands
+    /// for all at once. `mean_depth` is the mean number of requests in progress.
     fn next_setting_to_try(&self, mean_depth: u32) -> Option<u32> {
         match (self.parameter, self.setting) {
             (Parameter::Processes, None) => Some(1),

@@ -5,8 +5,9 @@
 //! read after the one before would wait for a full device at each of its reads. The device is
 //! therefore reserved: other reads stay in the scheduler while such a read is in progress, and for
 //! the idle time after it. A reservation ends early when its time is used up: four rounds of time
-//! slices at first, and a sixteenth of the time since. The others thus lose about that share at
-//! most. Time in which the device still serves earlier requests of others does not count.
+//! slices (300 ms each) at first, and a sixteenth of the time since. The others thus lose about
+//! that share at most. Time in which the device still serves earlier requests of others does not
+//! count.
 
 use super::ROUND_TIME;
 use super::device_time::largest_credit;

@@ -43,8 +43,9 @@ impl AdaptiveScheduler {
     }
 
     /// Length of a time slice with `limit` active processes: the round divided among the waiting
-    /// processes. It is at least one epoch of the tuner, and a multiple of a first request, which
-    /// bounds the share of seeks.
+    /// processes. It is at least one epoch of the tuner (32 ms), the time over which it measures
+    /// throughput. It is also at least eight times a first request, which bounds the share of
+    /// seeks.
     fn slice_length(&self, limit: usize) -> Time {
         let busy_processes =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();

@@ -3,7 +3,8 @@
 //!
 //! If a queue runs empty and another has a request close to the head, the other queue is served
 //! instead of idling, and the two are joined. With its next request, each process of the one queue
-//! moves to the other. A joined queue that becomes seeky is split again, process by process.
+//! moves to the other. A joined queue that becomes seeky (its requests are far apart) is split
+//! again, process by process.
 
 use alloc::collections::BTreeSet;
 

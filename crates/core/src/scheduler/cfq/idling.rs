@@ -133,8 +133,8 @@ impl Cfq {
     }
 
     /// Handles a request of the active queue during idling. Idling ends, except for a small request
-    /// of the only busy queue. There the timer continues as in the kernel, where such a request
-    /// stays plugged for merging. It may be sent although the slice is used up.
+    /// (up to a page) of the only busy queue. There the timer continues as in the kernel, where
+    /// such a request stays plugged for merging. It may be sent although the slice is used up.
     pub(super) fn on_arrival_while_idling(&mut self, now: Time, id: QueueId, request: &Request) {
         if !self.queues[id].is_device_idle_for_it {
             return;

@@ -1,5 +1,9 @@
 //! A queue: the synchronous requests of one process, or the shared asynchronous requests of one
 //! level; and its state.
+//!
+//! A *slice* is the time for which one queue, the *active* one, has the device. A *tree* has the
+//! queues of one class and kind. The device *idles* for a queue while it is kept free for the
+//! queue's next request. *Cooperators* are processes with neighbouring requests.
 
 use core::ops::{Index, IndexMut};
 

@@ -2,7 +2,8 @@
 //!
 //! A *slice* is the time for which one queue, the *active* one, has the device. A *tree* has the
 //! queues of one class and kind, in the order in which they get slices. One tree is served until
-//! its share of the time ends. Times are in jiffies of 1 ms.
+//! its share of the time ends. A queue is *busy* if it has requests, or is active. A *close
+//! cooperator* is a queue whose next request is close to the head. Times are in jiffies of 1 ms.
 
 use super::slices::{self, TreeLoad};
 use super::trees::TreeKind;
@@ -82,7 +83,8 @@ impl Cfq {
             .into_iter()
             .find(|&class| self.trees.busy_queues_of(class) > 0)
             .unwrap_or(Class::Idle);
-        // The reason for leaving the served tree, if there is one.
+        // The reason for leaving the served tree, if there is one. The idle class has one tree: if
+        // that is empty, there is no other to choose.
         let ServedTree { class: served_class, kind, expires } = self.serving;
         let is_empty = self.trees.count(served_class, kind) == 0;
         let why = if class != served_class {

@@ -220,6 +220,7 @@ fn parse_steady_state(value: OptionValue<'_>) -> Result<SteadyStateRule, Expecte
     };
     let (limit, is_share) = match limit.strip_suffix('%') {
         Some(percent) => (value.part(percent).fraction(0.0..=100.0)? / 100.0, true),
+        // The bound is chosen: more than any device does.
         None if is_operations => (value.part(limit).fraction(0.0..=1e15)?, false),
         None => (value.part(limit).bytes().ok_or(expected)? as f64, false),
     };
