@@ -61,7 +61,8 @@ impl SimulatedServer {
     }
 
     /// True if a call may get no answer in time. A call normally takes some tens of milliseconds,
-    /// and the timeout is a multiple of `repeat_ms`, from once to 12 times.
+    /// and the timeout is a multiple of `repeat_ms`, from once to 12 times. A timeout of a second
+    /// or more is thus missed only by a fault.
     pub(super) fn can_time_out(&self) -> bool {
         let rates = [
             self.cut_one_in,

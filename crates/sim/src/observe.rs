@@ -248,7 +248,8 @@ impl ObservedPolicy {
 // A method that is not passed on would decide by its default.
 #[deny(clippy::missing_trait_methods)]
 impl ReadaheadPolicy for ObservedPolicy {
-    /// Calls the policy for a read, and records the added pages.
+    /// Calls the policy for a read, and records the added pages. Pages beyond the end of the file
+    /// are not counted as requested.
     fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
         let request = read_request.request().clipped(read_request.file_pages());
         self.call_and_record(

@@ -154,7 +154,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
         }
     }
 
-    /// Removes the next victim from its queue; `None` if both queues are empty. A page in the small
+    /// Removes the next victim from its queue; `None` if both queues are empty. It is from the main
+    /// queue while that exceeds its size, and otherwise from the small one. A page in the small
     /// queue with at least `uses_to_stay` uses moves to the main queue instead. If the small queue
     /// has no victim, the main queue has it, whatever its size. A used page in the main queue goes
     /// round again with one use less.

@@ -406,6 +406,7 @@ impl Scheduler for AdaptiveScheduler {
         process.has_ended = false;
         let was_busy = process.has_outstanding_reads();
         if !was_busy {
+            // Time zero: no read of the process has completed yet.
             let has_completed = process.last_completion > Time::ZERO;
             let think_time = has_completed.then(|| now.since(process.last_completion));
             process.credit.record_think_time(think_time, idle_time);

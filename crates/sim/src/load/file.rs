@@ -180,6 +180,7 @@ impl LoadFields<'_> {
                 block.error(key, "is missing; expected a size such as \"512MiB\"".to_owned())
             );
         };
+        // Numbers below 1e18 fit 64 bits. Much larger ones would not.
         let bytes = match &field.value {
             FieldValue::Text(text) => size::parse(text),
             FieldValue::Number(number) if number.fract() == 0.0 && (0.0..1e18).contains(number) => {

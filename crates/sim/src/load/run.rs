@@ -160,6 +160,7 @@ fn prepare(
     for _ in 0..load.mappings() {
         machine.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
     }
+    // The costs of file operations are not used: a `MemoryHost` has the costs of touches.
     Ok((SimulatedEnvironment::new(device, HostCosts::default()), machine))
 }
 

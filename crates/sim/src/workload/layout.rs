@@ -102,7 +102,8 @@ impl<'a> FileLayout<'a> {
     }
 
     /// Returns the names of the files of a process of `job` with its job number, as fio would give
-    /// them. Fails if there are too many files.
+    /// them. Fails if there are too many files. The number is a bound: it has all files of the job,
+    /// and in addition the files found so far, among them files of its earlier processes.
     fn file_names(&self, job: &Job, job_number: u32) -> Result<Vec<String>, WorkloadError> {
         let directory = match job.directories.len() {
             0 => String::new(),

@@ -221,7 +221,7 @@ impl SteadyStateDetector {
         }
         let second = now.since(self.measurement_start).ns() / SECOND_NS;
         let mut is_steady = false;
-        // Seconds without operations count too, up to the length of the period.
+        // Seconds without operations count too. One more than the period replaces all its rates.
         for _ in 0..(second - self.second).min(u64::from(self.rule.seconds) + 1) {
             self.rates.push_back(std::mem::take(&mut self.count_in_second));
             if self.rates.len() > self.rule.seconds as usize {

@@ -211,6 +211,7 @@ impl Process {
             self.is_ramp_over = true;
             (self.issued_bytes, self.issued_operations) = (0, 0);
         }
+        // The run time counts from the end of the ramp time.
         let has_passed = |runtime: Time| run_time >= runtime + self.rules.ramp;
         if self.is_ramp_over && !self.pace.check_minimum_rates(now) {
             self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
@@ -380,7 +381,8 @@ impl Process {
             Some(reads) => reads.is_empty(),
             None => self.areas.iter().all(|area| area.is_done),
         };
-        // Without `has_io_size` the areas limit the job too: when all are done, it ends.
+        // Fewer bytes than the largest block are not worth a pass. Without `has_io_size` the areas
+        // limit the job too: when all are done, it ends.
         unissued_bytes >= self.rules.pass_bytes_min
             && (self.rules.has_io_size || !is_all_done)
             && !self.is_work_over()
