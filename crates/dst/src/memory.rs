@@ -309,6 +309,7 @@ impl World {
                 }
                 continue;
             };
+            // A transfer that reads storage writes to memory, which must not be protected.
             let is_usable = match page.state {
                 PageState::Present { is_protected } => op == Op::Write || !is_protected,
                 _ => false,

@@ -203,11 +203,12 @@ impl Scenario {
     }
 
     /// Draws a scenario with about `actions` actions: over local files, or over one file on a
-    /// server if `is_served` is true.
+    /// server if `is_served` is true. A value that is listed twice is drawn twice as often.
     fn draw_scenario(seed: u64, actions: u64, is_served: bool) -> Scenario {
         // The constant gives other numbers than other kinds of scenarios draw from the same seed.
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
         let memory_pages = draw.pick(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
+        // Guards may pin at most half of the memory, and at least one page.
         let held_pages = match draw.number_below(3) {
             0 => 1,
             1 => memory_pages / 2,
@@ -245,6 +246,7 @@ impl Scenario {
             coherence: draw.pick(&coherences),
             switch_one_in: draw.pick(&[2, 4, 16, 64, 300]),
             freeze_one_in: draw.fault_rate(&[300, 2_000, 10_000]),
+            // At the rate 1, no thread starts at all.
             refuse_thread_one_in: draw.fault_rate(&[2, 1]),
             paged: None,
         };
@@ -315,6 +317,7 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
         out_of_memory_one_in: 0,
         mapping_limit_one_in: 0,
         swapped_out_one_in: 0,
+        // In one run of 20 the storage dies, after 1 to 100 transfers.
         dies_after: if draw.number_below(20) == 0 { 1 + draw.number_below(100) } else { 0 },
         bad_pages,
     }
@@ -349,6 +352,7 @@ fn draw_server(
         timeout_ms: repeat_ms * repeats_until_timeout,
         from_reserved: draw.number_below(4) == 0,
         is_linked: draw.number_below(3) == 0,
+        // Otherwise two READs of a changed file could fill one block with bytes of two changes.
         has_unaligned_short_answers: !changes_files,
         ..SimulatedServer::default()
     };
@@ -367,6 +371,8 @@ fn draw_server(
 /// end.
 fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     let file = draw.number_below(files.len() as u64) as usize;
+    // The start of a page, a byte of the first four pages, a byte possibly past the end, or any
+    // byte of the file.
     let offset = match draw.number_below(4) {
         0 => draw.number_below(files[file].div_ceil(PAGE_BYTES)) * PAGE_BYTES,
         1 => draw.number_below(files[file].min(4 * PAGE_BYTES)),
@@ -384,8 +390,9 @@ fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     (file, offset, bytes)
 }
 
-/// Draws one action of the kinds whose bits are set in `kinds`. `files` are the lengths of the
-/// files in bytes. If `changes_files` is false, no action changes a file.
+/// Draws one action of the kinds whose bits are set in `kinds`, at least one. `files` are the
+/// lengths of the files in bytes. If `changes_files` is false, no action changes a file. An action
+/// with several numbers of `kind` is drawn more often.
 fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
         let kind = draw.number_below(ACTION_KINDS);
@@ -412,6 +419,7 @@ fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) 
                     (0..1 + draw.number_below(20)).map(|_| draw_range(draw, files)).collect();
                 let concurrent_read =
                     if draw.number_below(2) == 0 { Some(draw_range(draw, files)) } else { None };
+                // A number of at least the reads waits for all of them.
                 Action::Batch(reads, draw.number_below(22) as usize, concurrent_read)
             }
             16 | 17 => {

@@ -129,6 +129,7 @@ impl<'a> RpcCall<'a> {
             "the message is a call of RPC version 2"
         );
         call.program = call.take_word();
+        // The client uses NFS 3, whose MOUNT program has version 3 too.
         assert_eq!(call.take_word(), 3, "the program has version 3");
         call.procedure = call.take_word();
         for _credential_and_verifier in 0..2 {
@@ -221,7 +222,7 @@ impl World {
                 }
             }
         } else if self.happens_one_in(faults.retry_one_in) && call.program == NFS {
-            // The status JUKEBOX: the client must try again.
+            // The status JUKEBOX, which MOUNT does not have: the client must try again.
             answer.push_words(&[10_008, 0, 0]);
         } else {
             answer.0.extend(self.results_of(server, &mut call).0);
@@ -263,7 +264,8 @@ impl World {
                 results.push_words(&[0]).push_opaque(ROOT).push_words(&[2, 0, 1]);
             }
             (MOUNT, 1) => _ = results.push_words(&[2]),
-            // EXPORT: a list of one export with one group, or an empty list.
+            // EXPORT: a list of one export with one group, or an empty list. A 1 precedes each
+            // entry, and a 0 ends each list.
             (MOUNT, 5) if self.random_below(2) == 0 => _ = results.push_words(&[0]),
             (MOUNT, 5) => {
                 results
@@ -273,9 +275,10 @@ impl World {
                     .push_opaque(b"all")
                     .push_words(&[0, 0]);
             }
-            // GETATTR.
+            // GETATTR: the status and the attributes of a file.
             (NFS, 1) => self.push_attributes(results.push_words(&[0]), call.take_opaque()),
-            // LOOKUP.
+            // LOOKUP: the handle of a name in a folder. The only file has the name 0, in the root
+            // and in the folder.
             (NFS, 3) => {
                 let (directory, name) = (call.take_opaque(), call.take_opaque());
                 let file_handle = handle_of_inode(self.disk.borrow().names[0]);
@@ -290,13 +293,13 @@ impl World {
                 self.push_optional_attributes(&mut results, handle_found);
                 self.push_optional_attributes(&mut results, directory);
             }
-            // ACCESS.
+            // ACCESS: all requested rights are granted.
             (NFS, 4) => {
                 let handle = call.take_opaque();
                 self.push_optional_attributes(results.push_words(&[0]), handle);
                 results.push_words(&[call.take_word()]);
             }
-            // READLINK.
+            // READLINK: one of three texts, all of which lead to the file.
             (NFS, 5) => {
                 let targets =
                     [&b"directory/0"[..], b"/export/directory//0", b"./directory/../directory/0"];
@@ -473,8 +476,8 @@ impl World {
                 }
                 return changed;
             }
-            // A record that is too long for any answer, one of zeros, one that swallows the
-            // following bytes.
+            // A record that is too long for any answer; words of zeros, each an empty fragment; a
+            // fragment that swallows the following bytes; a whole record of random words.
             1 => vec![FINAL | 5_000_000],
             2 => vec![0; 1 + self.random_below(5) as usize],
             3 => vec![self.random_below(200) as u32],

@@ -152,7 +152,7 @@ impl Scenario {
     }
 
     /// Removes reads from each batch and each group of futures of a thread while the scenario still
-    /// fails. `report` is the report of its last run.
+    /// fails. Each keeps at least one read. `report` is the report of its last run.
     fn with_fewer_reads(
         self,
         thread: usize,

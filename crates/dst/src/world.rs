@@ -247,6 +247,7 @@ impl World {
                     task.is_woken = false;
                     task.state = TaskState::Ready;
                 }
+                // `u64::MAX` for a sleep without a timeout.
                 TaskState::Blocked { until_ns, .. } => {
                     next_wake_ns = next_wake_ns.min(until_ns.unwrap_or(u64::MAX));
                 }
@@ -269,7 +270,7 @@ impl World {
         }
         // The seed selects one of the ready tasks.
         let id = ready[self.random_below(ready_count as u64) as usize];
-        // Each step takes less than a microsecond.
+        // Each step takes less than a microsecond, a chosen time.
         self.ns.set(self.ns.get() + self.random_below(800));
         self.add_to_hash(u64::from(id));
         self.run_task(id);
@@ -320,6 +321,7 @@ impl World {
         let mut coroutine = coroutine.expect("a task that is ready has not ended");
         self.count_step();
         let is_over = matches!(coroutine.resume(()), CoroutineResult::Return(()));
+        // The stack is used again, and the tasks that wait for the end continue.
         if is_over {
             self.tasks.borrow_mut()[id as usize].state = TaskState::Done;
             STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
@@ -436,6 +438,7 @@ impl World {
 
     /// Adds a value and the current time to the hash of the run.
     pub(super) fn add_to_hash(&self, value: u64) {
+        // The shift keeps the time apart from a value below 256.
         let mixed = splitmix::mixed(self.hash.get() ^ value.wrapping_add(self.ns.get() << 8));
         self.hash.set(mixed);
     }
@@ -540,7 +543,7 @@ impl World {
         }
     }
 
-    /// Sleeps for `ns` nanoseconds of virtual time.
+    /// Sleeps for `ns` nanoseconds of virtual time. The key `FROZEN` is never woken.
     pub fn pause(&self, ns: u64) {
         self.block(FROZEN, Some(self.ns.get() + ns));
     }

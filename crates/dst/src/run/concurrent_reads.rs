@@ -35,11 +35,13 @@ impl Thread {
             read_starts.push(self.start_read(visible_state, range));
             match batch.read(&file, offset, bytes, ticket as u64) {
                 Ok(()) => {}
+                // A batch refuses a read above its limit, which depends on the memory.
                 Err(ReadError::TooLarge { bytes_max, .. }) if bytes > bytes_max => {}
                 Err(error) => self.check_read_error(&read_starts[ticket], error),
             }
         }
-        // Waits for some of the results. The others are abandoned at the end.
+        // Waits for some of the results, in any order. The others are abandoned at the drop of the
+        // batch.
         for _ in 0..wait_count {
             let read = match batch.wait() {
                 Ok(None) => break,
@@ -121,9 +123,11 @@ impl Thread {
                 }
                 *read = None;
             }
+            // No round has the number 0, so all reads end if `polls` is 0.
             if reads.iter().all(Option::is_none) || round == polls {
                 return;
             }
+            // The waker of any of the reads ends the sleep.
             self.world.park(None);
         }
     }
