@@ -229,6 +229,7 @@ impl AdaptiveEviction {
         let is_all_sampled = self.sample_pages == self.pages;
         let divisor = if is_all_sampled { ADVANTAGE_SHARE_ALL } else { ADVANTAGE_SHARE };
         let share = u64::from(self.sample_pages / divisor).max(ADVANTAGE_MIN);
+        // A number of sampled misses varies at random by about its square root.
         let statistical_error =
             if is_all_sampled { 0 } else { (in_force_misses / MISS_UNITS).isqrt() };
         share.max(statistical_error) * MISS_UNITS + self.excess

@@ -212,7 +212,8 @@ impl EvictionPolicy for WTinyLfu {
         lists.oldest(list.unwrap_or(WINDOW))
     }
 
-    /// A victim that did not leave returns to the front of the list that it left.
+    /// A victim that did not leave returns to the front of the list that it left. The protected
+    /// segment may have been filled meanwhile, so its oldest page may have to leave it.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         let list = match lists.note(frame) {
             FROM_WINDOW => WINDOW,

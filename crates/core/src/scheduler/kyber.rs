@@ -249,6 +249,7 @@ impl Scheduler for Kyber {
                 return Dispatch::Request(id);
             }
         }
+        // The next request begins a batch of the full length.
         self.batch_requests = 0;
         Dispatch::Nothing
     }

@@ -115,7 +115,7 @@ impl Lfsr {
         self.state = self.state >> 1 ^ if is_zero { self.tap_mask } else { self.top_mask };
     }
 
-    /// Returns the next number, or `None` after all numbers.
+    /// Returns the next number, or `None` after all numbers. Skips the states from `bound` on.
     pub fn next(&mut self) -> Option<u64> {
         if self.returned_count == self.bound {
             return None;

@@ -438,7 +438,8 @@ impl ProcessOffsets {
         self.restart_zone();
     }
 
-    /// Returns to the start of the pass, with the same random order.
+    /// Returns to the start of the pass, with the same random order. A skewed order has a random
+    /// state of its own. The process restores the state of the others.
     pub fn rewind(&mut self) {
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
             next.clone_from(at_pass_start);

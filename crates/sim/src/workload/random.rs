@@ -75,7 +75,7 @@ impl ProcessSeeds {
     }
 
     /// Returns the seed of one stream. As in fio, the job's seed is multiplied 4 + n times for
-    /// stream number n.
+    /// stream number n. If all streams are repeatable, a constant replaces the product.
     pub fn stream_seed(&self, stream: RandomStream) -> u64 {
         let mut seed = self.job_seed;
         for _ in 0..4 + stream as u32 {
@@ -87,7 +87,8 @@ impl ProcessSeeds {
         self.with_run_seed(seed.wrapping_mul(self.number).wrapping_add(stream as u64))
     }
 
-    /// Returns the seed of random positions.
+    /// Returns the seed of random positions. If they are repeatable, it ignores the job's seed, as
+    /// in fio.
     pub fn position_seed(&self) -> u64 {
         match self.is_repeatable {
             true => self.with_run_seed(REPEATABLE_SEED.wrapping_mul(self.number)),

@@ -91,7 +91,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Ends the idle time for a favoured process that has ended.
+    /// Ends the idle time for a favoured process that has ended. No idle time is for other
+    /// processes.
     pub(super) fn end_idle_time_of(&mut self, now: Time, id: ProcessId) {
         if self.processes.get(&id).is_some_and(|process| process.credit.is_favoured()) {
             self.reservation.end_idle_time(now);

@@ -156,7 +156,8 @@ fn random_record(number: u64) -> u64 {
 }
 
 /// The verdicts of both detectors on labelled streams, each counted over the last
-/// [`VERDICT_REQUESTS`] requests of three times that number.
+/// [`VERDICT_REQUESTS`] requests of three times that number. The first ones are not counted,
+/// because a detector starts without a past.
 pub fn verdict_table() -> Vec<SeekVerdict> {
     let seeky_requests = |seekiness, start_of: LabelledStream| {
         let is_rotational = true;
