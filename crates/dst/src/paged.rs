@@ -180,7 +180,6 @@ impl PagedShared {
         {
             return self.discard(world, region, first, count);
         }
-        // No thread discards meanwhile.
         let _borrow = match &self.memory_object {
             MemoryObject::Region(region) => {
                 Some(wait_for_borrow(world, || region.try_borrow().ok()))
