@@ -60,13 +60,15 @@ pub enum BackendKind {
 pub struct BackendInUse {
     /// Kind; never [`BackendKind::Auto`].
     pub kind: BackendKind,
-    /// Error of the first choice of [`BackendKind::Auto`].
+    /// Error of the first choice of [`BackendKind::Auto`]. `None` if that choice is in use, or if a
+    /// kind was named. A backend that was replaced later has the error that ended its use.
     pub because: Option<BackendError>,
 }
 
 impl BackendInUse {
     /// Returns threads as the backend in use if the built one was replaced for a reason. Otherwise
-    /// returns `self`.
+    /// returns `self`. Only AIO is ever replaced, once a sandbox forbids `io_submit(2)`: its
+    /// threads then execute all transfers.
     pub(crate) fn or_threads_if_replaced(
         self,
         replacement_reason: Option<BackendError>,
@@ -199,8 +201,9 @@ impl BackendKind {
     }
 }
 
-/// Largest depth of a shared ring: each transfer has two of the kernel's 32,768 queue entries, the
-/// eventfd poll one. Valid for all kinds, so that programs do not fail on other machines.
+/// Largest depth of a shared ring: each transfer has two of the kernel's 32,768 queue entries (one
+/// for its cancellation), the eventfd poll one. Valid for all kinds, so that programs do not fail
+/// on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
 /// Order of kinds for one exclusive thread.
 const EXCLUSIVE_ORDER: [BackendKind; 3] =
@@ -259,7 +262,8 @@ pub(crate) type SharedBackend = (Box<dyn Backend>, Arc<dyn Sleeper>);
 /// One transfer between memory segments and consecutive bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
-    /// Identifies the answer; any number below `u64::MAX`.
+    /// Identifies the answer; any number below `u64::MAX - 1`. io_uring uses the two numbers above
+    /// for answers of its own.
     pub token: u64,
     /// Descriptor of the open file.
     pub fd: RawFd,
@@ -267,9 +271,10 @@ pub(crate) struct Transfer<'a> {
     pub op: Op,
     /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Memory in file order; 1 to 1024 segments.
+    /// Memory in file order; 1 to 1024 segments (`IOV_MAX`).
     pub segments: &'a [libc::iovec],
-    /// True if the file is open for direct I/O.
+    /// True if the file is open for direct I/O. AIO passes other transfers to threads, because they
+    /// would wait at submission.
     pub is_direct: bool,
 }
 
@@ -301,7 +306,8 @@ pub trait Sleeper: Send + Sync {
     /// Submits queued requests, and sleeps until an answer arrives or until
     /// [`wake`](Sleeper::wake), as long as `sleep` allows. May return early without an answer. Only
     /// `wake` ends it if no request is in flight. Returns true if it slept and no answer was there
-    /// at the start: all present answers have then just arrived.
+    /// at the start: all present answers have then just arrived, so their times may be used to
+    /// estimate request costs.
     ///
     /// # Errors
     /// The kernel rejected the submission as a whole.
@@ -313,7 +319,7 @@ pub trait Sleeper: Send + Sync {
     }
 
     /// Receives answers from the kernel in place of a sleeping thread that is stalled. No operation
-    /// if answers arrive in memory shared with the kernel.
+    /// if answers arrive in memory shared with the kernel. Only an NFS connection needs it.
     fn drain_kernel_answers(&self) {}
 
     /// Ends the present sleep, or else the next one. From any thread.
@@ -325,7 +331,8 @@ pub trait Sleeper: Send + Sync {
     }
 
     /// Executes one pooled transfer on this thread, which must wait for an answer anyway. `None`:
-    /// there is none. `Some(true)`: no answer was there at the start. `Some(false)`: one was.
+    /// there is none. `Some(true)`: no answer was there at the start. `Some(false)`: one was. The
+    /// flag has the use of the result of [`sleep`](Sleeper::sleep).
     fn execute_pooled_transfer(&self) -> Option<bool> {
         None
     }

@@ -4,7 +4,9 @@
 //! fails there. Any other read goes to the *engine*: the path's own cache with its requests. The
 //! engine knows a file by a handle that is *registered* with it. The engine puts the batch's
 //! completed reads into a *completion queue*. A path with the kernel page cache builds its engine
-//! only for the first read that needs it.
+//! only for the first read that needs it. An *unstarted* read waits for its group or for room. A
+//! *shared* read is completed: its pages stay pinned until the batch returns it, or its bytes are a
+//! copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -130,6 +132,7 @@ impl Batch {
             return Err(ReadError::TooLarge { bytes: bytes_in_file, bytes_max });
         }
         self.end_borrow();
+        // A read at or past the end of the file has no bytes. The engine completes it.
         if bytes_in_file > 0 {
             // `None` if the kernel does not cache the pages.
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
@@ -269,7 +272,8 @@ impl Batch {
                     self.free_buffers.push(copy);
                     Ok(())
                 }
-                // Not copied yet, or not available from the kernel page cache.
+                // Not copied yet, or not available from the kernel page cache: the bytes go
+                // straight to the caller's buffer.
                 KernelReadStatus::LeftToCaller | KernelReadStatus::MustBypass => {
                     read_absent(&handle, offset, target)
                 }
@@ -317,9 +321,11 @@ impl Batch {
         let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
         let copy = match status {
             KernelReadStatus::Copied(copy) => Some(copy),
+            // Resident, but not copied yet.
             KernelReadStatus::LeftToCaller => {
                 handle.copy_from_kernel(*offset, *bytes, || self.free_buffers.pop())
             }
+            // The kernel cannot provide the bytes.
             KernelReadStatus::MustBypass => None,
         };
         match copy {
@@ -404,7 +410,7 @@ impl BatchRead<'_> {
     /// Number of bytes, less than requested only at the end of the file.
     ///
     /// # Errors
-    /// The read failed.
+    /// The read failed, or this is a child made by `fork` after the batch was created.
     pub fn bytes(&self) -> Result<u64, ReadError> {
         if !self.engine.is_of_this_process() {
             return Err(ReadError::Forked { why: Forked::UnderWay });

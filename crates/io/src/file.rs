@@ -101,6 +101,7 @@ use reader::Reader;
 pub struct File {
     /// Readahead state and counters, shared by clones. [`revalidate`](File::revalidate) replaces it.
     handle: Arc<Handle>,
+    /// Name given at opening.
     name: Arc<Path>,
 }
 
@@ -272,7 +273,8 @@ impl File {
         {
             return Ok(bytes);
         }
-        // Slow path: read all absent pages first, then copy each part to its buffer.
+        // Slow path: read all absent pages first, then copy each part to its buffer. Unlike in
+        // `read_at`, also for a file that the kernel caches.
         let handle = handle.current()?;
         let bytes = bytes_in_file(&handle);
         // The kernel page cache is read only into whole buffers, and so not past the end.
@@ -541,7 +543,8 @@ fn page_part(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
 }
 
 /// Creates a guard of the byte range `part` of a page that was pinned without the engine, and
-/// counts the read. `page` is the number of the page in the file.
+/// counts the read. `page` is the number of the page in the file. The counters take the offset in
+/// the file at which the guard ends.
 fn guard_of_pinned(
     handle: &Handle,
     pinned_page: PinnedPage,

@@ -31,6 +31,7 @@ pub struct ReadFuture<B> {
     handle: Arc<Handle>,
     /// Returned with the result.
     buffer: Option<B>,
+    /// Offset of the first byte in the file.
     offset: u64,
     /// Number of bytes to read; 0 before the first poll.
     bytes: usize,

@@ -38,8 +38,8 @@ use crate::os::process::ProcessNumber;
 
 pub(crate) mod request_share;
 
-/// Largest number of requests per `io_submit` call. They are copied to the stack for the call,
-/// which is made without the lock.
+/// Largest number of requests per `io_submit` call. They are copied to the stack (2 KiB) for the
+/// call, which is made without the lock.
 const SUBMIT_BATCH: usize = 32;
 
 /// `struct iocb`: one request. Unused fields are zero.
@@ -120,8 +120,8 @@ static IDLE_CONTEXTS: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
 /// requests.
 const IDLE_CONTEXTS_MAX: usize = 4;
 
-/// Takes a kept context for `depth` requests and returns its id, or `None` if there is none. Never
-/// waits for the lock: another thread may have held it when this child was forked.
+/// Takes a kept context of exactly `depth` requests and returns its id, or `None` if there is none.
+/// Never waits for the lock: another thread may have held it when this child was forked.
 fn take_idle_context(depth: u32) -> Option<usize> {
     let mut idle = IDLE_CONTEXTS.try_lock().ok()?;
     // Contexts kept before a `fork` belong to the parent.
@@ -130,7 +130,8 @@ fn take_idle_context(depth: u32) -> Option<usize> {
     Some(idle.swap_remove(index).id)
 }
 
-/// Keeps a context for reuse. Returns false if there is no room or the lock is held.
+/// Keeps a context for reuse. Returns false if there is no room or the lock is held; the caller
+/// then destroys the context.
 fn keep_idle_context(context: &AioContext) -> bool {
     let Ok(mut idle) = IDLE_CONTEXTS.try_lock() else { return false };
     let has_room = idle.len() < IDLE_CONTEXTS_MAX;
@@ -143,6 +144,7 @@ fn keep_idle_context(context: &AioContext) -> bool {
 
 /// I/O backend over Linux AIO.
 pub(crate) struct Aio {
+    /// Shared with the sleepers.
     context: Arc<AioContext>,
     /// Execute buffered and rejected transfers, and signal the eventfd of the context.
     threads: ThreadPoolBackend,
@@ -499,7 +501,8 @@ impl Backend for Aio {
     }
 
     /// Cancels queued requests, and jobs that no thread has begun. The kernel does not cancel
-    /// submitted requests.
+    /// submitted requests. The pool delivers the answer of a cancelled request, because only the
+    /// kernel writes to the shared queue.
     fn cancel(&mut self, token: u64) {
         let mut queued = self.context.lock_queued();
         if let Some(index) = queued.iter().position(|request| request.token == token) {

@@ -26,8 +26,8 @@ pub(crate) struct AnsweredTransfer {
     pub bytes: u64,
     /// Bytes moved by earlier answers.
     pub bytes_before: u64,
-    /// Number of consecutive answers after which the request was repeated: `EAGAIN`, `EINTR`, and
-    /// `ECANCELED` without a cancellation.
+    /// Number of consecutive answers after which the request was repeated: `EAGAIN` and `EINTR`,
+    /// and `ECANCELED` without a cancellation, which `transfers.rs` repeats.
     pub retries: u32,
     /// Length of the file at opening.
     pub file_bytes: u64,
@@ -50,7 +50,8 @@ pub(crate) enum NextStep {
 }
 
 /// Largest number of consecutive answers that are repeated before the error is reported. A driver
-/// that never has room (`EAGAIN`) would otherwise cause an endless loop.
+/// that never has room (`EAGAIN`) would otherwise cause an endless loop. The number is chosen, not
+/// measured.
 pub(crate) const RETRIES_MAX: u32 = 64;
 
 /// Decides the next step of `transfer` from the kernel's raw answer to its last request: a number

@@ -63,12 +63,13 @@ struct PoolState {
     is_closing: bool,
     /// Eventfd to signal for each answer.
     event_fd: Option<OwnedFd>,
+    /// Started threads, joined when the owner is dropped.
     workers: Vec<JoinHandle<()>>,
-    /// Number of idle workers.
+    /// Number of idle workers, including workers that were just started.
     workers_idle: u32,
 }
 
-/// A queued transfer.
+/// A queued transfer, with the fields of [`Transfer`] and a segment list from the pool.
 struct PoolJob {
     token: u64,
     fd: RawFd,
@@ -192,6 +193,7 @@ impl ThreadPool {
 
     /// Executes one job on this thread and makes workers begin the others. `None`: there is no job.
     /// `Some(true)`: no answer was there at the start. `Some(false)`: an answer was there already.
+    /// The flag has the use of the result of [`Sleeper::sleep`].
     pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
         let (job, found_no_answer) = self.take_job()?;
         if self.has_jobs() {
@@ -300,6 +302,7 @@ impl ThreadPool {
     }
 }
 
+/// Reason for which the lock is never poisoned.
 const POISON: &str = "no thread panics while it holds the lock";
 
 /// Sleeps for the answers of a pool.

@@ -22,10 +22,12 @@ use crate::page_cache::own::state::batch_reads::UnstartedRead;
 /// Number of reads that are checked, oldest first, before the batch waits for one. Each check is a
 /// system call.
 const CHECKS_MAX: u32 = 8;
-/// Limits of reads that helper threads await for one batch: per file, and in total.
+/// Limits of reads that helper threads await for one batch: per file, and in total. They bound the
+/// queue of the path's thread pool, which has limits of its own for threads.
 const FILE_WAITERS_MAX: u32 = 16;
 const WAITERS_MAX: u32 = 64;
-/// Longest sleep between checks of the ring while threads wait for other reads.
+/// Longest sleep between checks of the ring while threads wait for other reads. It bounds the delay
+/// of a read that ends in the ring meanwhile.
 const RING_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Reads of one batch that were submitted to the kernel page cache.
@@ -42,8 +44,10 @@ pub(super) struct KernelReads {
 /// Ring of a batch.
 #[derive(Default)]
 enum RingState {
+    /// The batch has not waited yet.
     #[default]
     NotCreated,
+    /// The ring awaits reads of the batch.
     Open(KernelRing),
     /// The kernel provides no ring.
     Unavailable,
@@ -55,8 +59,10 @@ struct KernelCacheRead {
     unstarted: UnstartedRead,
     /// Residency of its pages at submission.
     residency: SubmittedResidency,
-    /// True if only a thread can wait for it.
+    /// True if only a thread can wait for it: there is no ring, it is full, or the kernel would
+    /// serve the file by threads.
     needs_thread: bool,
+    /// Present method of waiting for it.
     wait: ReadWait,
 }
 
@@ -104,6 +110,7 @@ impl KernelReads {
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
         while !self.reads.is_empty() {
+            // First, because it needs no system call.
             if let Some(completed) = self.take_ring_answer() {
                 return Some(completed);
             }
@@ -150,7 +157,8 @@ impl KernelReads {
 
     /// Polls each read that a thread makes, and the [`CHECKS_MAX`] oldest reads without a method of
     /// waiting, once. Removes the first completed one. Returns `None` if none has completed. Reads
-    /// of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`.
+    /// of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`. Reads in the
+    /// ring are left to [`take_ring_answer`](KernelReads::take_ring_answer).
     fn take_first_completed(
         &mut self,
         copied_bytes_max: u64,
@@ -234,6 +242,7 @@ impl KernelReads {
             // `file_for_ring` returns `None` if the kernel would wait for the file with threads.
             match has_room.then(|| handle.file_for_ring()).flatten() {
                 Some(file) => {
+                    // It counts as a read that waited for the device.
                     handle.record_wait(*bytes);
                     let buffer = AlignedBytes::allocate(*bytes as usize, free_buffers.pop());
                     read.wait = ReadWait::Ring { token: ring.queue_read(file, *offset, buffer) };

@@ -44,12 +44,14 @@ pub(super) struct KernelRing {
 
 /// Memory and open file of a read. Both stay until the kernel has answered.
 struct RingRead {
+    /// Destination of the bytes.
     buffer: AlignedBytes,
     _file: Arc<StdFile>,
 }
 
 /// A read that has left the ring.
 pub(super) struct RingAnswer {
+    /// Token that `queue_read` has returned for the read.
     pub(super) token: u64,
     /// Memory of the read. Its content is complete if `has_all_bytes` is true.
     pub(super) buffer: AlignedBytes,
@@ -61,6 +63,7 @@ impl KernelRing {
     /// Creates a ring; `None` if the kernel provides none.
     pub(super) fn new() -> Option<KernelRing> {
         Some(KernelRing {
+            // A batch may move to another thread, and `end_ring` drops the ring on a new one.
             backend: UringBackend::for_any_thread(READS_MAX as u32).ok()?,
             reads: BTreeMap::new(),
             bytes_in_ring: 0,
@@ -112,7 +115,8 @@ impl KernelRing {
     /// ended.
     pub(super) fn take_answer(&mut self) -> Option<RingAnswer> {
         if self.answers.is_empty() && !self.reads.is_empty() {
-            // After a failure of the ring, its unsubmitted reads are answered with that error.
+            // After a failure of the ring, its unsubmitted reads are answered with that error. A
+            // ring without an eventfd queues nothing here.
             let _ = self.backend.collect(&mut self.answers);
         }
         let KernelAnswer { token, raw } = self.answers.pop()?;

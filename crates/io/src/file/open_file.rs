@@ -135,7 +135,8 @@ pub(crate) fn look_up_nfs_again(handle: &Handle) -> Result<Option<Handle>, OpenF
 }
 
 /// Identity of an NFS file's version, from its attributes. It has no unstable id, because files of
-/// a server are not checked at each read.
+/// a server are not checked at each read. (Such an id marks a version whose next change may leave
+/// its times as they are.)
 fn nfs_identity(file: &RegularFile) -> Identity {
     let Attributes { fsid, fileid, bytes, modified, changed, .. } = file.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
@@ -162,7 +163,7 @@ pub enum OpenUrlError {
     Other(String),
 }
 
-/// The openers of this process, the latest one last.
+/// The openers of this process, each with its scheme, the latest one last.
 static OPENERS: RwLock<Vec<(&str, OpenUrl)>> = RwLock::new(Vec::new());
 
 /// Makes [`File::open`] and [`Builder::open`] open the URLs of these schemes, in place of

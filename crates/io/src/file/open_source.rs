@@ -17,7 +17,8 @@ use crate::source::storage::SourceStorage;
 use crate::target::identity::Identity;
 use crate::target::{Coherence, FILE_BYTES_MAX, OpenError, TRANSFER_BYTES_MAX};
 
-/// Largest number of fetches in flight, for any [`depth`](Builder::depth).
+/// Largest number of fetches in flight, for any [`depth`](Builder::depth). The number is chosen,
+/// not measured.
 const FETCHES_MAX: u32 = 4096;
 
 impl Builder {
@@ -57,6 +58,7 @@ impl Builder {
         };
         let (storage, sleeper) = SourceStorage::new(Arc::clone(&source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
+        // A small file gets a small memory, which is prepared faster.
         let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
         let (engine, pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine: it has no threads of the source.

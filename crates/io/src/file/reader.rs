@@ -180,7 +180,8 @@ fn readable_bytes(error: io::Error, position: u64) -> io::Result<usize> {
 }
 
 impl Read for Reader {
-    /// Reads at the position and advances it. A read that continues a run may come from a copy.
+    /// Reads at the position and advances it. A read that continues a run may come from a copy. The
+    /// first read after a seek goes to the file directly, because no run is known yet.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = match self.uses_larger_copies && self.run_bytes > 0 {
             true => self.read_sequential(buffer)?,

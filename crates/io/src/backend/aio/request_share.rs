@@ -32,6 +32,7 @@ fn reserved_by_this_process(packed: u64) -> u32 {
 fn update_reserved(change: impl Fn(u32) -> u32) {
     let process = u64::from(ProcessNumber::current().number()) << 32;
     let next = |packed| Some(process | u64::from(change(reserved_by_this_process(packed))));
+    // Never fails: `next` always returns a value.
     let _ = RESERVED_REQUESTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
 }
 
