@@ -66,6 +66,7 @@ pub(crate) enum FilePages {
     /// The kernel caches them.
     Kernel(KernelFile),
     /// The path caches them. With a second open file for pages that are resident in the kernel.
+    /// `None` if such pages are not looked for.
     Own(Option<ResidentFile>),
     /// No page stays.
     None,
@@ -73,9 +74,11 @@ pub(crate) enum FilePages {
 
 /// A file whose pages the kernel caches.
 pub(crate) struct KernelFile {
+    /// The file. Its transfers with O_DIRECT bypass the kernel page cache.
     pub(super) target: Target,
     /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
+    /// Advised pages of the file, and the path's knowledge of its device.
     pub(super) readahead: FileKernelReadahead,
 }
 

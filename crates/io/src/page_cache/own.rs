@@ -204,7 +204,7 @@ impl Engine {
     /// Waits until a read of `queue` is done, and leads if there is no leader. The caller holds the
     /// lock, and at least one read of the queue is in flight. Returns the lock, which is free
     /// during a sleep. If `ends_when_stalled` is true, the wait ends with [`WaitOutcome::Stalled`]
-    /// when threads that execute requests are stalled.
+    /// when threads that execute requests are stalled for [`STALL_TIMEOUT`].
     pub(crate) fn wait<'a>(
         &'a self,
         mut state: EngineGuard<'a>,

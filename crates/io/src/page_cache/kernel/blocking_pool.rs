@@ -43,7 +43,7 @@ use crate::target::Target;
 const STALL_TIMEOUT: Duration = Duration::from_millis(4);
 /// Idle timeout of a thread, if another one is idle too.
 const THREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest number of threads in reads of one file.
+/// Largest number of threads in reads of one file. Further reads of the file wait in its queue.
 const FILE_THREADS_MAX: u32 = 8;
 /// Limit of threads on one device for a further thread in the same file.
 const DEVICE_THREADS_MAX: u32 = 64;
@@ -60,6 +60,7 @@ pub(super) struct BlockingPool {
     process: ProcessNumber,
 }
 
+/// State shared by the owner of the pool and its threads.
 #[derive(Default)]
 struct BlockingPoolShared {
     pool: Mutex<BlockingPoolState>,
@@ -67,6 +68,7 @@ struct BlockingPoolShared {
     work_signal: Condvar,
 }
 
+/// State of the pool under its lock.
 #[derive(Default)]
 struct BlockingPoolState {
     /// Files with queued tasks or threads in reads.
@@ -80,6 +82,7 @@ struct BlockingPoolState {
     tasks_queued: u64,
     /// Number of tasks that have ended since the start.
     tasks_ended: u64,
+    /// Started threads. The ended ones are removed before another one starts.
     threads: Vec<Worker>,
     /// Number of threads in reads.
     threads_reading: u32,
@@ -323,6 +326,8 @@ impl BlockingPoolShared {
                 let key = task.key();
                 execute(task);
                 pool = self.lock();
+                // The counters have no reader any more. `is_reading` stays true: the drop of the
+                // pool does not wait for this thread.
                 if pool.is_closing {
                     return;
                 }

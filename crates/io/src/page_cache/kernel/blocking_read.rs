@@ -9,7 +9,8 @@ use std::task::Waker;
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::target::Target;
 
-/// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
+/// Size of one `read` call in bytes, and the largest read whose content is kept for the task. A
+/// batch may keep a larger content, which is then read by one call.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
 /// Reason for which the locks are never poisoned.
@@ -33,6 +34,7 @@ impl FileKey {
 
 /// A read made by a waiter thread.
 pub(crate) struct BlockingRead {
+    /// Open file for reads through the kernel page cache.
     pub(super) file: Arc<StdFile>,
     /// Identifies the file in the queue of the threads.
     pub(in crate::page_cache) key: FileKey,

@@ -41,7 +41,7 @@ pub(in crate::page_cache) struct BufferedFile {
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
     /// True once prefetched bytes were evicted before the reader copied them: memory is short, so
-    /// reads that wait then go without kernel readahead.
+    /// reads that wait then go without kernel readahead. It stays true.
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     is_nowait_unsupported: AtomicBool,
@@ -100,6 +100,7 @@ impl BufferedFile {
                 self.is_nowait_unsupported.store(true, Ordering::Relaxed);
                 None
             }
+            // EAGAIN: the first page is absent. The read that waits finds any other error again.
             Err(_) => Some(0),
         }
     }

@@ -51,10 +51,12 @@ const POLICY_MEMORY_BYTES: u64 = 64 << 20;
 /// Kernel readahead window in pages (2 MiB) from which its streams gain nothing by our policy.
 const LARGE_WINDOW_PAGES: u64 = 512;
 
+/// Reason for which the locks are never poisoned.
 const POISON: &str = "what is learned is written by our own code, which doesn't panic";
 
 /// Device knowledge and advice of one path whose pages the kernel caches.
 pub(crate) struct PathKernelReadahead {
+    /// Clock of all times here.
     clock: Clock,
     /// Measured costs of the device, shared by all handles.
     evidence: Mutex<DeviceEvidence>,
@@ -93,6 +95,7 @@ struct KernelWindow {
 
 /// Kernel readahead state of one open file; see [`PathKernelReadahead`].
 pub(crate) struct FileKernelReadahead {
+    /// State of the path, shared by its files.
     path_readahead: Arc<PathKernelReadahead>,
     /// Advised page ranges that were not read yet.
     advised: Mutex<KernelCachedPages>,
@@ -126,9 +129,11 @@ pub(in crate::page_cache) struct PolicyAccess {
     pub(in crate::page_cache) is_continuation: bool,
     /// True if the run before it was read without the kernel's readahead.
     pub(in crate::page_cache) was_without_readahead: bool,
-    /// True for a read of a task or a batch: others may be in flight next to it.
+    /// True for a read of a task or a batch: others may be in flight next to it, and the file is
+    /// not read whole.
     pub(in crate::page_cache) is_of_task: bool,
-    /// True if the advice must include the read itself.
+    /// True if the advice must include the read itself, because no call of the reader starts its
+    /// I/O.
     pub(in crate::page_cache) is_submitted: bool,
     /// First byte known to be absent, if any.
     pub(in crate::page_cache) first_absent: Option<u64>,
@@ -291,6 +296,7 @@ impl KernelReadTimer<'_> {
         kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
         let had_device_alone = reads_at_start == 0 && !has_advised_part;
+        // A miss that ended within the time of a copy shows no cost of a request.
         if took_long
             && had_device_alone
             && kernel_readahead.reads_ended.load(Ordering::Relaxed) == ended_at_start

@@ -22,7 +22,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Largest number of consecutive reads without a check.
+/// Largest number of consecutive reads without a check: the largest number of 5 bits.
 const UNCHECKED_READS_MAX: u16 = 31;
 
 /// Number of consecutive misses after which a miss is expected.
@@ -147,7 +147,8 @@ impl ResidencySampler {
         }
     }
 
-    /// Ends the trust after a read that the policy has seen: the next read is checked.
+    /// Ends the trust after a read that the policy has seen: the next read is checked. The misses
+    /// in a row stay counted.
     pub(crate) fn reset(&self) {
         self.set_state(match self.state() {
             SamplerState::Trusted { .. } => SamplerState::Sampling { run: 0, misses: 0 },

@@ -54,8 +54,8 @@ pub(crate) struct ResidentFile {
     /// Second open file without O_DIRECT and without kernel readahead, opened at first use; `None`
     /// if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
-    /// Resident windows: window number plus 1, at index number modulo length. Allocated with the
-    /// second open file.
+    /// Resident windows: window number plus 1, at index number modulo length; 0 for an empty entry.
+    /// Allocated with the second open file.
     windows: OnceLock<Box<[AtomicU64]>>,
 }
 

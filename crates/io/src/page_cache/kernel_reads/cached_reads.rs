@@ -63,6 +63,7 @@ struct UntrustedRead<'a> {
     checked_bytes: Option<u64>,
     /// Started before the check.
     timer: KernelReadTimer<'a>,
+    /// Span of the read for tracing, ended by its drop.
     _probe: probes::ReadSpan,
 }
 
@@ -181,6 +182,7 @@ impl Handle {
         if !buffered_file.read_rest(offset, resident_bytes, kernel_readahead, buffers) {
             return None;
         }
+        // A check that left bytes over has certainly missed. Without a check the duration decides.
         let awaited_bytes =
             timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
         // A read of advised pages is no sample of the residency: it only ends the trust.
@@ -225,6 +227,7 @@ impl Handle {
                 &self.kernel_policy,
                 target,
                 PolicyAccess {
+                    // A resident range needs no I/O.
                     is_submitted: !is_resident,
                     // Also true for a batch, which has other reads in flight.
                     is_of_task: true,

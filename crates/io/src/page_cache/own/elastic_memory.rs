@@ -167,11 +167,13 @@ impl MemoryPlan {
 struct StallCheck {
     /// Time in microseconds for which tasks of the system have waited for memory so far.
     stall_us: u64,
+    /// Time of the measurement.
     checked_at: Instant,
 }
 
 /// State of an engine's memory of variable size.
 pub(crate) struct Elastic {
+    /// Sizes from which the limit is computed.
     plan: MemoryPlan,
     /// Smallest limit, from the plan.
     floor_bytes: u64,
@@ -296,6 +298,7 @@ impl ElasticEngines {
 /// Registry of one process. A child made by `fork` creates a registry of its own, because a thread
 /// of the parent may have held the lock.
 struct ProcessRegistry {
+    /// Process that the registry belongs to.
     process: ProcessNumber,
     elastic_engines: Mutex<ElasticEngines>,
 }

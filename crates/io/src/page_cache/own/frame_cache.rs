@@ -43,7 +43,9 @@ pub(super) fn concurrent_copies_max() -> usize {
 
 /// The frames of a cache, shared by all its readers.
 pub(crate) struct FrameCache {
+    /// Memory of all frames.
     memory: FrameMemory,
+    /// Finds the frame of a shared page.
     index: PageIndex<Std>,
     /// Number of pages that guards pin now, and its limit.
     pinned_pages: AtomicU32,
@@ -51,6 +53,7 @@ pub(crate) struct FrameCache {
     /// True while no guard may pin a page: the machine then searches a second time for a page that
     /// it can evict.
     is_pinning_paused: AtomicBool,
+    /// Frames on their way back to the machine.
     invalidated: Mutex<InvalidatedFrames>,
     /// True if `invalidated` has entries. Changed under its lock.
     has_invalidated: AtomicBool,
@@ -90,7 +93,9 @@ impl FrameCache {
     /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
     /// uses slot `preferred_slot` if that is free. If the first page is `last_used_page`, the copy
     /// continues an earlier use and does not count as another one. Returns the guard of the slot if
-    /// all bytes were copied. Otherwise returns `None`, and the content of `buffer` is undefined.
+    /// all bytes were copied, so that the caller can count the read in that slot. Returns `None` if
+    /// a page is not shared or is marked, or if no slot is free. The content of `buffer` is then
+    /// undefined.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -124,7 +129,7 @@ impl FrameCache {
     /// Fills `buffer` from `page_count` pages of one group, from page `first_page` on, without the
     /// first `skip` bytes. All pages are looked up before the first byte is copied, and adjacent
     /// frames are copied as one piece. The first page counts as used again if `counts_use` is true.
-    /// Returns `None` if a page is not shared.
+    /// Returns `None` if a page is not shared or is marked.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_group(
@@ -158,7 +163,7 @@ impl FrameCache {
 
     /// Protects pinned pages, `first_page` and the following ones, in their `frames` while the
     /// returned guard lives, even if the machine unpins them. Returns `None` if the pages span
-    /// several groups or are not shared.
+    /// several groups or are not shared, or if no slot is free.
     pub(super) fn protect_pinned(
         &self,
         file: FileId,
@@ -176,7 +181,8 @@ impl FrameCache {
             .then_some(reader)
     }
 
-    /// True if all pages of the range are shared. Other threads may change this at any time.
+    /// True if all pages of the range are shared and none is marked. Other threads may change this
+    /// at any time.
     pub(crate) fn are_all_shared(&self, file: FileId, range: PageRange) -> bool {
         range.pages().all(|page| self.index.is_shared(file, page))
     }

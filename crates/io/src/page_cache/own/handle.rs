@@ -34,7 +34,9 @@ use crate::target::identity::{Identity, file_time};
 
 /// A handle of an open file: one readahead state.
 pub(crate) struct Handle {
+    /// Owner of the path's engine.
     pub(crate) engine: Arc<LazyEngine>,
+    /// Open file, shared by its handles.
     pub(crate) file: Arc<OpenFile>,
     /// The machine's identifiers, set when the machine first learns of the handle.
     machine_ids: OnceLock<MachineIds>,
@@ -43,6 +45,7 @@ pub(crate) struct Handle {
     /// Number of the process in which cached bytes may be returned without [`Handle::current`];
     /// `ProcessNumber::NONE` if there is none.
     fast_path_process: AtomicU32,
+    /// Counters of this handle's reads, and the ends that the policy must learn of.
     pub(crate) read_counters: ReadCounters,
     /// Index of the latest lasting advice in [`ADVICE`].
     advice: AtomicU8,
@@ -50,6 +53,7 @@ pub(crate) struct Handle {
     pub(crate) kernel_policy: Mutex<HandlePolicy>,
     /// Replacement of this handle in a child.
     child_handle: ForkLocal<Arc<Handle>>,
+    /// Replacement of this handle after changes of the file.
     newest_version: Mutex<NewestVersion>,
 }
 
@@ -231,6 +235,8 @@ impl Handle {
             let reopened = Handle::open(&self.engine, StorageFile::Local(target), identity);
             let reopened = Arc::new(self.with_own_advice(reopened));
             if self.replace_newest(&newest, &reopened) {
+                // This handle's cached pages are outdated: each later read must go through
+                // `current`.
                 self.fast_path_process.store(ProcessNumber::NONE.number(), Ordering::Relaxed);
                 newest.invalidate_all_pages();
                 return Ok(reopened);
@@ -302,7 +308,8 @@ impl Handle {
             file.advise(&self.kernel_policy, advice, range);
         }
         if advice == Advice::WillNeed {
-            // Without a cache there is no place for pages that no read waits for.
+            // The kernel has got the hint above, or there is no cache for pages that no read waits
+            // for.
             if !self.file.pages.stay_in_own_cache() {
                 return;
             }
@@ -383,7 +390,8 @@ impl Handle {
     }
 
     /// Pins a page and returns it. Returns `None` if it is not shared, if the policy must see its
-    /// use (a marked page) or every hit, or while pinning is paused.
+    /// use (a marked page) or every hit, or while pinning is paused. The caller has checked
+    /// [`Handle::is_fast_path_enabled`] or has gone through [`Handle::current`].
     ///
     /// # Errors
     /// The limit of pinned pages is reached.

@@ -52,6 +52,7 @@ pub(super) struct InFlightRead {
     pub(super) handle: HandleId,
     /// Identifier in the machine while the read's pages are pinned.
     pub(super) read: Option<ReadId>,
+    /// Result and location of the bytes, complete once the read is done.
     pub(super) completed: CompletedRead,
     /// Next completed read of the queue.
     next_done: Option<InFlightId>,
@@ -106,7 +107,9 @@ pub(crate) struct InlineRequest {
 /// A value whose drop makes a system call or runs foreign code.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum DeferredDrop {
+    /// An open file, which the last reference closes by a system call.
     File(Arc<OpenFile>),
+    /// A thread or a waker, which is foreign code.
     Parked(Parked),
 }
 
@@ -148,9 +151,11 @@ pub(super) struct LeaderState {
 pub(crate) struct InFlight {
     pub(crate) storage: StorageBackend,
     frame_cache: Arc<FrameCache>,
+    /// Reads in flight and completed reads that were not released, by [`InFlightId`].
     pub(super) reads: Slab<InFlightRead>,
     /// Empty frame lists of earlier reads, kept for their capacity.
     pub(super) spare_frames: Vec<Vec<FrameId>>,
+    /// Open queues, by [`QueueId`].
     pub(super) queues: Slab<CompletionQueue>,
     pub(super) leader: LeaderState,
     /// Number of reads of tasks that are not completed.
@@ -305,7 +310,7 @@ impl InFlight {
     }
 
     /// Wakes a waiting thread, which then leads, if there is no leader. The wake-up follows after
-    /// the lock is released.
+    /// the lock is released. Tasks are skipped: the reactor leads for them.
     pub(crate) fn wake_next_leader(&mut self) {
         if self.leader.is_active {
             return;

@@ -41,10 +41,11 @@ const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// pages.
 const EXTENT_GROUPS_LOG2: u32 = 6;
 /// Number of entries after which a lookup gives up, because the chain changes during the lookup.
+/// The reader then has a miss.
 const CHAIN_STEPS_MAX: u32 = 64;
 
 // Layout of an entry's state, from the lowest bit: number of pins (26 bits), number of uses up to 2
-// (2 bits), and three flags.
+// (2 bits; eviction policies distinguish no more), and three flags.
 const PIN_UNIT: u32 = 1;
 const PIN_MASK: u32 = (1 << 26) - 1;
 const USE_UNIT: u32 = 1 << 26;
@@ -61,6 +62,7 @@ const INVALIDATED: u32 = 1 << 30;
 struct IndexEntry<A: Atomics> {
     /// File and page, as packed by `page_key`.
     key: A::Key,
+    /// Pins, uses and flags, in the layout above.
     state: A::Word,
     /// Number of the next frame in the chain plus one; 0 at the end, as in a head.
     next: A::Word,
@@ -323,6 +325,7 @@ impl<A: Atomics> PageIndex<A> {
             // A page that was filled and dropped may never have been shared.
             if state.load(Relaxed) & SHARED != 0 {
                 recalled |= 1u64 << position;
+                // The flag is set, so the subtraction clears it and nothing else.
                 in_use |= u64::from(state.fetch_sub(SHARED, SeqCst) & PIN_MASK != 0) << position;
             }
         }

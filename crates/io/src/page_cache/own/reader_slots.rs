@@ -19,7 +19,8 @@ use super::atomics::{Atomics, GROUP_LOG2, Word};
 
 /// Bit of a slot's word: a reader is signed in.
 const ACTIVE: u64 = 1;
-/// Step of the sign-in counter in a slot's word. The counter distinguishes successive readers.
+/// Step of the sign-in counter in a slot's word. The counter distinguishes successive readers. It
+/// has three bits: a word may repeat after eight sign-ins, which only delays the return of a frame.
 const SEQUENCE_UNIT: u64 = 2;
 /// Mask of ACTIVE and the counter. In a key, these bits are the page's position in its group.
 const LOW_BITS: u64 = (1 << GROUP_LOG2) - 1;
@@ -69,6 +70,7 @@ impl<A: Atomics> ReaderSlots<A> {
                 return None;
             }
             let new_word = signed_in_word(key, old_word);
+            // If another reader was faster, the next slot is tried.
             word.compare_exchange_weak(old_word, new_word, SeqCst, Relaxed).ok()?;
             A::fence();
             Some(ReaderGuard { word, current_word: new_word, slot })

@@ -61,9 +61,10 @@ pub(crate) struct EngineState {
     pub(crate) is_reactor_idle: bool,
     /// True once the engine's owner ends the reactor.
     pub(crate) is_closing: bool,
-    /// Number of bytes in use at which the spare memory is measured.
+    /// Number of bytes in use at which the spare memory is measured; `u64::MAX` for never.
     pub(super) memory_check_bytes: u64,
-    /// Number of bytes read again after eviction at which the spare memory is measured.
+    /// Number of bytes read again after eviction at which the spare memory is measured; `u64::MAX`
+    /// for never.
     pub(super) refault_check_bytes: u64,
     /// Completions just collected; otherwise empty.
     completion_scratch: Vec<Completion>,
@@ -430,10 +431,10 @@ impl EngineState {
 
     /// Takes in the available completions and submits the requests that result. `slept` is the
     /// result of a sleep before. `Ok(true)`: no completion was there when the sleep began, so all
-    /// have arrived just now, and their times are set to now. `Ok(false)`: there was no sleep, or
-    /// completions were there before it, so their times stay. An error of the sleep or of the
-    /// storage ends the storage: all waiting reads fail. Returns true if there were any
-    /// completions.
+    /// have arrived just now, and their earliest times (`not_before`) are set to now. `Ok(false)`:
+    /// there was no sleep, or completions were there before it, so their times stay. An error of
+    /// the sleep or of the storage ends the storage: all waiting reads fail. Returns true if there
+    /// were any completions.
     pub(crate) fn collect_completions(&mut self, slept: Result<bool, BackendError>) -> bool {
         let in_flight = &mut self.in_flight;
         let have_just_arrived = slept == Ok(true);

@@ -47,8 +47,8 @@ impl FileKernelReadahead {
             self.ask_policy(policy, now, file_bytes, access);
         // The kernel's readahead is off if the policy wants less than the kernel would read.
         let is_kernel_readahead_off = match target_pages {
-            // The kernel reads nothing ahead of a read that continues no run, but it will for the
-            // next one.
+            // Without a target the kernel's readahead stays on. The kernel reads nothing ahead of a
+            // read that continues no run, but it will for the next one.
             Some(target_pages) => target_pages.is_some_and(|pages| {
                 !is_continuation || pages < window().kernel_readahead_pages(request)
             }),
@@ -102,6 +102,7 @@ impl FileKernelReadahead {
         let mut advised = self.advised.lock().expect(POISON);
         let mut device = self.path_readahead.evidence();
         let has_advised_part = advised.has_unused(request);
+        // Pages from there on count as absent, except advised ones: the device may be reading them.
         if let Some(first) = first_absent {
             advised.on_miss(PageRange::covering(first, offset + bytes - first));
         }
@@ -109,7 +110,8 @@ impl FileKernelReadahead {
             device.now = now;
             device.memory_pages = self.path_readahead.memory_pages();
             // Measured only for files that may be read whole: the first measurement takes longer
-            // than all reads of a short program.
+            // than all reads of a short program. A read of a task may have others next to it, and
+            // only a lone reader gets a file whole.
             device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
                 true => self.path_readahead.spare.spare_pages(now),
                 false => 0,
