@@ -72,6 +72,7 @@ pub(crate) struct TransferStart {
 /// State of a transfer: the next request to the kernel, and the results so far.
 #[derive(Debug)]
 pub(crate) struct TransferProgress {
+    /// Descriptor of the open file.
     fd: RawFd,
     /// Keeps `fd` open from the start of the transfer to its end.
     descriptor: Option<OpenDescriptor>,
@@ -89,7 +90,7 @@ pub(crate) struct TransferProgress {
 unsafe impl Send for TransferProgress {}
 
 impl TransferProgress {
-    /// State of an unused slot.
+    /// State of an unused slot. Its numbers have no meaning; -1 is no descriptor.
     fn unused() -> TransferProgress {
         let transfer = AnsweredTransfer {
             op: Op::Read,
@@ -234,6 +235,7 @@ pub(crate) struct Transfers<K> {
     has_requeued: bool,
 }
 
+/// A transfer in flight, or a free slot.
 struct TransferSlot<K> {
     /// Id of the present transfer, or of the last one.
     id: RequestId,

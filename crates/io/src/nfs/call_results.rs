@@ -33,7 +33,8 @@ pub(crate) trait Caller {
     fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]);
 
     /// Adds to `pieces` the memory for `bytes` bytes of data of a READ in flight, from byte
-    /// `data_offset` of its reply's data on. Adds at most 1,000 pieces.
+    /// `data_offset` of its reply's data on. Adds at most 1,000 pieces, because readv(2) takes
+    /// 1,024.
     fn data_memory(
         &self,
         call: CallId,

@@ -19,6 +19,7 @@ const PIECES_MAX: usize = 1_000;
 
 /// A request of the storage's user in flight. It may need several READs, one after the other.
 pub(super) struct NfsRead {
+    /// The machine's id of the request.
     pub(super) id: RequestId,
     /// Index of the storage's file.
     pub(super) file_index: usize,
@@ -51,7 +52,7 @@ pub(super) enum CallPurpose {
 
 /// Calls in flight, and results of ended ones.
 pub(super) struct CallsInFlight {
-    /// Purpose of each call in flight, by its number.
+    /// Purpose of each call in flight, by its number; `None` for a free number.
     pub(super) purposes: Vec<Option<CallPurpose>>,
     /// Handles of the storage's files by their indices; `None` for a free index.
     pub(super) files: Vec<Option<FileHandle>>,

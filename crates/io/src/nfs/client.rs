@@ -114,6 +114,7 @@ pub struct Traffic {
     pub connections: u64,
 }
 
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientLink {
     /// No connection: at the start and after a loss. A connection is requested from `retry_at` on.
@@ -124,6 +125,7 @@ enum ClientLink {
     Up { must_close: bool },
 }
 
+/// State of a slot and its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallState {
     /// No call.

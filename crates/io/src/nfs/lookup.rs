@@ -15,6 +15,7 @@ use crate::target::FILE_BYTES_MAX;
 
 /// Location of a file, starting at its export.
 pub(crate) struct ExportPath {
+    /// URL of the file, for its names and for errors.
     pub(crate) url: NfsUrl,
     /// Handle of the mounted directory.
     pub(crate) export: FileHandle,

@@ -23,10 +23,11 @@ use super::xdr::Garbled;
 use crate::os::clock::Clock;
 use crate::os::sync::simulated_random;
 
-/// Maximum number of bytes of a reply besides its data.
+/// Maximum number of bytes of a reply besides its data, more than any head needs.
 const REPLY_HEAD_BYTES: usize = 1024;
 
-/// Maximum number of receives in a row. Then timeouts are checked and pending bytes are sent.
+/// Maximum number of receives in a row. Then timeouts are checked and pending bytes are sent. The
+/// number is chosen, not measured.
 const RECEIVES_PER_CALL_MAX: u32 = 16;
 
 /// Maximum number of expected data bytes that one sleep waits for. A larger number wakes less

@@ -39,6 +39,7 @@ use crate::target::FILE_SECTORS_LOG2;
 /// A file on an NFS server that executes the machine's requests.
 pub struct NfsStorage {
     shared: Arc<NfsShared>,
+    /// Capabilities of the file that was opened first.
     caps: DeviceCaps,
 }
 
@@ -293,6 +294,7 @@ impl Sleeper for NfsSleeper {
         state.handle_timeouts_and_send();
         let now = state.link.clock().now();
         let deadline = match sleep {
+            // With a completion at hand there is no sleep.
             _ if !state.completed.is_empty() => Some(now),
             Sleep::AtMost(timeout) => Some(now + Time(timeout.as_nanos() as u64)),
             Sleep::Never | Sleep::UntilAnswered => None,

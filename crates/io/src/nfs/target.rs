@@ -23,11 +23,13 @@ use crate::os::clock::Clock;
 
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
+    /// Connection to NFS, without a call in flight.
     pub(super) link: ServerLink,
     /// The file as it was found.
     pub(crate) file: RegularFile,
     /// Largest READ in bytes.
     pub(super) read_bytes: u32,
+    /// Location of the file, for looking it up again.
     pub(super) export_path: ExportPath,
 }
 

@@ -66,8 +66,8 @@ unsafe impl Send for RawMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RawMemory {}
 
-/// Minimum length in bytes of a mapping that takes whole huge pages. A huge page is more than eight
-/// times as large as a smaller mapping.
+/// Minimum length in bytes of a mapping that takes whole huge pages. In a smaller mapping more than
+/// seven eighths of a huge page would stay unused.
 const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {

@@ -72,11 +72,13 @@ struct CgroupFileNames {
     inactive_files_field: &'static str,
 }
 
+/// Version 2: the hard limit and the limit above which the kernel reclaims.
 const CGROUP_V2: CgroupFileNames = CgroupFileNames {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
     inactive_files_field: "inactive_file",
 };
+/// Version 1. The field includes the groups below, as the usage does.
 const CGROUP_V1: CgroupFileNames = CgroupFileNames {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",

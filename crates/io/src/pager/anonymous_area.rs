@@ -23,7 +23,9 @@ use super::uffd::{RangeRegistration, Uffd};
 /// Private anonymous memory of whole pages, initially absent.
 #[derive(Debug)]
 pub(super) struct AnonymousArea {
+    /// Address of page 0.
     base: NonNull<u8>,
+    /// Length in pages.
     pages: u64,
 }
 

@@ -189,6 +189,7 @@ impl MappingBuilder {
             check_policy(&readahead)?;
             return map_by_kernel(fork_local, user, KernelMappingReason::InMemory);
         }
+        // The default policy needs no check.
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
             return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }

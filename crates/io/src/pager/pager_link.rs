@@ -70,6 +70,7 @@ impl<C: Send + 'static> PagerLink<C> {
         let event_fd = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
         let state = Mutex::new(InboxState { commands: VecDeque::new(), is_closed: false });
         let inbox = Arc::new(Inbox { state, event_fd });
+        // Room for the one message, so that the thread does not wait for its receiver.
         let (start_sender, start_receiver) = sync_channel(1);
         let thread_inbox = Arc::clone(&inbox);
         let body = move || match build(thread_inbox) {
@@ -119,6 +120,7 @@ impl<C: Send + 'static> PagerLink<C> {
     /// # Panics
     /// As for [`send`](Self::send).
     pub(super) fn request<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
+        // Room for the one reply, so that the thread does not wait for this caller.
         let (reply, answer) = sync_channel(1);
         self.send(command(reply));
         answer.recv().expect("every command is answered while its sender waits")

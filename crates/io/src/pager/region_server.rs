@@ -133,7 +133,7 @@ struct Frame {
     is_present_twice: bool,
 }
 
-/// A load command that waits for pages.
+/// A load command that waits for `pages_left` pages. `error` is the first of its errors.
 #[derive(Debug)]
 struct PageLoad {
     pages_left: u64,
@@ -169,6 +169,7 @@ struct Areas {
     /// Pages that were mapped again before their writes reached the device. These writes used zeros
     /// instead, and the machine must learn that the pages have changed.
     changed_before_write: Vec<u64>,
+    /// By the slot in the tag of a fault; `None` for a free slot.
     loads: Vec<Option<PageLoad>>,
     prefetch_queue: PrefetchQueue,
     discards: Vec<Discard>,
@@ -570,6 +571,7 @@ impl PagerServer for RegionServer {
             let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
             areas.transfers.record_wait();
+            // First, because the sender of a command waits for its reply before it touches pages.
             if woken.by_faults {
                 areas.handle_faults(machine);
             }

@@ -116,6 +116,7 @@ struct BufferedMessages {
     moves: u32,
 }
 
+/// Reason for which the lock is never poisoned.
 const LOCK_NOT_POISONED: &str = "no thread panics while it is set";
 
 /// Features that the pager needs: the bit, a name for messages, and the first kernel with it.
@@ -179,6 +180,7 @@ impl Uffd {
 
     /// Requests the features that the pager needs, and the additional `features`, a bit set.
     fn request_features(&self, features: u32) -> Result<(), UffdError> {
+        // The bits are distinct, so their sum is their union.
         let all_features: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
         let mut api = raw::uffdio_api {
             api: u64::from(raw::UFFD_API),
@@ -193,7 +195,8 @@ impl Uffd {
     }
 
     /// Returns the error for a rejected request of features. Finds the missing feature on a new
-    /// descriptor, because a request cannot be repeated.
+    /// descriptor, because a request cannot be repeated. If the kernel has all of them, the
+    /// interface itself counts as missing.
     fn find_missing_feature(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };

@@ -233,6 +233,7 @@ impl Builder {
             (Some(named_cache), _) => named_cache,
             (None, from_memory) => from_memory.unwrap_or(default),
         };
+        // The groups of the table at `page_cache`, each accepted or rejected as a whole.
         let queue_options = [
             ("scheduler", self.scheduler.is_some()),
             ("depth", self.depth.is_some()),
@@ -328,7 +329,7 @@ impl Builder {
     }
 
     /// Returns these options with a memory that holds all of a small file several times, unless a
-    /// size or no page cache is chosen.
+    /// size, memory for guards or no page cache is chosen.
     ///
     /// # Errors
     /// The options exclude each other.

@@ -26,8 +26,8 @@ pub(super) struct Buffers {
 /// Size of both edge blocks in bytes. An edge is a device block, at most a page.
 const EDGE_BLOCKS_BYTES: usize = 2 * PAGE_BYTES as usize;
 
-/// Smallest ring in bytes that takes a whole huge page. A huge page is more than eight times as
-/// large as a smaller ring.
+/// Smallest ring in bytes that takes a whole huge page. With a smaller ring more than seven eighths
+/// of a huge page would stay unused.
 const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl Buffers {

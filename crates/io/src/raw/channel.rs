@@ -64,6 +64,7 @@ impl CallMemory {
 /// State of a chunk in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkState {
+    /// Blocks of the file that the chunk moves.
     pub(super) chunk: Chunk,
     /// Index of its buffer in the ring.
     pub(super) buffer: u32,
@@ -127,6 +128,7 @@ impl Channel {
                     Box::new(ring)
                 }
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
+                // Threads and lists are made now, so that later calls allocate no memory.
                 _ => Box::new(ThreadPoolBackend::with_threads(depth)),
             })
         });

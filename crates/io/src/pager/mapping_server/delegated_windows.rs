@@ -55,9 +55,10 @@ const LARGE_FOLIO_PAGES: u64 = 512;
 /// Length of the longest window in largest pages: 8 MiB, one fault and one move for 3 ms of a fast
 /// stream.
 const WINDOW_LARGE_FOLIOS_MAX: u64 = 4;
-/// Number of largest windows in the budget.
+/// Number of largest windows in the budget. The number is chosen, not measured.
 const BUDGET_WINDOWS: u64 = 4;
-/// Time after which a run that has not reached the end of its window is considered ended.
+/// Time after which a run that has not reached the end of its window is considered ended. It is
+/// chosen, not measured.
 const ABANDON_TIMEOUT: Time = Time::from_s(1);
 
 /// Delegated windows of one mapping.
@@ -218,7 +219,7 @@ fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) ->
         let end = above.map_or(end, |above| end.min(above.first));
         return Some(PageRange { first: run.end, end }).filter(|window| window.contains(page));
     }
-    // A descending run: the page lies directly below it.
+    // A descending run: the page lies directly below it. No gap is permitted on this side.
     let run = above.filter(is_long).filter(|run| run.first == page + 1)?;
     let first = run.first.saturating_sub(run.count().min(pages_max));
     let aligned_first = first.next_multiple_of(folio_pages);
