@@ -126,7 +126,9 @@ impl std::fmt::Display for Mode {
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) struct OpenDescriptor {
+    /// First open file of the target.
     file: Arc<File>,
+    /// Open file for direct transfers, with `Direct::Late`.
     late_direct: Option<Arc<ForkLocal<Option<File>>>>,
 }
 
@@ -137,10 +139,13 @@ pub struct Target {
     file: Arc<File>,
     /// Second open file for transfers with direct I/O, for [`Direct::Late`].
     late_direct: Option<Arc<ForkLocal<Option<File>>>>,
+    /// Path given at opening.
     path: Arc<Path>,
     /// Length at opening.
     bytes: u64,
+    /// False for a regular file.
     is_block_device: bool,
+    /// Direct I/O, or the kernel page cache and the reason.
     mode: Mode,
     /// Alignment of offsets and sizes; 1 through the kernel page cache.
     alignment_bytes: u32,

@@ -61,7 +61,9 @@ impl TransferFile {
 pub(crate) struct TransferStart {
     /// Id for the report; unique among transfers in flight.
     pub id: RequestId,
+    /// File of the bytes.
     pub file: TransferFile,
+    /// Direction.
     pub op: Op,
     /// Offset of the first byte in the file.
     pub offset: u64,
@@ -76,6 +78,7 @@ pub(crate) struct TransferProgress {
     fd: RawFd,
     /// Keeps `fd` open from the start of the transfer to its end.
     descriptor: Option<OpenDescriptor>,
+    /// True if the file is open for direct I/O.
     is_direct: bool,
     /// The transfer and the kernel's answers so far.
     transfer: AnsweredTransfer,
@@ -206,7 +209,9 @@ impl TransferProgress {
 /// A transfer that has ended, with the value kept for it.
 #[derive(Debug)]
 pub(crate) struct EndedTransfer<K> {
+    /// Outcome, with the earliest and latest time of the end.
     pub completion: Completion,
+    /// Direction.
     pub op: Op,
     /// Number of bytes moved; 0 after a failure.
     pub bytes: u64,
@@ -218,6 +223,7 @@ pub(crate) struct EndedTransfer<K> {
 pub(crate) struct Transfers<K> {
     // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
+    /// One for each transfer that may be in flight.
     slots: Vec<TransferSlot<K>>,
     /// Indices of free slots.
     free_slots: Vec<u32>,
@@ -228,6 +234,7 @@ pub(crate) struct Transfers<K> {
     answers: Vec<KernelAnswer>,
     /// Ended transfers that were not taken by `next_ended`.
     ended: VecDeque<EndedTransfer<K>>,
+    /// Stamps the completions.
     clock: Clock,
     /// Time of the last check for answers: all earlier answers were taken.
     last_check: Time,
@@ -239,6 +246,7 @@ pub(crate) struct Transfers<K> {
 struct TransferSlot<K> {
     /// Id of the present transfer, or of the last one.
     id: RequestId,
+    /// State of the transfer. A free slot keeps its segment list.
     progress: TransferProgress,
     /// Present while the slot is occupied.
     context: Option<K>,

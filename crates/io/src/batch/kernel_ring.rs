@@ -29,6 +29,7 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// Ring with its reads.
 pub(super) struct KernelRing {
+    /// The io_uring itself.
     backend: UringBackend,
     /// Reads in the ring, by token.
     reads: BTreeMap<u64, RingRead>,
@@ -46,6 +47,7 @@ pub(super) struct KernelRing {
 struct RingRead {
     /// Destination of the bytes.
     buffer: AlignedBytes,
+    /// Keeps the descriptor open, by which the kernel reads.
     _file: Arc<StdFile>,
 }
 

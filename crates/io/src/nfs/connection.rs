@@ -23,6 +23,7 @@ const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
 
 /// The socket to one address.
 pub(crate) struct Connection {
+    /// Address and port of the server.
     address: SocketAddr,
     /// Kind of local port that the options ask for.
     source_port: SourcePort,

@@ -26,7 +26,9 @@ pub(crate) struct ExportPath {
 /// A file of the server. [`find`](ExportPath::find) returns only readable regular files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegularFile {
+    /// The server's identifier of the file.
     pub(crate) handle: FileHandle,
+    /// Attributes at the time of the look-up.
     pub(crate) attributes: Attributes,
 }
 

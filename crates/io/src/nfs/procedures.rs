@@ -32,6 +32,7 @@ pub(crate) const HANDLE_BYTES_MAX: usize = 64;
 /// The server's identifier of a file, opaque to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHandle {
+    /// The handle, with zeros behind it.
     bytes: [u8; HANDLE_BYTES_MAX],
     /// Number of used bytes.
     used_bytes: u8,

@@ -299,6 +299,7 @@ impl ServerLink {
 
 /// Wrapper of a caller that records if a call has ended.
 struct CallWatch<'a> {
+    /// Receives all results.
     caller: &'a mut dyn Caller,
     /// True once a call has ended with decoded results or with an error.
     has_ended_call: bool,

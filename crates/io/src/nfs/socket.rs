@@ -28,7 +28,9 @@ pub(crate) enum ConnectState {
 /// Events that ended a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
+    /// Bytes, the end of the stream or an error can be received.
     pub(crate) is_readable: bool,
+    /// Bytes can be sent, or a connection attempt has ended.
     pub(crate) is_writable: bool,
     /// The eventfd is signalled.
     pub(crate) is_event_fd_signalled: bool,

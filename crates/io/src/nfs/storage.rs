@@ -57,6 +57,7 @@ pub(crate) struct NfsShared {
 
 /// State of a storage under its lock.
 struct NfsState {
+    /// State machine of the calls, with the socket.
     link: ServerLink,
     /// Purposes of the calls in flight, and ended READs.
     calls: CallsInFlight,
@@ -90,6 +91,7 @@ const POLL_SLEEP_MIN: Time = Time::from_us(5);
 
 /// Result of a question, with the eventfd on which the asking thread sleeps for it.
 struct PendingAnswer<T> {
+    /// Signalled at the end of the call.
     event_fd: EventFd,
     /// `None` until the call has ended.
     result: Mutex<Option<Result<T, CallError>>>,

@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 /// MiB by `pread` of 128 KiB.
 #[derive(Debug, Default)]
 pub(crate) struct AlignedBytes {
+    /// Memory, whose first line is the first cache line of the bytes.
     lines: Box<[AlignedLine]>,
     /// Length in bytes. The lines may have more after a reuse of memory.
     bytes: usize,

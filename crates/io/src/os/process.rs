@@ -124,6 +124,7 @@ fn install_zeroing_handler() -> &'static AtomicU32 {
 
 /// Value of the process that created it. A child neither uses nor drops it.
 pub(crate) struct ProcessOwned<T> {
+    /// Dropped only by `process`.
     value: ManuallyDrop<T>,
     /// Process that created the value.
     process: ProcessNumber,

@@ -43,7 +43,9 @@ use crate::os::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 /// ```
 #[derive(Debug)]
 pub struct RawMemory {
+    /// First byte of this buffer, within the mapping.
     base: NonNull<u8>,
+    /// Length of this buffer.
     bytes: usize,
     /// Keeps the mapping, which several buffers may share.
     _mapping: Arc<SharedMapping>,
@@ -52,7 +54,9 @@ pub struct RawMemory {
 /// One mapping, unmapped on drop of its last buffer.
 #[derive(Debug)]
 struct SharedMapping {
+    /// Start of the mapping.
     base: NonNull<u8>,
+    /// Length of the mapping.
     bytes: usize,
 }
 

@@ -36,6 +36,7 @@ const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 pub(super) struct ForkReplacement {
     /// Address range of the area.
     address: usize,
+    /// Length of the area.
     bytes: usize,
     /// File to map; `None` for inaccessible memory.
     file: Option<Arc<File>>,
@@ -220,7 +221,9 @@ impl Drop for ForkReplacement {
 /// An address range with its replacement in a child.
 #[derive(Clone, Copy)]
 struct InheritedRange {
+    /// First address of the area.
     address: usize,
+    /// Length of the area.
     bytes: usize,
     /// File to map; `None` for inaccessible memory.
     fd: Option<i32>,
@@ -229,7 +232,9 @@ struct InheritedRange {
 /// All registered ranges behind a lock that a process other than its owner may release. A fork
 /// takes the lock first, so that no other thread is in the list at that time.
 struct InheritedRanges {
+    /// True while a thread uses the list, or a fork is in progress.
     is_locked: AtomicBool,
+    /// Accessed only while `is_locked` is set by the accessing thread.
     ranges: UnsafeCell<Vec<InheritedRange>>,
 }
 

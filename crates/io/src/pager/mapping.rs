@@ -41,11 +41,13 @@ const WINDOW_MEMORY_DIVISOR: u64 = 8;
 /// Options of a mapping: [`Mapping::builder`], then [`open`](MappingBuilder::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingBuilder {
+    /// Limit of the memory for pages of the file.
     memory_bytes: u64,
     /// Readahead policy with its parameters, not parsed yet.
     readahead: String,
     /// `None` means the window of the device, limited by the memory.
     window_bytes_max: Option<u64>,
+    /// Backend of the device reads.
     backend: BackendKind,
     /// Value of the option `kernel_cache`.
     uses_kernel_cache: bool,
@@ -346,13 +348,17 @@ fn device_window_bytes(target: &Target) -> u64 {
 pub struct Mapping {
     /// `None` if the kernel serves the mapping.
     link: Option<PagerLink<MappingCommand>>,
+    /// Provider of the pages.
     mode: MappingMode,
     /// The kernel's own mapping: in a child, or if there is no link.
     fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user_area: Arc<AnonymousArea>,
+    /// Length of the file at `open`.
     bytes: u64,
+    /// Accesses whose faults are served.
     scope: FaultScope,
+    /// Path given to `open`.
     path: PathBuf,
 }
 

@@ -100,7 +100,9 @@ pub(super) enum MappingCommand {
 #[derive(Debug)]
 pub(super) struct MappingSetup {
     pub target: Target,
+    /// Memory that the program sees.
     pub user_area: Arc<AnonymousArea>,
+    /// Memory that the device fills, as long as `user_area`.
     pub shadow_area: AnonymousArea,
     /// Memory for pages of the file: the machine's frames.
     pub memory_bytes: u64,
@@ -152,9 +154,13 @@ struct Areas {
     // Dropped first: this cancels transfers into the shadow.
     transfers: Transfers<PageRange>,
     target: Target,
+    /// Reports touches of absent pages of `user`.
     uffd: Arc<Uffd>,
+    /// Memory that the program sees.
     user: Arc<AnonymousArea>,
+    /// Makes a touch of an absent page of `shadow` an error.
     shadow_uffd: Uffd,
+    /// Memory that the device fills.
     shadow: AnonymousArea,
     /// Source of the zero pages that are put into the shadow before a transfer.
     zeros: Vec<u8>,

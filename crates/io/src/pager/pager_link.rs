@@ -30,6 +30,7 @@ pub(super) trait PagerServer {
 /// The owner's end. Dropping it closes the inbox and waits for the thread to end.
 #[derive(Debug)]
 pub(super) struct PagerLink<C> {
+    /// Commands to the thread.
     inbox: Arc<Inbox<C>>,
     /// `None` after the thread has ended.
     thread: Option<JoinHandle<()>>,

@@ -294,11 +294,13 @@ fn slot_count(bytes: u64) -> u64 {
 /// Dropping the region frees all its memory and storage.
 #[derive(Debug)]
 pub struct Region {
+    /// Commands to the serving thread, which ends when this is dropped.
     link: PagerLink<RegionCommand>,
     /// Makes the memory inaccessible in children.
     _fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
+    /// Length of the region.
     bytes: u64,
     /// Accesses whose faults are served.
     scope: FaultScope,

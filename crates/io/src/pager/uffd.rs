@@ -102,7 +102,9 @@ pub enum FaultKind {
 /// A userfaultfd with all features that the pager needs.
 #[derive(Debug)]
 pub struct Uffd {
+    /// The open userfaultfd.
     fd: OwnedFd,
+    /// Accesses that it serves.
     scope: FaultScope,
     /// A call that meets `EAGAIN` reads messages of the kernel, and keeps them here.
     buffered: Mutex<BufferedMessages>,

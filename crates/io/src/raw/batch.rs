@@ -43,11 +43,14 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RawBatch<'f> {
+    /// File whose path and options errors name.
     file: &'f RawFile,
     file_to_transfer: TransferFile,
+    /// Transfers in flight, which only the creating process may use.
     transfers: ProcessOwned<Transfers<TransferContext<'f>>>,
     /// Request ids in flight.
     request_ids: Slab<()>,
+    /// Clock of the deadlines.
     clock: Clock,
     /// Makes the type `!Send`.
     _not_send: PhantomData<*mut ()>,
@@ -55,8 +58,11 @@ pub struct RawBatch<'f> {
 
 /// State kept for a transfer in flight.
 struct TransferContext<'f> {
+    /// Memory of the caller, returned with the result.
     memory: RawMemory,
+    /// First byte in the file, for errors.
     offset: u64,
+    /// Number of the caller, returned with the result.
     ticket: u64,
     /// Guard of the overwritten range in the cache of a read path; dropped with the transfer.
     _overwriting: Option<OverwriteGuard<'f>>,

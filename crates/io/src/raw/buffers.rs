@@ -16,6 +16,7 @@ use crate::os::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, ma
 /// (`crates/eval/benches/raw_speed.rs`).
 #[derive(Debug)]
 pub(super) struct Buffers {
+    /// Start of the mapping, the address of buffer 0.
     base: NonNull<u8>,
     /// Size of a buffer, in whole pages.
     chunk_bytes: usize,

@@ -30,6 +30,7 @@ pub struct RawFileBuilder {
     /// Chunking policy, or its error, which `open` reports.
     policy: Result<Spec, SpecError>,
     is_writable: bool,
+    /// True if a missing file is created.
     creates: bool,
     direct: Direct,
     backend: BackendKind,

@@ -24,6 +24,7 @@ use crate::target::{OpenError, Target};
 
 /// File of a read path whose cached pages are invalidated by a raw file's writes.
 pub(super) struct CacheInvalidator {
+    /// A handle of its own, which keeps the file open in the read path.
     file: File,
 }
 
@@ -108,6 +109,7 @@ impl CacheInvalidator {
 /// A write in progress. Its range is invalidated again on drop.
 pub(super) struct OverwriteGuard<'b> {
     invalidator: &'b CacheInvalidator,
+    /// Pages that the write touches.
     range: PageRange,
 }
 

@@ -50,7 +50,9 @@ const TRANSFERS_MIN: u32 = 2;
 /// Caller's memory: `address` corresponds to the file offset `file_offset`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallMemory {
+    /// Address of the first byte of the call.
     pub(super) address: *mut u8,
+    /// Offset in the file of the first byte of the call.
     pub(super) file_offset: u64,
 }
 
@@ -73,6 +75,7 @@ pub(super) struct ChunkState {
 /// Result of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkOutcome {
+    /// End of the chunk: done, short or failed.
     pub(super) outcome: Outcome,
     /// Number of bytes moved.
     pub(super) bytes: u64,
@@ -85,6 +88,7 @@ pub(super) struct Channel {
     target: Target,
     /// The file as `Transfers` needs it, with its present length.
     file: transfers::TransferFile,
+    /// Buffers of the ring, and the edges.
     buffers: Buffers,
     /// Indices of the ring's free buffers. Filled at the start of each call.
     buffers_free: Vec<u32>,

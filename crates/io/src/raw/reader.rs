@@ -25,6 +25,7 @@ use crate::storage::Sleep;
 /// Created by [`RawFile::reader`](super::RawFile::reader). Chunks in flight at its drop are
 /// cancelled or awaited by the file's next call, or when the file is closed.
 pub struct RawReader<'f> {
+    /// Channel with the ring, borrowed until the reader is dropped.
     channel: &'f mut Channel,
     /// Process that created the reader.
     process: ProcessNumber,
@@ -44,6 +45,7 @@ pub struct RawReader<'f> {
 
 /// A submitted chunk.
 struct SubmittedChunk {
+    /// Part of the file, with its buffer.
     chunk_state: ChunkState,
     /// `None` while the chunk is in flight.
     outcome: Option<ChunkOutcome>,

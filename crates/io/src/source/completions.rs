@@ -13,6 +13,7 @@ use crate::storage::Sleep;
 
 /// State shared by a storage, its sleeper and the fetches.
 pub(super) struct Completions {
+    /// Stamps the completions.
     clock: Clock,
     state: Mutex<State>,
     /// Signals a completion, or a wake-up, to the one thread that sleeps.

@@ -10,7 +10,9 @@ use super::request::Request;
 /// Takes the bytes of one range of a source. It is done once: by [`finish`](Fetch::finish) or
 /// [`fail`](Fetch::fail). If it is dropped before, it has failed.
 pub struct Fetch {
+    /// Receives the end of the fetch.
     completions: Arc<Completions>,
+    /// Request whose memory takes the bytes.
     request: Arc<Request>,
     /// Number of bytes of the range. Less than the request's if the file ends before.
     bytes: u64,

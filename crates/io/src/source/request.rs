@@ -6,6 +6,7 @@ use crate::os::sync::Mutex;
 
 /// A request in flight. Its storage shares it with the fetch.
 pub(super) struct Request {
+    /// The machine's id of the request.
     pub(super) id: RequestId,
     /// Bytes of the request, which may reach past the end of the file.
     pub(super) bytes: u64,

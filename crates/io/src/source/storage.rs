@@ -29,6 +29,7 @@ pub(crate) struct SourceStorage {
 /// The source, and its requests.
 struct SourceShared {
     source: Arc<dyn Source>,
+    /// Requests in flight and completions, also known to the fetches.
     completions: Arc<Completions>,
 }
 

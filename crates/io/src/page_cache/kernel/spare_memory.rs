@@ -27,6 +27,7 @@ pub(super) struct SpareMemory {
     /// Limit of the option [`whole_file_memory`](crate::Builder::whole_file_memory) in bytes, if it
     /// was given.
     configured_bytes_max: Option<u64>,
+    /// Shared by all readers of the path.
     measurement: Mutex<SpareMeasurement>,
 }
 

@@ -313,6 +313,7 @@ impl FrameCache {
 /// A page that stays in its frame while this guard lives.
 pub(crate) struct PinnedPage {
     frame_cache: Arc<FrameCache>,
+    /// Frame that has the page.
     frame: u32,
 }
 

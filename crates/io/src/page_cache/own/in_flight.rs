@@ -99,6 +99,7 @@ pub(super) struct CompletionQueue {
 
 /// A request that the waiting thread executes itself, without the lock.
 pub(crate) struct InlineRequest {
+    /// The machine's request.
     pub(super) request: DeviceRequest,
     /// Transfer of the request, which the thread executes.
     pub(super) progress: TransferProgress,
@@ -149,6 +150,7 @@ pub(super) struct LeaderState {
 
 /// See the [module](self).
 pub(crate) struct InFlight {
+    /// Executes the requests.
     pub(crate) storage: StorageBackend,
     frame_cache: Arc<FrameCache>,
     /// Reads in flight and completed reads that were not released, by [`InFlightId`].
@@ -157,11 +159,13 @@ pub(crate) struct InFlight {
     pub(super) spare_frames: Vec<Vec<FrameId>>,
     /// Open queues, by [`QueueId`].
     pub(super) queues: Slab<CompletionQueue>,
+    /// Thread that sleeps in the storage, if there is one.
     pub(super) leader: LeaderState,
     /// Number of reads of tasks that are not completed.
     pub(super) tasks_pending: u32,
     /// Error of a storage that executes no more requests.
     storage_error: Option<BackendError>,
+    /// Actions for the end of the locked section.
     pub(super) deferred: Deferred,
     /// Read whose thread executes the first request that the read waits for, and that request.
     pub(super) inline_read: Option<ReadId>,

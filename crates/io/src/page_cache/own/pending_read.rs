@@ -32,6 +32,7 @@ use crate::read_error::ReadError;
 /// A read that is planned or in flight. Dropping it abandons the read. A read longer than the
 /// machine's limit is done in pieces.
 pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
+    /// Handle that reads, and the way to its engine.
     handle: H,
     /// Start of the current piece.
     offset: u64,
@@ -311,8 +312,11 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
 
 /// The pages of a piece that is done, pinned until this is dropped.
 struct Pinned<'r, H: Deref<Target = Handle>> {
+    /// Read to which the piece belongs.
     read: &'r PendingRead<H>,
+    /// Entry of the piece in the engine.
     id: InFlightId,
+    /// Result with the pinned frames. It goes back to the entry.
     completed: CompletedRead,
 }
 

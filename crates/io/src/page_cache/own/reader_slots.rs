@@ -27,6 +27,7 @@ const LOW_BITS: u64 = (1 << GROUP_LOG2) - 1;
 
 /// All slots of a cache.
 pub(crate) struct ReaderSlots<A: Atomics> {
+    /// The length is a power of two.
     slots: Box<[ReaderSlot<A>]>,
 }
 
@@ -39,6 +40,7 @@ struct ReaderSlot<A: Atomics> {
 
 /// Guard of a signed-in reader. Dropping it signs out.
 pub(crate) struct ReaderGuard<'a, A: Atomics> {
+    /// Word of the slot.
     word: &'a A::Key,
     /// Value of `word`, which only this guard changes.
     current_word: u64,

@@ -45,13 +45,17 @@ const WITHOUT_SLEEP: Result<bool, BackendError> = Ok(false);
 
 /// See the [module](self).
 pub(crate) struct EngineState {
+    /// Decides on requests, frames and evictions.
     pub(crate) machine: Machine,
+    /// Requests and reads in flight.
     pub(crate) in_flight: InFlight,
+    /// Has the bytes of completed reads.
     frame_cache: Arc<FrameCache>,
     pub(super) clock: Clock,
     /// Number of pages that batches pin now, and its limit.
     pub(super) batch_pages: u64,
     pub(super) batch_pages_max: u64,
+    /// Open files, with their handle counts.
     pub(super) open_files: OpenFiles,
     /// By handle number.
     pub(super) handle_uses: Vec<HandleUse>,

@@ -94,6 +94,7 @@ struct DelegationBudget {
 /// A window that the kernel maps.
 #[derive(Clone, Copy, Debug)]
 struct DelegatedWindow {
+    /// Pages that the kernel's mapping serves.
     range: PageRange,
     /// Time of the delegation.
     delegated_at: Time,

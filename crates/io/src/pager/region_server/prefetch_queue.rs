@@ -10,6 +10,7 @@ use crate::pager::anonymous_area::for_each_run;
 /// Ranges to prefetch, oldest first, without the parts already read.
 #[derive(Debug)]
 pub(super) struct PrefetchQueue {
+    /// Each has at least one page.
     ranges: VecDeque<PageRange>,
     /// Number of pages of all ranges, and its limit.
     pages: u64,
@@ -58,7 +59,9 @@ impl PrefetchQueue {
 /// Numbers of the pages that are still to be dropped, and the caller that waits for their drop.
 #[derive(Debug)]
 pub(super) struct Discard {
+    /// Pages that are still to be dropped.
     pub(super) pages: Vec<u64>,
+    /// Answered when no page is left.
     pub(super) reply: SyncSender<()>,
 }
 

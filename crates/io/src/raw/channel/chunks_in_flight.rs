@@ -15,16 +15,19 @@ use super::{CallMemory, ChunkState, TransfersInFlight, copy_range, io_segment, r
 
 /// Chunks of one call, with the memory that they use.
 pub(super) struct ChunksInFlight<'l> {
+    /// Transfers of the call. Their drop waits for all of them.
     pub(super) in_flight: TransfersInFlight<'l>,
     pub(super) buffers: &'l Buffers,
     /// Indices of the ring's free buffers.
     pub(super) buffers_free: &'l mut Vec<u32>,
     pub(super) counters: &'l mut RawStats,
+    /// Direction.
     pub(super) op: Op,
     /// The caller's memory.
     pub(super) memory: CallMemory,
     /// Blocks of the call.
     pub(super) layout: BlockLayout,
+    /// Alignment of direct I/O; 1 without it.
     pub(super) block_bytes: u64,
     /// True if whole blocks are moved without a buffer.
     pub(super) is_direct: bool,

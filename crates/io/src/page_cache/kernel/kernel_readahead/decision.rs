@@ -14,6 +14,7 @@ use super::{FileKernelReadahead, HandlePolicy, KernelWindow, POISON, PolicyAcces
 
 /// Answer of the policy, and the page ranges to advise.
 pub(super) struct PolicyDecision {
+    /// Effects on the read itself.
     pub(super) answer: PolicyAnswer,
     /// Without the ranges that the kernel reads ahead by itself.
     pub(super) advised_ranges: Vec<PageRange>,

@@ -20,8 +20,11 @@ use crate::page_cache::own::in_flight::{CompletedRead, InFlight, InFlightId, Que
 
 /// A read of a batch that is not started.
 pub(crate) struct UnstartedRead {
+    /// Handle that reads.
     pub(crate) handle: Arc<Handle>,
+    /// First byte in the file.
     pub(crate) offset: u64,
+    /// Number of bytes, all within the file.
     pub(crate) bytes: u64,
     /// Caller's identifier, returned with the result.
     pub(crate) ticket: u64,
@@ -29,6 +32,7 @@ pub(crate) struct UnstartedRead {
 
 /// A completed read, shared with a batch. [`EngineState::release_and_start`] takes it back.
 pub(crate) struct SharedRead {
+    /// Result, with the pinned frames or the copy of its bytes.
     pub(crate) completed: CompletedRead,
     /// `None` for a rejected read and for a copy.
     id: Option<InFlightId>,

@@ -22,7 +22,9 @@ pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 
 /// An open file with its number of handles.
 pub(in crate::page_cache::own) struct OpenFileEntry {
+    /// The file, closed with its last reference.
     file: Arc<OpenFile>,
+    /// The machine's number of the file.
     id: FileId,
     /// First sector of the file in the storage, by which requests address the file. All files of a
     /// storage share one range of sector numbers.
@@ -34,7 +36,9 @@ pub(in crate::page_cache::own) struct OpenFileEntry {
 /// The machine's identifiers of a handle and its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineIds {
+    /// The machine's number of the handle. Numbers of closed handles are reused.
     pub(crate) handle: HandleId,
+    /// The machine's number of the file version.
     pub(crate) file: FileId,
     /// First sector of the file in the storage.
     pub(crate) start_sector: u64,
@@ -89,6 +93,7 @@ impl OpenFiles {
 
 /// A handle with its number of reads in flight.
 pub(in crate::page_cache::own) struct HandleUse {
+    /// File version of the handle.
     file: FileId,
     /// Number of reads in flight.
     pub(super) reads: u32,
