@@ -205,7 +205,8 @@ impl BackendKind {
 /// for its cancellation), the eventfd poll one. Valid for all kinds, so that programs do not fail
 /// on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
-/// Order of kinds for one exclusive thread.
+/// Order of kinds for one exclusive thread. io_uring comes first, because one call submits and
+/// sleeps.
 const EXCLUSIVE_ORDER: [BackendKind; 3] =
     [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
 /// Order of kinds for threads that share a backend or take turns. io_uring is missing, because one

@@ -348,6 +348,7 @@ impl AioContext {
                 submitted_count += accepted as usize;
                 continue;
             }
+            // A sandbox has come to forbid the call. Other errors concern this request alone.
             if let errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS) = last_errno() {
                 self.submit_errno.store(errno, Ordering::Relaxed);
             }

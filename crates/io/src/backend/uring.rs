@@ -255,8 +255,8 @@ impl Sleeper for UringSleeper {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
             // The kernel is short of memory for requests or answers; earlier requests free some as
-            // they end. The eventfd poll is always in flight, so the sleep has an end, but it is
-            // limited anyway.
+            // they end. The eventfd poll is always in flight, so the sleep has an end; 1 ms only
+            // limits it.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                 let timeout = types::Timespec::from(Duration::from_millis(1));
                 let args = types::SubmitArgs::new().timespec(&timeout);
@@ -290,7 +290,7 @@ impl UringSleeper {
 
 /// Builds a ring by `build_with_flags`, which takes the number of queue entries. The ring has
 /// entries for `depth` transfers, one cancellation of each, and `event_fd_polls` polls of an
-/// eventfd.
+/// eventfd, rounded up to a power of two.
 fn build_ring(
     depth: u32,
     event_fd_polls: u32,

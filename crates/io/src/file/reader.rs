@@ -102,7 +102,8 @@ impl Reader {
         self.page = Some(match fetched {
             Ok(page) => page,
             Err(error) => {
-                let mut copy = AlignedBytes::allocate(readable_bytes(error, position)?, None);
+                let (bytes, reusable) = (readable_bytes(error, position)?, None);
+                let mut copy = AlignedBytes::allocate(bytes, reusable);
                 self.file.read_exact_at(&mut copy, position)?;
                 PageGuard::from_copy(copy)
             }

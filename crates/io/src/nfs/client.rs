@@ -469,6 +469,7 @@ impl Client {
                     self.fail_call(index, CallError::TimedOut, caller);
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
+                // Without a connection, `handle_connected` sends the call again.
                 CallState::Waiting { sent_at, repeat_at }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
@@ -487,7 +488,7 @@ impl Client {
     }
 
     /// Time at which [`handle_time`](Client::handle_time) and [`next_action`](Client::next_action)
-    /// must be called without other events; `None` if never.
+    /// must be called without other events; `None` without a call in flight.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         let is_up = matches!(self.link, ClientLink::Up { .. });
         let slot_wake = |slot: &CallSlot| match slot.state {

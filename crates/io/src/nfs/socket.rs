@@ -72,6 +72,7 @@ impl Socket {
     /// once.
     pub(crate) fn connect_state(&self) -> ConnectState {
         match sockopt::socket_error(&self.0) {
+            // There is a peer only once the connection is made.
             Ok(Ok(())) if self.0.peer_addr().is_ok() => ConnectState::Done,
             Ok(Ok(())) => ConnectState::InProgress,
             Ok(Err(errno)) | Err(errno) => ConnectState::Failed(errno.raw_os_error()),

@@ -40,7 +40,8 @@ impl AlignedBytes {
 impl From<&[u8]> for AlignedBytes {
     /// Copies `bytes` to memory of their own.
     fn from(bytes: &[u8]) -> AlignedBytes {
-        let mut copy = AlignedBytes::allocate(bytes.len(), None);
+        let reusable = None;
+        let mut copy = AlignedBytes::allocate(bytes.len(), reusable);
         copy.copy_from_slice(bytes);
         copy
     }

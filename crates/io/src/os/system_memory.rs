@@ -44,7 +44,7 @@ impl SystemMemory {
 
     /// Reads the present figures from `proc` and the control groups below the folder `root`. `None`
     /// if the machine's memory is not reported. Each figure is the strictest of the machine and its
-    /// control groups.
+    /// control groups: the smallest amounts and the longest stall time.
     fn measure_below(root: &Path) -> Option<SystemMemory> {
         let info = read_to_string(root.join("proc/meminfo")).ok()?;
         let machine = SystemMemory {

@@ -267,7 +267,8 @@ impl Engine {
     }
 
     /// Makes this thread the leader, sleeps once in the storage without the lock, and takes in the
-    /// completions. `queue` is the queue that the thread waits for, and `None` for the reactor.
+    /// completions. `queue` is the queue that the thread waits for, and `None` for the reactor. The
+    /// sleep ends at the latest at the `deadline`, the time of the machine's next timed work.
     fn lead<'a>(&'a self, mut state: EngineGuard<'a>, queue: Option<QueueId>) -> EngineGuard<'a> {
         let (term, deadline) = state.become_leader(queue);
         // A former leader that was only slow may sleep next to its successor. A wake-up call may

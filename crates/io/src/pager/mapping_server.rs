@@ -329,6 +329,7 @@ impl Areas {
                 Err(_) => self.poison(page),
             }
         } else if self.delegated_windows.is_kernel_served(page) {
+            // Its window was delegated after the fault.
             self.wake(page);
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=

@@ -527,7 +527,7 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     }
     match open_by_syscall(raw::UFFD_USER_MODE_ONLY) {
         Ok(fd) => Ok((fd, FaultScope::UserOnly)),
-        // The flag is unknown before Linux 5.11.
+        // The flag is unknown before Linux 5.11: the first attempt has the reason.
         Err(Errno::INVAL) => Err(UffdError::Forbidden { errno: all_faults_errno.raw_os_error() }),
         Err(errno) => Err(UffdError::Forbidden { errno: errno.raw_os_error() }),
     }

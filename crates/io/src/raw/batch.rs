@@ -198,7 +198,8 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// The kernel rejected the submission as a whole.
     pub fn wait(&mut self) -> Result<Option<RawMoved>, RawError> {
-        self.wait_until(None)
+        let no_deadline = None;
+        self.wait_until(no_deadline)
     }
 
     /// Like [`wait`](RawBatch::wait), but waits at most for `timeout` and then returns `None`.

@@ -28,6 +28,7 @@ impl<'e> EngineGuard<'e> {
     }
 
     /// Releases and takes the lock again if wake-ups are deferred, so that they happen now.
+    /// Required before [`into_guard`](EngineGuard::into_guard), whose result performs no action.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();
         if !has_wake_ups {

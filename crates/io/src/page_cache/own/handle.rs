@@ -90,7 +90,8 @@ impl Handle {
     /// only when it has to read.
     fn from_file(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
         if file.pages.kernel_file().is_some() {
-            return Handle::with_machine_ids(engine, file, None);
+            let not_registered = None;
+            return Handle::with_machine_ids(engine, file, not_registered);
         }
         let (file, machine_ids) = engine.lock().open(file);
         Handle::with_machine_ids(engine, file, Some(machine_ids))

@@ -429,6 +429,7 @@ impl EngineState {
     pub(crate) fn replace_stalled_leader(&mut self) {
         if self.collect_completions(WITHOUT_SLEEP) && self.in_flight.leader.is_active {
             self.in_flight.leader.is_active = false;
+            // In the new term, the former leader's call of `end_lead` ends no lead.
             self.in_flight.leader.term += 1;
         }
     }

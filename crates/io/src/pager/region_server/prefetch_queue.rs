@@ -122,6 +122,7 @@ impl Areas {
             return false;
         }
         let frame = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
+        // An unmapped page leaves nothing here: its frame keeps its memory for another page.
         if frame != NO_FRAME {
             self.frames[frame as usize].presence = FramePresence::Unallocated;
             self.present_pages -= 1;

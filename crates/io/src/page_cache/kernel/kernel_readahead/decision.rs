@@ -146,7 +146,8 @@ fn merge_into_next(request: PageRange, advised_ranges: &mut [PageRange]) -> bool
 }
 
 /// Removes the ranges that the kernel reads ahead by itself after `request` of an ascending stream.
-/// `window` returns the kernel's window and is called only if needed.
+/// A range that reaches beyond the kernel's window stays as a whole. `window` returns the kernel's
+/// window and is called only if needed.
 fn remove_kernel_ranges(
     advised_ranges: &mut Vec<PageRange>,
     window: impl Fn() -> KernelWindow,

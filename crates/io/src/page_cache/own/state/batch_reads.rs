@@ -76,7 +76,8 @@ pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
 
 impl EngineState {
     /// Takes back the `returned` reads and starts the `unstarted` reads. A read that the machine
-    /// rejects is added to `ready`. The caller drops `unstarted` without the lock.
+    /// rejects is added to `ready`. The caller drops `unstarted` without the lock, because the last
+    /// handle of a file takes it.
     pub(crate) fn release_and_start(
         &mut self,
         queue: QueueId,
