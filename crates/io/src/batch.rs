@@ -344,7 +344,7 @@ impl Batch {
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
-            // Also waits for a stalled thread that executes a request.
+            // A batch reads no bytes past the cache, so it also waits for a stalled thread.
             let ends_when_stalled = false;
             let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {

@@ -147,6 +147,7 @@ impl Connection {
         match started {
             Ok((socket, connect_state)) => {
                 self.socket = Some(Arc::new(socket));
+                // As in a new socket.
                 self.wake_bytes = 1;
                 self.is_from_reserved_port = is_from_reserved_port;
                 connect_state

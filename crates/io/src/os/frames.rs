@@ -107,8 +107,8 @@ impl Drop for FrameMemory {
     }
 }
 
-/// Maps `bytes` bytes, all zero. A mapping of at least a huge page is aligned to one, a smaller one
-/// to a page.
+/// Maps `bytes` bytes, all zero. A mapping of at least a huge page is aligned to one, so that huge
+/// pages fit; a smaller one is aligned to a page.
 fn map_zeroed(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let page_bytes = PAGE_BYTES as usize;
     let alignment_bytes = if bytes < HUGE_PAGE_BYTES { page_bytes } else { HUGE_PAGE_BYTES };

@@ -274,6 +274,7 @@ impl Uffd {
             match u32::from(message[0]) {
                 raw::UFFD_EVENT_PAGEFAULT => buffered.faults.push(parse_fault(message)),
                 raw::UFFD_EVENT_REMAP => buffered.moves += 1,
+                // No other event was requested.
                 _ => {}
             }
         }

@@ -315,6 +315,7 @@ impl Builder {
         clock: Clock,
     ) -> Result<(Engine, PathPages), BuildError> {
         let pages = match self.chosen_page_cache(PageCache::Own { bytes: None })? {
+            // The kernel of this machine has no pages of the file.
             PageCache::Own { bytes } => PathPages::Own { bytes, reads_resident: false },
             PageCache::None => PathPages::None,
             page_cache @ PageCache::Kernel => {

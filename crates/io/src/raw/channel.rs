@@ -232,6 +232,7 @@ impl Channel {
         next_chunk: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
     ) -> Option<ChunkState> {
         let &buffer = self.buffers_free.last()?;
+        // Without a chunk the buffer stays free.
         let chunk = next_chunk(&*self.policy)?;
         self.buffers_free.pop();
         self.counters.count_chunk(Op::Read, chunk.bytes);

@@ -29,7 +29,8 @@ impl Handle {
 
     /// Reads bytes from `offset` on that are known to be resident in the kernel into `buffer`,
     /// without the engine, and counts the read. Returns false if the read failed, or if the path's
-    /// own cache may have pages of the file.
+    /// own cache may have pages of the file. The check is for the whole file, because it needs no
+    /// look into the cache.
     #[inline]
     pub(crate) fn read_known_resident(
         &self,

@@ -170,6 +170,7 @@ impl ReadCounters {
             kernel_bytes.saturating_sub(sum_of(|counters| &counters.kernel_awaited_bytes));
         let machine_total = self.machine_read_bytes.load(Ordering::Relaxed);
         let machine_cached = self.machine_cached_bytes.load(Ordering::Relaxed);
+        // Bytes copied or pinned without the machine were all cached.
         [
             own_bytes + kernel_bytes + machine_total,
             own_bytes + kernel_cached_bytes + machine_cached,
@@ -309,6 +310,7 @@ pub(crate) fn thread_number() -> usize {
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     }
+    // Threads of a simulation have numbers of their own.
     if let Some(number) = crate::os::sync::thread_number() {
         return number;
     }

@@ -190,6 +190,7 @@ impl DelegationBudget {
             .clamp(folio_pages, WINDOW_LARGE_FOLIOS_MAX * folio_pages);
         let total_pages_max = BUDGET_WINDOWS * window_pages_max;
         let kernel_pages = total_pages_max + ahead_pages;
+        // At least a third of the memory is left to the machine.
         let has_room = ahead_pages > 0 && kernel_pages <= memory_pages * 2 / 3;
         let machine_pages = memory_pages.saturating_sub(kernel_pages);
         has_room.then_some(DelegationBudget {
@@ -266,7 +267,8 @@ impl Areas {
             return false;
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
-            // The pages will be used, but through the kernel's mapping.
+            // The pages will be used through the kernel's mapping, so they count as used, not as
+            // waste.
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
