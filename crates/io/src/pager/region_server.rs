@@ -536,6 +536,7 @@ impl Driver for Areas {
             Err(error) => Some(error),
         };
         match faulted.tag {
+            // The next touch of the page meets an error again.
             REMAP_TAG => {}
             TOUCH_TAG => {
                 if let Some(error) = error {

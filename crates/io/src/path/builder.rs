@@ -275,6 +275,7 @@ impl Builder {
     /// A policy is unknown or has a bad parameter, a number is out of bounds, memory is short, or
     /// the kernel does not provide the backend.
     pub fn build(self) -> Result<ReadPath, BuildError> {
+        // The backend checks the largest depth.
         if self.depth == Some(0) {
             return Err(BuildError::Config(ConfigError::NoDepth));
         }

@@ -53,6 +53,7 @@ impl FileKernelReadahead {
             Some(target_pages) => target_pages.is_some_and(|pages| {
                 !is_continuation || pages < window().kernel_readahead_pages(request)
             }),
+            // The policy did not see the read: its run goes on as before.
             None => access.was_without_readahead,
         };
         if is_kernel_readahead_off && !is_submitted {

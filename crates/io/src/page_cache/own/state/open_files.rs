@@ -106,6 +106,7 @@ impl EngineState {
     /// the open file.
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, MachineIds) {
         if let Some(&id) = self.open_files.by_identity.get(&file.identity) {
+            // A second opening of the same version, which is closed without the lock.
             self.in_flight.deferred.drops.push(DeferredDrop::File(file));
             return (Arc::clone(&self.open_files.entry(id).file), self.open_another_handle(id));
         }
