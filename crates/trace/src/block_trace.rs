@@ -16,8 +16,8 @@
 //! Files of comma-separated values may begin with a line of column names.
 //!
 //! Block traces list a request several times: when it is queued (Q), inserted (I), issued (D) and
-//! complete (C). Queued requests count. In a trace without any, the first of the other event kinds
-//! that is present counts, and [`TraceReader::note`] reports it.
+//! complete (C). Queued requests count. In a trace without any, D counts, or I without any D, or C
+//! alone ([`Event`]), and [`TraceReader::note`] reports it.
 //!
 //! Times are counted from the first request. A time that goes backwards is replaced by the time
 //! before it. A trace is read line by line, as bytes, so memory use does not depend on its length.
@@ -122,7 +122,8 @@ impl TraceFormat {
     }
 }
 
-/// Maximum number of devices, disks or files in a trace.
+/// Maximum number of devices, disks or files in a trace. It bounds the table of names. Chosen, not
+/// measured.
 const DEVICES_MAX: usize = 65_536;
 
 /// Maximum length of a line in bytes, if it is copied out of the source's buffer.
@@ -156,8 +157,9 @@ pub struct TraceReader<R> {
 enum Source<R> {
     /// Lines, or blktrace's records.
     Plain(R),
+    /// A recording of this project, with its own reader.
     Recording(Box<recording::RecordingReader<R>>),
-    /// The source is not a recording.
+    /// The head of a recording failed with this error, which the first read returns.
     NotRecording(TraceError),
 }
 
@@ -192,6 +194,7 @@ struct RawRequest<'a> {
 
 /// Content of a line.
 enum TraceLine<'a> {
+    /// One event of a request. [`EventFilter`] decides whether it counts.
     Request(RawRequest<'a>),
     /// The line transfers no data.
     Nothing,
@@ -242,6 +245,7 @@ impl<R: BufRead> TraceReader<R> {
     /// Fails at a line or record that cannot be read or has another form.
     fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
+            // Events held back until the choice come first: they are older than the next line.
             if let Some(held_event) = self.event_filter.next_held() {
                 let raw = held_event.as_raw_request();
                 return self.origin.convert_request(raw, held_event.line).map(Some);
@@ -344,6 +348,7 @@ impl<R: BufRead> TraceReader<R> {
                 if limited.read_until(b'\n', &mut self.line).map_err(TraceError::unread)? == 0 {
                     return Ok(TraceRead::End);
                 }
+                // The copy has consumed the line, so `read_bytes` stays 0.
                 &self.line[..]
             }
         };
@@ -381,10 +386,11 @@ impl<R: BufRead> TraceReader<R> {
 
 /// Result of reading a line or a record of the trace.
 enum TraceRead {
+    /// A request to return.
     Request(TraceRequest),
-    /// The line or record transfers no data, and counts as skipped.
+    /// The line or record transfers no data, or its event does not count (yet): it is skipped.
     Nothing,
-    /// An empty line or a comment.
+    /// An empty line, a comment, column names, or a record that is no read. It is not counted.
     Blank,
     /// The end of the trace.
     End,

@@ -48,8 +48,9 @@ impl ObjectFormat {
         ObjectFormat::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, format)| format)
     }
 
-    /// Returns the format indicated by a trace's name, or by text with a brace at its start.
-    /// Returns `None` if neither indicates one.
+    /// Returns the format indicated by a trace's name, or by text with a brace at its start. The
+    /// text must be UTF-8, since a binary trace can begin with the byte of a brace. Returns `None`
+    /// if neither indicates one.
     pub fn detect(name: &str, bytes: &[u8]) -> Option<ObjectFormat> {
         let name = name.to_ascii_lowercase();
         if name.contains("oraclegeneral") {
@@ -84,7 +85,8 @@ pub struct ObjectTrace {
 }
 
 impl ObjectTrace {
-    /// Creates a trace from keys and sizes in bytes. A size of 0 counts as 1 byte.
+    /// Creates a trace from keys and sizes in bytes. A size of 0 counts as 1 byte, since 0 marks an
+    /// absent object in a cache. The line in an error is the number of the reference, from 1.
     ///
     /// # Errors
     /// There is no reference, there are too many objects, or the sum of the sizes exceeds 64 bits.
@@ -140,7 +142,9 @@ impl ObjectTrace {
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(untagged)]
 enum JsonKey {
+    /// A key without quotes: digits alone, below 2^64.
     Number(u64),
+    /// A key in quotes.
     Text(String),
 }
 
@@ -190,7 +194,7 @@ pub struct ObjectMisses {
 }
 
 impl ObjectMisses {
-    /// Share of the references that missed.
+    /// Share of the references that missed. Not a number without references.
     pub fn miss_ratio(&self) -> f64 {
         self.misses as f64 / self.references as f64
     }
@@ -235,7 +239,7 @@ pub fn object_misses_admitted(
 pub enum ObjectOutcome {
     /// The object was present.
     Hit,
-    /// The object was absent, and entered.
+    /// The object was absent, and entered. Under `gdsf` it can have left again at once.
     Entered,
     /// The object was absent, and did not enter.
     NotAdmitted,
@@ -282,7 +286,8 @@ impl ObjectCache {
         Some(ObjectCache { policy, admission, sizes, present: 0, cache_bytes, used_bytes: 0 })
     }
 
-    /// Uses an object, or lets it enter.
+    /// Uses an object, or lets it enter. A present object is a hit, also with another size than at
+    /// its entry. The admission policy records every reference first, hits included.
     pub fn reference(&mut self, reference: ObjectReference) -> ObjectOutcome {
         let ObjectReference { object, bytes } = reference;
         self.admission.record(reference, self.present);
@@ -297,7 +302,9 @@ impl ObjectCache {
         ObjectOutcome::Entered
     }
 
-    /// Returns true if the admission policy lets the object enter.
+    /// Returns true if the admission policy lets the object enter. The policy is shown the objects
+    /// that would leave for it: those next in the eviction order whose bytes make room. No object
+    /// leaves yet.
     fn admits(&mut self, reference: ObjectReference) -> bool {
         let mut excess_bytes = (self.used_bytes + reference.bytes).saturating_sub(self.cache_bytes);
         let sizes = &self.sizes;
@@ -310,7 +317,8 @@ impl ObjectCache {
     }
 
     /// Adds an object of at most the cache's size, after other objects have left until it fits. If
-    /// the policy lets it compete, it enters first, and can be among the objects that leave.
+    /// the policy lets it compete, it enters first, and can be among the objects that leave. The
+    /// announcement comes before both, while `s3fifo` still remembers the object as a ghost.
     fn admit(&mut self, object: u32, bytes: u64) {
         self.policy.announce(object);
         if self.policy.lets_compete() {

@@ -74,6 +74,7 @@ impl PagePiece {
                 words.resize(words.len().max(end.div_ceil(64) as usize), 0);
                 words
             }
+            // Not reached: a whole chunk has no new page, for which the function returned above.
             PagePiece::Whole => return 0,
         };
         for (index, mask) in word_masks(first, end) {

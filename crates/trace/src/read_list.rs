@@ -1,4 +1,6 @@
-//! Text format of step lists and recordings.
+//! Text format of step lists and recordings for `readpath check-kernel`, which compares the pages
+//! that Linux adds to its cache with a model. These recordings are unrelated to
+//! [`crate::recording`]. A folio is an aligned block of 2^order pages, added as a unit.
 //!
 //! A list has one step per line: `OFFSET LENGTH` in bytes (a read), `touch OFFSET` (an access to
 //! the mapped file), `advice NAME`, or `reopen`. `#` starts a comment. A recording is a list with a
@@ -24,7 +26,7 @@ const ADVICE: [(&str, Advice); 4] = [
 /// Maximum size of a read in one system call (`MAX_RW_COUNT`).
 const READ_BYTES_MAX: u64 = 0x7fff_f000;
 
-/// Maximum number of folios in a recording: 32 GiB in single pages.
+/// Maximum number of folios in a recording: 32 GiB in single pages. It bounds the memory.
 const FOLIOS_MAX: usize = 1 << 23;
 
 /// Maximum file offset. A read of the maximum size from there ends below 2⁶³, the largest file.
@@ -125,7 +127,8 @@ impl fmt::Display for FolioRuns<'_> {
 }
 
 /// Parses the folios of a line such as `4..20 20..80x4`. `nothing` stands for none. More than
-/// `folios_max` folios are an error, which is found before they take memory.
+/// `folios_max` folios, the number left for this recording, are an error. It is found before they
+/// take memory.
 fn parse_runs(text: &str, folios_max: usize) -> Result<Vec<Folio>, String> {
     let mut folios = Vec::new();
     for run in text.split_whitespace().filter(|&run| run != "nothing") {
@@ -191,7 +194,7 @@ pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), Trace
         let parse_value = |maximum| parse_number(key, value, maximum).map_err(&to_error);
         match key {
             "system" => recording.system = value.to_owned(),
-            // Up to 1 TiB, and up to folios of 2 MiB.
+            // In KiB, up to 1 TiB. A folio has at most 2^9 pages, which are 2 MiB.
             "read_ahead_kb" => *window_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
             "max_sectors_kb" => *request_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
             "file_bytes" => recording.file_bytes = parse_value(OFFSET_MAX)?,

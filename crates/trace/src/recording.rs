@@ -55,7 +55,7 @@
 //! - its files, threads and devices were named before;
 //! - it does not end before it begins;
 //! - no range extends beyond 2⁶³ bytes;
-//! - no call has more than [`CALL_BYTES_MAX`] bytes.
+//! - no read returned more than [`CALL_BYTES_MAX`] bytes. It may have asked for more.
 //!
 //! The sums of all times, bytes and counts of a recording are at most [`SUM_MAX`]. Sums in
 //! 64 bits therefore do not overflow.
@@ -88,17 +88,17 @@ pub const VERSION: u32 = 5;
 /// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;
 
-/// Maximum length of a block's records in bytes.
+/// Maximum length of a block's records in bytes. It bounds the memory of a reader.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
-/// Maximum length of a text in bytes.
+/// Maximum length of a text in bytes. It bounds the memory of a reader.
 pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 
 /// Maximum end of a file range.
 pub const OFFSET_MAX: u64 = 1 << 63;
 
-/// Maximum number of bytes of one call, of one insertion into the page cache, and of a [`Mapped`].
-/// Linux limits a call to 2 GiB less a page, and reads ahead beyond that.
+/// Maximum number of bytes that one call returned, of one insertion into the page cache, and of a
+/// [`Mapped`]. Linux limits a call to 2 GiB less a page, and reads ahead beyond that.
 pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
 /// Maximum sum over a recording, in nanoseconds or bytes: durations of reads and requests, waits
@@ -287,6 +287,7 @@ pub enum ReadOutcome {
 }
 
 impl Default for ReadOutcome {
+    /// A read of no bytes, without an error.
     fn default() -> ReadOutcome {
         ReadOutcome::Bytes(0)
     }

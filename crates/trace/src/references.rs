@@ -152,6 +152,7 @@ impl TraceBlocks {
         let mut numbers = self.blocks.clone();
         numbers.sort_unstable();
         numbers.dedup();
+        // The highest number is a mark in the simulated caches, so no block may have it.
         let is_countable = |&count: &u32| count < u32::MAX;
         let count = u32::try_from(numbers.len()).ok().filter(is_countable);
         let number = |block: &u64| {
@@ -255,6 +256,7 @@ fn add_requests(
             return Err(line_error(reason));
         }
         let start = u64::from(request.device) * DEVICE_PAGES;
+        // The reader may get its note with any request, and the maximum may end this loop early.
         trace.note = reader.note();
         for page in pages.pages() {
             if trace.is_full() {
@@ -270,7 +272,7 @@ fn add_requests(
 const DEVICE_PAGES: u64 = 1 << 40;
 
 /// Adds the pages of a list of reads and touches, up to the maximum. Advice and reopening add none.
-/// A line that is no step is an error.
+/// A line that is no step is an error, also behind the maximum: the list is parsed as a whole.
 fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let valid_part = &bytes[..error.valid_up_to()];

@@ -47,7 +47,7 @@ pub struct RecordingInput {
     readahead_bytes: BTreeMap<u64, u64>,
     /// Files by their number in the recording.
     files: BTreeMap<u32, recording::FileRecord>,
-    /// Reads for the replay, in the order of their ends.
+    /// Reads for the replay by the number of their thread, in the order of their ends.
     reads_by_thread: BTreeMap<u32, Vec<ReadRecord>>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
@@ -63,7 +63,7 @@ pub struct RecordingInput {
     end_ns: u64,
     /// Number of lost events.
     lost: u64,
-    /// Reads that found pages cached before the recording.
+    /// Number of reads that are left out because they found pages cached before the recording.
     cached_before: u64,
 }
 
@@ -145,10 +145,12 @@ impl RecordingInput {
         read.descriptor.is_some_and(is_open)
     }
 
-    /// Returns the reads for the replay, one list for each thread, and their files in the order of
-    /// the first read. `None` if there is no suitable read.
+    /// Returns the reads for the replay, one list for each thread in the order of the numbers, and
+    /// the files in the order in which these lists first name them. `None` if there is no suitable
+    /// read.
     pub fn finish(self) -> Option<RecordedProgram> {
-        // Files in the order of the first read, and their positions in it.
+        // Files in the order in which the threads' reads first name them, thread by thread, and
+        // their positions in it.
         let (mut file_numbers, mut file_indexes): (Vec<u32>, BTreeMap<u32, usize>) =
             Default::default();
         for read in self.reads_by_thread.values().flatten() {
@@ -215,6 +217,7 @@ impl RecordingInput {
         let (mut faults, mut direct) = (0, 0);
         for (index, read) in reads.iter().enumerate() {
             // Reads that ended before this one began. The other earlier ones are still in flight.
+            // The bound by `index` leaves this read out, which may have no duration.
             while ends[ended_count] <= read.begin_ns && ended_count < index {
                 ended_count += 1;
             }
@@ -233,7 +236,8 @@ impl RecordingInput {
             files[file_index].bytes = files[file_index].bytes.max(end);
             given_reads.push(GivenRead { file: FileId(file_index as u32), offset, bytes });
         }
-        // The thread replays all of its reads by the mechanism of most of them.
+        // The thread replays all of its reads by one mechanism: a mapping if most are faults, else
+        // io_uring if two reads overlapped, since blocking calls of one thread cannot.
         let engine = if faults * 2 > reads.len() {
             JobEngine::Mmap
         } else if depth_max > 1 {
@@ -243,6 +247,7 @@ impl RecordingInput {
         };
         ReadList {
             engine,
+            // A list has one mode, which most of its reads had.
             is_direct: direct * 2 > reads.len(),
             depth: depth_max as u32,
             reads: given_reads,
@@ -256,7 +261,7 @@ fn page_bounds(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
 
-/// Memory in addition to all files, for a cache that never evicts, in bytes.
+/// Memory in addition to all files, for a cache that never evicts, in bytes. Chosen, not measured.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// The reads of a program, ready for the replay.
@@ -280,7 +285,7 @@ pub struct RecordedProgram {
     pub cached_before: u64,
     /// Number of replayed reads.
     pub reads: u64,
-    /// Files in the order of their first read.
+    /// Files in the order in which `lists` first name them.
     files: Vec<WorkloadFile>,
     /// Reads of each thread, with the think time before each.
     lists: Vec<ReadList>,

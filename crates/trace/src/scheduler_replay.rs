@@ -168,7 +168,7 @@ struct ReplayedRequest {
     id: RequestId,
     /// Its state in the policy.
     stage: RequestStage,
-    /// True if the list was compared with the policy.
+    /// True if the list has dispatched or completed it, and this was compared with the policy.
     is_judged: bool,
     /// True if it has completed in the list. The policy receives the completion when it dispatches
     /// the request.
@@ -271,6 +271,7 @@ impl ReplayState {
     fn insert_request(&mut self, scheduler: &mut dyn Scheduler, name: RequestId, request: Request) {
         let id = self.requests.open(request);
         let index = id.0 as usize;
+        // The table gives the number of a closed request to a new one.
         if index == self.names.len() {
             self.names.push(name);
         }
@@ -346,6 +347,7 @@ impl ReplayState {
             .open_requests
             .remove(&name)
             .expect("the request is open until the policy completes it");
+        // Parts that have completed in the list too are finished.
         self.open_requests.retain(|_, open_request| {
             open_request.stage != RequestStage::MergedInto(name) || !open_request.has_completed
         });

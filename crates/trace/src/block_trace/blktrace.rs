@@ -54,7 +54,7 @@ pub fn is_start(start: &[u8]) -> bool {
 
 /// Reads the next record: a request, or `Nothing` for other events, `Bad` for malformed or
 /// truncated data and for a time or an offset beyond the limits, and `End`. `buffer` receives the
-/// data after it. An error is one of `source`.
+/// data after it, which is only skipped. An error is one of `source`.
 pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
         return Ok(BlktraceRecord::End);
@@ -81,7 +81,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         true => u64::from_le_bytes(field_bytes(&record, offset)),
         false => u64::from_be_bytes(field_bytes(&record, offset)),
     };
-    // Length of the data after the record, its last field.
+    // Length of the data after the record: the last field, two bytes at offset 46.
     let data_bytes = match is_little_endian {
         true => u16::from_le_bytes(field_bytes(&record, 46)),
         false => u16::from_be_bytes(field_bytes(&record, 46)),
@@ -103,6 +103,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         _ if action & READ != 0 => Op::Read,
         _ => return Ok(BlktraceRecord::Nothing),
     };
+    // The offset alone is checked: a length of 32 bits cannot make the end overflow.
     let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < END_BYTES_LIMIT);
     let time = Some(time_ns).filter(|ns| *ns < TIME_NS_LIMIT).map(Time);
     Ok(match (offset, time) {

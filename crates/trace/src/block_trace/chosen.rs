@@ -12,10 +12,11 @@ use readpath_core::unit::Time;
 use super::RawRequest;
 
 /// Maximum number of held events, which bounds their memory. At this number the choice is made
-/// without the rest.
+/// from the held events, and a queued event that follows does not count. Chosen, not measured.
 const HELD_EVENTS_MAX: usize = 1 << 16;
 
-/// Event in the life of a request, in order of preference.
+/// Event in the life of a request, in order of preference. In time, an insertion (I) comes before
+/// an issue (D), but an issue is preferred: it is the moment at which the device got the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// The request entered the queue (Q).
@@ -86,8 +87,10 @@ impl EventFilter {
         false
     }
 
-    /// Chooses the event that represents requests, at the end of the trace or after enough events.
-    /// Returns true if held events became requests.
+    /// Chooses the event that represents requests, at the end of the trace or after enough events:
+    /// the smallest held one in the order of [`Event`]. Drops the held events of other kinds.
+    /// Returns true if held events became requests, false if the choice was made before or no event
+    /// is held.
     pub fn choose_event(&mut self) -> bool {
         if self.event.is_some() {
             return false;

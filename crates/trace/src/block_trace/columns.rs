@@ -41,9 +41,11 @@ pub fn expected_form(format: TraceFormat) -> &'static str {
 }
 
 /// Parses a time in Windows ticks since 1601 and converts it to 1970, so that it fits 64 bits of
-/// nanoseconds. A smaller value has another time base and is not converted. Returns `None` for
-/// other text and for a time that is too late.
+/// nanoseconds. A value below the ticks of 1970 counts from another start, such as the start of the
+/// trace, and only its unit is converted. Returns `None` for other text and for a time that is too
+/// late.
 fn windows_time(text: &[u8]) -> Option<Time> {
+    /// Ticks of 100 ns from 1601 to 1970.
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
     let ticks = whole_number(text)?;
     let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(NS_PER_TICK)?;
@@ -120,6 +122,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
         TraceFormat::Mqsim | TraceFormat::Disksim => first_words::<6>(text),
         _ => first_comma_fields::<6>(text),
     };
+    // Every format has at least five columns. A missing sixth one is empty, which is no number.
     if count < 5 {
         return None;
     }
@@ -143,6 +146,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
             (parse_time(first, NS_PER_NS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {
+            // The flags are hexadecimal, with or without `0x`.
             let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");
             let flags = u64::from_str_radix(flags, 16).ok()?;
             let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
@@ -193,6 +197,7 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     let (Some(event), [device, _, _, seconds, _, _, kind, sector, b"+", count]) =
         (event, &words[..count])
     else {
+        // An event of another kind (a plug, a merge) begins like any event, with its device.
         let is_event = is_device(words[0]);
         let is_summary = SUMMARY_PREFIXES.iter().any(|start| text.starts_with(start.as_bytes()));
         return (is_event || is_summary).then_some(TraceLine::Nothing);

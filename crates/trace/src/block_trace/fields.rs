@@ -63,7 +63,7 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    // A number of 19 digits is always below 2^64.
+    // A number of 19 digits is always below 2^64, so only the digits after them need checks.
     let (short, rest) = digits.split_at(digits.len().min(19));
     let (mut number, mut are_digits) = (0_u64, true);
     for byte in short {

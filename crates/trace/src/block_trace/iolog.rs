@@ -21,7 +21,9 @@ pub struct IologState {
 /// Version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IologVersion {
+    /// Lines have no time; `wait` lines separate them.
     Two,
+    /// Each line begins with its time.
     Three,
 }
 
@@ -56,6 +58,7 @@ impl IologState {
                     .filter(|now| now.ns() < TIME_NS_LIMIT)
                     .map(|_| TraceLine::Nothing);
             }
+            // `wait` in version 3: the time of the next line includes it.
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
                 return Some(TraceLine::Nothing);
             }

@@ -16,7 +16,8 @@ use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_workload};
 use readpath_sim::workload::{ScriptStep, Workload};
 
-/// Maximum number of requests in flight in an open loop on a simulated device.
+/// Maximum number of requests in flight in an open loop on a simulated device. It bounds the memory
+/// when the device is slower than the trace. Chosen, not measured.
 pub const OPEN_DEPTH: u32 = 65_536;
 
 /// Summary of a trace, from a first pass over it.
@@ -70,7 +71,7 @@ impl TraceSummary {
 /// Positions of a trace's devices on one storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracePlacement {
-    /// First byte of each device on the storage.
+    /// First byte of each device on the storage, by device number. All 0 if they overlap.
     device_starts: Vec<u64>,
     /// Number of bytes of the storage that are used.
     pub bytes: u64,
@@ -115,15 +116,16 @@ impl TracePlacement {
         if offset <= last_offset {
             return Some(offset);
         }
+        // Number of sectors at which the request can begin: 0 up to the one of `last_offset`.
         let sector_count = last_offset / SECTOR_BYTES + 1;
         Some(offset / SECTOR_BYTES % sector_count * SECTOR_BYTES)
     }
 }
 
-/// Creates the workload of a trace with the options of `job`. The job's depth limits the
-/// requests in flight, and due requests beyond it wait. With `speed_milli`, requests are issued
-/// at the trace's times, accelerated by this factor in thousandths. With `None`, each is issued
-/// as soon as possible. A request that is larger than the storage is left out.
+/// Creates the workload of a trace with the options of `job`. The job's depth limits the requests
+/// in flight, and due requests beyond it wait. With `speed_milli`, requests are issued at the
+/// trace's times, accelerated by this factor in thousandths. With `None`, each is issued as soon as
+/// possible. A request that is larger than the storage is left out.
 pub fn trace_workload(
     job: &Job,
     summary: &TraceSummary,
@@ -131,6 +133,7 @@ pub fn trace_workload(
     speed_milli: Option<u64>,
     requests: impl Iterator<Item = TraceRequest> + Send + 'static,
 ) -> Workload {
+    // The times are divided by the speed, so it is at least a thousandth.
     let speed_milli = speed_milli.map(|speed| speed.max(1));
     let bytes = placement.bytes;
     let steps = requests.filter_map(move |request| {

@@ -71,7 +71,8 @@ pub(super) trait AdmissionPolicy {
     fn record(&mut self, _reference: ObjectReference, _objects: u64) {}
 
     /// Returns true if the object enters. `leaving` are the objects that leave for it, the first
-    /// one first.
+    /// one first. It is empty if nothing has to leave, and under an eviction policy that cannot
+    /// look up its order.
     fn admits(
         &mut self,
         reference: ObjectReference,
@@ -89,22 +90,34 @@ pub struct Admission {
 /// Rule of an [`Admission`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
+    /// Every object enters.
     All,
     /// Size from which objects are rejected, in bytes.
     Size(u64),
+    /// Each object enters with the same probability.
     Probability {
+        /// Above 0, up to 1.
         probability: f64,
+        /// Seed of the draws.
         seed: u64,
     },
+    /// An object of size s enters with the probability exp(-s / `bytes`).
     SizeProbability {
+        /// Size that enters with 37 %, at least 1.
         bytes: u64,
+        /// Seed of the draws.
         seed: u64,
     },
+    /// An object enters at its second miss.
     Bloom,
+    /// As `SizeProbability`, with a size that follows the trace.
     AdaptSize {
+        /// References between two changes of the size, at least 1.
         interval: u64,
+        /// Seed of the draws.
         seed: u64,
     },
+    /// An object enters if it has more uses than the objects that leave for it.
     TinyLfu,
 }
 
@@ -160,7 +173,8 @@ impl Admission {
     }
 }
 
-/// Eviction policies whose next objects can be looked up, as `tinylfu` needs them.
+/// Eviction policies whose next objects can be looked up, as `tinylfu` needs them: FIFO, LRU and
+/// SIEVE.
 pub const TINYLFU_EVICTION: [&str; 3] =
     [OBJECT_POLICIES[0], OBJECT_POLICIES[1], OBJECT_POLICIES[2]];
 

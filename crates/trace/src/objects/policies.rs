@@ -100,7 +100,8 @@ impl ObjectPolicy for Lru {
 /// clears marks, and evicts the first object without one.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
-    /// Present objects by the order of their entry, with their marks.
+    /// Present objects by the order of their entry, with their marks: true after a use since the
+    /// hand last passed.
     queue: BTreeMap<u64, (u32, bool)>,
     /// Entry numbers of the present objects.
     entries: BTreeMap<u32, u64>,
@@ -114,7 +115,8 @@ impl ObjectPolicy for Sieve {
     /// Appends the object without a mark.
     fn enter(&mut self, object: u32, _bytes: u64) {
         self.entered += 1;
-        self.queue.insert(self.entered, (object, false));
+        let is_marked = false;
+        self.queue.insert(self.entered, (object, is_marked));
         self.entries.insert(object, self.entered);
     }
 
@@ -140,7 +142,8 @@ impl ObjectPolicy for Sieve {
                 let object = *object;
                 self.queue.remove(&entry);
                 self.entries.remove(&object);
-                // Objects that enter later are not next, if this was the newest one.
+                // The hand goes on at the next newer object, or at the oldest one (0) if the victim
+                // was the newest. Objects that enter later are then not next.
                 self.hand = self.queue.range(entry..).next().map_or(0, |(&next, _)| next);
                 return Some(object);
             }
@@ -154,11 +157,12 @@ impl ObjectPolicy for Sieve {
             let from_hand = self.queue.range(self.hand..).chain(self.queue.range(..self.hand));
             from_hand.filter(move |(_, entry)| entry.1 == is_marked).map(|(_, entry)| entry.0)
         };
-        Box::new(round(false).chain(round(true)))
+        let is_marked = true;
+        Box::new(round(!is_marked).chain(round(is_marked)))
     }
 }
 
-/// Uses of an object that `s3fifo` counts.
+/// Largest number of uses that `s3fifo` counts for an object.
 const S3FIFO_USES_MAX: u8 = 3;
 
 /// Uses by which an object moves from the small queue to the main one.
@@ -166,7 +170,8 @@ const S3FIFO_USES_TO_MOVE: u8 = 2;
 
 /// S3-FIFO (Yang and others, SOSP 2023): objects that are not used again leave from a small queue,
 /// with a tenth of the bytes. An object that returns from there soon enters the main queue. Before
-/// the first eviction, an object that finds the small queue full enters the main one.
+/// the first eviction, an object that finds the small queue full enters the main one: the small
+/// queue would otherwise fill the whole cache.
 #[derive(Debug)]
 pub(super) struct S3Fifo {
     /// The small queue, the oldest object first.
@@ -193,7 +198,8 @@ pub(super) struct S3Fifo {
     main_bytes_max: u64,
     /// True after the first eviction.
     has_evicted: bool,
-    /// True if the announced object was among the ghosts.
+    /// True if the announced object was among the ghosts. The entry that follows reads it: in
+    /// between, evictions can make the policy forget ghosts.
     was_ghost: bool,
 }
 
@@ -254,7 +260,8 @@ impl S3Fifo {
         None
     }
 
-    /// Takes the victim from the main queue; used objects return to its end with a use less.
+    /// Takes the victim from the main queue; used objects return to its end with a use less. `None`
+    /// if the queue is empty.
     fn victim_of_main(&mut self) -> Option<u32> {
         while let Some(object) = self.main.pop_front() {
             let (bytes, uses) = self.present[&object];
@@ -308,10 +315,11 @@ impl ObjectPolicy for S3Fifo {
 
 /// Greedy-Dual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): the object with the lowest priority
 /// leaves, and the new one can be that object. The priority is a clock plus uses / bytes. The clock
-/// is the last victim's priority.
+/// is the last victim's priority, so that objects without recent uses fall behind new ones.
 #[derive(Debug, Default)]
 pub(super) struct Gdsf {
-    /// Present objects by priority; of equal ones the earlier comes first.
+    /// Present objects by priority; of equal ones the earlier comes first. An entry is the
+    /// priority, the number of its last change, and the object.
     order: BTreeSet<(u128, u64, u32)>,
     /// Position in the order, bytes and uses of each present object.
     present: BTreeMap<u32, GdsfObject>,
@@ -334,7 +342,8 @@ struct GdsfObject {
     uses: u64,
 }
 
-/// Binary digits after the point of a priority. Also sizes of gigabytes differ in them.
+/// Binary digits after the point of a priority. With 64 of them, the quotients of sizes of
+/// gigabytes still differ.
 const PRIORITY_FRACTION_BITS: u32 = 64;
 
 impl Gdsf {
@@ -356,7 +365,8 @@ impl ObjectPolicy for Gdsf {
 
     /// Puts the object into the order with one use.
     fn enter(&mut self, object: u32, bytes: u64) {
-        self.insert(object, bytes, 1);
+        let uses = 1;
+        self.insert(object, bytes, uses);
     }
 
     /// Moves the object in the order, with one more use and the present clock.

@@ -37,9 +37,9 @@ pub(super) trait FieldCodec {
 /// Values of a block to which later fields are encoded as differences.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockReference {
-    /// Last time.
+    /// Last time in the block, 0 at its start.
     time_ns: u64,
-    /// End of the last range of each file.
+    /// End of the last range of each file in the block. A file without a range has 0.
     ends: BTreeMap<u32, u64>,
 }
 
@@ -206,7 +206,8 @@ pub(super) fn code_time(
     Ok(())
 }
 
-/// Writes or reads a start time in nanoseconds, as the distance to `end_ns`.
+/// Writes or reads a start time in nanoseconds, as the distance to `end_ns`. A start after the end
+/// is an error in both directions.
 pub(super) fn code_start_time(
     code: &mut impl FieldCodec,
     end_ns: u64,

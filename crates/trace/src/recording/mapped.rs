@@ -16,20 +16,22 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::{Mapped, ReadOutcome, ReadRecord};
 
-/// Number of streams that are followed per thread and file.
+/// Number of ranges that are remembered per thread and file, and so of streams that are followed.
+/// Chosen, not measured.
 const STREAMS_PER_READER: usize = 4;
 
 /// Number of pairs of a thread and a file that are followed, and of threads with a range for their
-/// next fault. All are forgotten when there are more, which bounds the memory.
+/// next fault. All are forgotten when there are more, which bounds the memory. Chosen, not
+/// measured.
 const READERS_MAX: usize = 1 << 16;
 
-/// Largest gap between two ranges of one stream, in pages.
+/// Largest gap between two ranges of one stream, in pages. Chosen, not measured.
 const GAP_PAGES: u64 = 4;
 
 /// Estimate of the used pages from the faults of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct MappedUse {
-    /// File and range that the next fault maps, by thread.
+    /// File and range of a [`Mapped`] record whose fault has not followed yet, by thread.
     next_ranges: BTreeMap<u32, (u32, PageRange)>,
     /// Recent ranges, the newest first, by thread and file.
     readers: BTreeMap<(u32, u32), VecDeque<StreamRange>>,

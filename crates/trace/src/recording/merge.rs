@@ -41,7 +41,7 @@ struct MergeInput<I> {
     records: I,
     /// Offset of its times in the merged recording.
     time_offset_ns: u64,
-    /// Next record, with its time in the merged order.
+    /// Next record, with its time in the merged order. `None` at the end of the recording.
     next: Option<(u64, Record)>,
     /// File numbers of the merged recording, by the numbers of this one.
     files: BTreeMap<u32, u32>,

@@ -197,6 +197,7 @@ impl<R: io::Read> RecordingReader<R> {
             Record::Evict(evict) => file = Some(evict.file),
             Record::Request(request) => {
                 device = Some(request.device);
+                // Threads have numbers of 32 bits, also where a field is wider.
                 thread = match request.thread.map(u32::try_from) {
                     Some(Err(_)) => return Err("a thread that has no name"),
                     Some(Ok(thread)) => Some(thread),

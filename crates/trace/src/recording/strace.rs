@@ -27,7 +27,7 @@ mod calls;
 mod syntax;
 mod tables;
 
-/// Maximum length of a line in bytes.
+/// Maximum length of a line in bytes. It bounds the memory. Chosen, not measured.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Number of calls that are not imported, by kind.
@@ -122,9 +122,10 @@ struct StraceParser {
     files: BTreeMap<String, u32>,
     /// Number of each thread in the recording, by its task.
     threads: BTreeMap<u32, u32>,
-    /// Descriptors and mappings by process.
+    /// Descriptors and mappings of each process, by the task that began it.
     tables: BTreeMap<u32, Table>,
-    /// Process whose table a task uses.
+    /// Key in `tables` of the table that a task uses: its own number, or another task's for threads
+    /// that share descriptors.
     table_by_task: BTreeMap<u32, u32>,
     /// Start time and text of each task's unfinished call.
     unfinished: BTreeMap<u32, (u64, String)>,
@@ -144,15 +145,24 @@ struct StraceParser {
 
 /// Names of the kinds of calls that are left out, if the name of the call is not enough.
 mod kind {
+    /// Unfinished at the end, or cut off because strace was detached.
     pub const READ_IN_PROGRESS: &str = "calls under way at the end of the text";
+    /// The second line of a call whose first line is missing.
     pub const BEGUN_BEFORE: &str = "reads that began before the text";
+    /// The path is known and is no file with offsets.
     pub const NO_FILE: &str = "reads of pipes, sockets, terminals and the kernel's files";
+    /// The result is `?`: the kernel restarts the call, which then has a line of its own.
     pub const RESTARTED: &str = "reads that a signal interrupted and that began again";
+    /// strace shows at most `-s` requests of a list.
     pub const HIDDEN: &str = "io_submit with requests that the text does not show \
         (make it with `-s 32` in place of `-s 0`)";
+    /// Submitted, without an event for the completion.
     pub const UNENDED: &str = "io_submit of reads whose end the text does not show";
+    /// Entry to a ring: the requests in the shared memory of the ring are no system calls.
     pub const URING: &str = "io_uring_enter (strace does not show its reads)";
+    /// `madvise` at an address that no imported mapping covers.
     pub const UNPLACED: &str = "advice on memory whose mapping the text does not show";
+    /// The mapping itself is imported; the reads through it are missing.
     pub const MAPPED: &str = "mappings of files without the touches of their pages \
         (strace does not show them)";
 }
@@ -164,6 +174,7 @@ impl StraceParser {
     /// process (`+++`) have no effect.
     fn parse_line(&mut self, line: &str) -> Option<()> {
         let (task, wall_ns, rest) = parse_head(line)?;
+        // A line with an earlier time than the first one counts as at its time.
         let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));
         self.end_ns = self.end_ns.max(at_ns);
         if rest.starts_with("+++") || rest.starts_with("---") {
@@ -217,6 +228,7 @@ impl StraceParser {
             }
             return Err(TraceError::Empty { reason });
         }
+        // Without durations every read would end when it begins.
         if !self.has_durations {
             let reason = "no call has a duration; make it with `strace -f -ttt -T -y -s 0 -o FILE`";
             return Err(TraceError::Empty { reason: reason.to_owned() });

@@ -68,7 +68,7 @@ impl RecordingSums {
     }
 }
 
-/// Error for a time beyond [`SUM_MAX`].
+/// Error for a time beyond [`SUM_MAX`]: 2⁶⁰ ns are 36.5 years.
 const TIME_OUT_OF_RANGE: &str = "a time of more than 36 years";
 
 /// Time of a record, since the start of the recording; 0 for a record without a time.
@@ -93,7 +93,7 @@ fn time_ns(record: &Record) -> u64 {
 }
 
 /// Checks the values of a record that are not added to a sum. The error is the text for the value
-/// that is too large.
+/// that is too large. Ranges of files are not checked here: their encoding limits them.
 fn check_values(record: &Record) -> Result<(), &'static str> {
     match record {
         Record::Start(start) => {

@@ -45,7 +45,7 @@ pub fn misses(
 
 /// Returns the number of misses of a cache that knows all future references and evicts the block
 /// whose next use is latest. This is the minimum for any policy (Belady, IBM Systems Journal 5(2),
-/// 1966).
+/// 1966). `pages` is at least 1, else the first miss panics.
 pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     let next_uses = next_uses(trace);
     // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each

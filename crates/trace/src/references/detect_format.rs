@@ -3,7 +3,7 @@
 use super::BlockTraceFormat;
 use crate::block_trace;
 
-/// Number of bytes of a trace that are examined.
+/// Number of bytes of a trace that are examined. Chosen, not measured.
 const DETECTION_BYTES: usize = 4096;
 
 /// Returns the format indicated by a trace's name and first lines. Returns `None` if several are
@@ -36,7 +36,8 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_number = |word: &str| word.parse::<u64>().is_ok();
     match words[..] {
-        // MSR Cambridge has seven columns.
+        // MSR Cambridge has seven columns. A malformed first line of it arrives here, and the
+        // parser of the format then reports the error.
         _ if line.split(',').count() >= 7 => {
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
         }

@@ -3,12 +3,13 @@
 use crate::recording::{ReadMethod, ReadRecord};
 use readpath_sim::world::HostCosts;
 
-/// Maximum size of a read that counts for the cost of a call.
+/// Maximum size of a read that counts for the cost of a call: copying two pages adds little. This
+/// bound and the next one are chosen, not measured.
 const SMALL_BYTES: u64 = 8 << 10;
-/// Minimum size of a read that counts for the cost of a byte.
+/// Minimum size of a read that counts for the cost of a byte: the call itself adds little.
 const LARGE_BYTES: u64 = 64 << 10;
 
-/// Number of samples below which a cost counts as unknown.
+/// Number of samples below which a cost counts as unknown. Chosen, not measured.
 const MIN_SAMPLES: usize = 20;
 
 /// Number of samples of a cost that are kept. More do not change its median noticeably.
@@ -60,7 +61,7 @@ impl RecordedCosts {
     }
 }
 
-/// Returns the median, or `None` with too few values.
+/// Returns the median, of an even number the larger middle value. `None` with too few values.
 fn median(values: &mut [u64]) -> Option<u64> {
     let middle = values.len() / 2;
     (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(middle).1)

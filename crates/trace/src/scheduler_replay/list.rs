@@ -9,7 +9,8 @@ use std::str::FromStr;
 use readpath_core::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
 use readpath_core::unit::Time;
 
-/// Upper bound (exclusive) of the numbers of requests and processes.
+/// Upper bound (exclusive) of the numbers of requests and processes. Chosen: it bounds the memory
+/// of tables that are indexed by them.
 const NUMBERS_END: u32 = 1 << 24;
 
 /// Default level of a request's priority, as in the kernel. 0 is the highest of the eight.
@@ -155,6 +156,7 @@ fn parse_milliseconds(text: &str) -> Result<Time, String> {
     }
     let whole: u64 = whole.parse().map_err(|_| expected())?;
     let fraction: u64 = format!("{fraction:0<6}").parse().map_err(|_| expected())?;
+    // Below 2^63 ns, so that two times can be added.
     whole
         .checked_mul(1_000_000)
         .and_then(|ns| ns.checked_add(fraction))

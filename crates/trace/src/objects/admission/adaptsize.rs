@@ -24,16 +24,17 @@ use super::{AdmissionPolicy, Draws, ObjectReference};
 /// References between two changes of c (the paper, section 4).
 pub(super) const INTERVAL: u64 = 250_000;
 
-/// Initial c in bytes.
+/// Initial c in bytes, as in the published code.
 const INITIAL_SCALE_BYTES: f64 = 32_768.0;
 
-/// Weight of the past rate of an object.
+/// Weight of the past rate of an object, as in the published code.
 const PAST_WEIGHT: f64 = 0.3;
 
 /// Rate below which an object is forgotten, in references per interval.
 const RATE_MIN: f64 = 0.1;
 
-/// Bytes of the objects with rates, in bytes of the cache, that a change of c needs.
+/// Multiple of the size of the cache that the objects with rates must exceed for a change of c, as
+/// in the published code.
 const TRACKED_CACHES_MIN: u64 = 3;
 
 /// References before the next attempt if the objects with rates have too few bytes.
@@ -45,7 +46,8 @@ const SMALLEST_LOG2: f64 = 1.0;
 /// Steps of the golden section search, as in the published code.
 const SEARCH_STEPS: u32 = 15;
 
-/// The golden section.
+/// The golden section, (√5 - 1) / 2. It divides an interval so that one of the two inner points can
+/// be used again in the next step.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// Maximum number of iterations for T, as in the published code.
@@ -57,7 +59,7 @@ const TIME_TOLERANCE: f64 = 1e-6;
 /// Requests of one object.
 #[derive(Clone, Copy, Debug, Default)]
 struct ObjectRate {
-    /// Size at the last reference; 0 for an object without rate.
+    /// Size at the last reference; 0 for an object that was never used or is forgotten.
     bytes: u64,
     /// References in this interval.
     references: u32,
@@ -79,7 +81,7 @@ struct Modelled {
 pub(super) struct AdaptSize {
     /// Requests of each object, by its number.
     objects: Vec<ObjectRate>,
-    /// Sum of the sizes of the objects with rates.
+    /// Sum of `bytes` over all objects.
     tracked_bytes: u64,
     /// Size of the cache in bytes.
     cache_bytes: u64,
@@ -107,7 +109,8 @@ impl AdaptSize {
         }
     }
 
-    /// Adds the interval's references to the rates, and selects the c with the best prediction.
+    /// Adds the interval's references to the rates, and selects the c with the best prediction. The
+    /// rate of a new object is its first interval alone, since it has no past.
     fn tune(&mut self) {
         for object in self.objects.iter_mut().filter(|object| object.bytes > 0) {
             let references = f64::from(std::mem::take(&mut object.references));
@@ -165,7 +168,7 @@ fn admission(bytes: f64, scale_bytes: f64) -> f64 {
 }
 
 /// Returns the c with the best predicted hit ratio: the best power of two up to the size of the
-/// cache, refined between its neighbours.
+/// cache, refined between its neighbours. The refined c replaces it only if it predicts more hits.
 fn best_scale_bytes(objects: &[Modelled], cache_bytes: f64) -> f64 {
     let hits = |log2: f64| predicted_hits(objects, cache_bytes, log2.exp2());
     let largest_log2 = cache_bytes.log2().max(SMALLEST_LOG2);
@@ -213,9 +216,9 @@ fn predicted_hits(objects: &[Modelled], cache_bytes: f64, scale_bytes: f64) -> f
 /// approximant of the exponential function, of degrees 4 and 3, as in the published code.
 ///
 /// The approximant is exact within 2 % up to 3.5 uses, and has a pole near 5.6. Beyond it the
-/// result is 0 for a rare admission, which takes longer than the rates stay as they are. With the
-/// exponential function c falls to 2 to 6 bytes on the trace of the tests, and almost nothing
-/// enters.
+/// denominator is negative, so that a small probability yields 0: a rarely admitted object enters
+/// so late that the rates have changed. With the exponential function c falls to 2 to 6 bytes on
+/// the trace of the tests, and almost nothing enters.
 fn predicted_presence(uses: f64, probability: f64) -> f64 {
     if uses.is_infinite() {
         return if probability > 0.0 { 1.0 } else { 0.0 };
@@ -238,6 +241,7 @@ fn time_in_cache(objects: &[Modelled], probabilities: &[f64], cache_bytes: f64) 
         return f64::INFINITY;
     }
     // For short times the presence is the rate times the probability times T, and at most that.
+    // The first T is therefore too short. Each step scales it by the missing size.
     let growth: f64 = admitted().map(|(object, p)| object.rate * p * object.bytes).sum();
     let mut time = cache_bytes / growth;
     for _ in 0..TIME_ITERATIONS {

@@ -52,7 +52,7 @@ impl RequestedRead {
             "sendfile" | "sendfile64" => (1, call.pointed_offset(2), call.number(3)),
             "copy_file_range" | "splice" => (0, call.pointed_offset(1), call.number(4)),
             "pread64" | "pread" => (0, call.number(3), call.number(2)),
-            // An offset of -1 means the descriptor's position.
+            // An offset of -1 means the descriptor's position: it is no unsigned number, so `None`.
             "preadv" | "preadv2" => (0, call.number(3), None),
             "read" => (0, None, call.number(2)),
             _ => (0, None, None),
@@ -190,7 +190,8 @@ impl StraceParser {
     }
 
     /// Shares the descriptors and mappings of a task with its new task `new_task`: the same table
-    /// if `is_shared`, otherwise a copy. `None` for a failed call has no effect.
+    /// if `is_shared` (threads), otherwise a copy (processes). The flag for descriptors decides for
+    /// the mappings too. `None` for a failed call has no effect.
     fn import_new_task(&mut self, task: u32, new_task: Option<u64>, is_shared: bool) {
         let Some(new_task) = new_task.and_then(|new_task| u32::try_from(new_task).ok()) else {
             return;
@@ -222,6 +223,7 @@ impl StraceParser {
             return Some(());
         };
         if open_file.path.is_empty() {
+            // A failed read of an unknown file has moved nothing, and is not counted.
             if value >= 0 {
                 self.count_left_out("reads of descriptors whose file the text does not show");
             }
@@ -393,6 +395,7 @@ impl StraceParser {
         self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
         for request in requests.iter().take(usize::try_from(accepted).unwrap_or(usize::MAX)) {
             let submitted = self.parse_submitted(task, begin_ns, request);
+            // strace leaves the field out if it is 0.
             let data = field_value(request, "aio_data").unwrap_or("0");
             self.pending.add(call.argument(0), data, submitted);
         }
@@ -447,8 +450,10 @@ impl StraceParser {
             let Submitted { begin_ns, task, descriptor, path, offset, asked_bytes } = submitted;
             let (file, thread) = (self.file_number(path), self.thread_number(task));
             self.add_read(ReadRecord {
+                // A record never ends before it begins, whatever the times in the text.
                 end_ns: end_ns.max(begin_ns),
                 begin_ns,
+                // The text does not show the wait for one of the requests.
                 waited_ns: 0,
                 thread,
                 way: ReadMethod::Aio,

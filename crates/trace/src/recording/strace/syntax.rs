@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Splits a line into the process ID (0 without one), the time in nanoseconds, and the rest.
-/// Returns `None` for a line that does not begin in this way.
+/// Splits a line into the process ID (0 without one), the time in nanoseconds, and the rest. Lines
+/// begin with `SECONDS.FRACTION`, after `PID` in a file or `[pid PID]` on a terminal. Returns
+/// `None` for a line that does not begin in this way.
 pub fn parse_head(line: &str) -> Option<(u32, u64, &str)> {
     let line = line.trim_end();
     let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
@@ -49,6 +50,7 @@ impl<'a> Call<'a> {
         let (name, rest) = text.split_once('(')?;
         let (arguments, rest) = split_arguments(rest)?;
         let rest = rest.trim_start().strip_prefix('=')?.trim_start();
+        // The duration is in the last `<…>`. A space precedes it, unlike the `<` of a path.
         let (result, duration_ns) = match rest.rsplit_once(" <") {
             Some((result, "unavailable>")) => (result, None),
             Some((result, took)) => (result, Some(parse_nanoseconds(took.strip_suffix('>')?)?)),
@@ -277,7 +279,8 @@ pub fn error_number(result: &str) -> u32 {
     }
 }
 
-/// Returns true if a path names a file with offsets: no pipe, no terminal, no kernel object.
+/// Returns true if a path names a file with offsets: no pipe, no terminal, no kernel object. A
+/// relative path counts: without `-y`, the text of an `open` may show no other.
 pub fn is_file(path: &str) -> bool {
     let others =
         ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];

@@ -111,9 +111,9 @@ pub struct Submitted {
     pub asked_bytes: u64,
 }
 
-/// Asynchronous requests by their context and their number (`aio_data`), the oldest first. Requests
-/// other than reads are kept as `None`, so that their completions are not mistaken for completed
-/// reads.
+/// Asynchronous requests by their context and their number (`aio_data`), the oldest first. The
+/// context is the first argument of `io_submit` and `io_getevents`. Requests other than reads are
+/// kept as `None`, so that their completions are not mistaken for completed reads.
 #[derive(Debug, Default)]
 pub struct Pending {
     /// Key: context and number as texts. Requests with an equal key complete in their order.
