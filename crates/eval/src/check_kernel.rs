@@ -73,14 +73,15 @@ pub fn run_policy(
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
 }
 
-/// Adds the absent pages of the request as single pages. A request past the end of the file adds
-/// nothing.
+/// Adds the absent pages of the request as single pages, as the kernel does for a page that its
+/// readahead left out. A request past the end of the file adds nothing.
 fn add_absent(read: &ReadRequest, pages: &mut PageTable) {
     if read.offset >= read.file_bytes {
         return;
     }
     for page in read.request().clipped(read.file_pages()).pages() {
         if !pages.is_cached(page) {
+            // Only readahead sets the mark whose first access starts the next window.
             let is_marked = false;
             pages.add(Folio { first: page, order: 0 }, is_marked);
         }

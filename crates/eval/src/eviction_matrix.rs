@@ -41,7 +41,7 @@ use references::{LOADS, ReferenceLoad};
 pub use summary::{EvictionSummary, FixedPolicyResult};
 
 /// Ratio to the best baseline's cost above which a cell counts as a regret. Smaller differences are
-/// not counted.
+/// not counted. Chosen, not measured.
 pub const REGRET_RATIO_MIN: f64 = 1.02;
 
 /// Policy that is evaluated by default.
@@ -64,7 +64,7 @@ pub struct EvictionCell {
 enum EvictionTask {
     /// Block references in a memory of `pages` blocks.
     References { trace: Arc<BlockTrace>, pages: u32 },
-    /// File reads, generated from `seed`, with a divided amount of work.
+    /// File reads, generated from `seed`, with the amount of work divided by `work_divisor`.
     Reads { reads: ReadLoad, seed: u64, work_divisor: u64 },
     /// Touches of memory. The work is divided already. The touches are drawn from `seed`.
     Touches { load: readpath_sim::load::MemoryLoad, seed: u64 },

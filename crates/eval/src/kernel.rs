@@ -120,8 +120,8 @@ impl KernelFile {
     /// options ask for it.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, io_uring is not available, or memory for the buffers is
-    /// missing.
+    /// The file cannot be opened or mapped, the kernel refuses the advice, io_uring is not
+    /// available, or memory for the buffers is missing.
     pub fn open(
         path: &Path,
         options: KernelOptions,

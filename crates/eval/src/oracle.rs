@@ -26,10 +26,10 @@ const RUNS_MAX: u32 = 10;
 /// Order of the largest folio on a file system with large folios: 512 pages, 2 MiB.
 const FOLIO_ORDER_MAX: u8 = 9;
 
-/// Maximum size in bytes of the large read that probes for large folios.
+/// Maximum size in bytes of the large read that probes for large folios. Chosen, not measured.
 const PROBE_BYTES_MAX: u64 = 4 << 20;
 
-/// Number of single-page reads that probe for large folios in a small file.
+/// Number of single-page reads that probe for large folios in a small file. Chosen, not measured.
 const PROBE_PAGES: u64 = 16;
 
 /// Error of the oracle.
@@ -223,10 +223,11 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Finds out if the file system uses large folios, since no system call reports it. Returns the
-    /// order of the largest, or 0 for single pages. Two streams are read that would get large
-    /// folios. One is a single read of up to a quarter of the file, which works with any readahead
-    /// window. The other reads single pages, and works in small files.
+    /// Finds out if the file system uses large folios, since no system call reports it. Returns 0
+    /// for single pages, and [`FOLIO_ORDER_MAX`] if any folio is larger, since the order of the
+    /// largest cannot be observed here. Two streams are read that would get large folios. One is a
+    /// single read of up to a quarter of the file, which works with any readahead window. The other
+    /// reads single pages, and works in small files.
     fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
         let first_read_bytes = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
         let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
@@ -255,6 +256,7 @@ impl Session<'_> {
                 self.file = open(self.path)?;
             }
             HandleStep::Advise(Advice::DontNeed) => {
+                // The check comes first: after the drop an earlier eviction would not show.
                 self.check_residence()?;
                 self.drop_pages()?;
             }
@@ -264,6 +266,7 @@ impl Session<'_> {
         for page in added.iter().flat_map(|folio| folio.range().pages()) {
             match self.cached.get_mut(page as usize) {
                 Some(is_cached) if !*is_cached => *is_cached = true,
+                // The first such page ends the recording, so the others are not counted.
                 Some(_) => return Err(OracleError::Reclaimed { pages: 1 }),
                 None => {} // tail of a folio beyond the end of the file
             }
@@ -299,6 +302,7 @@ impl Session<'_> {
                 mapping.advise(self.advice).map_err(failed)?;
             }
         }
+        // An empty file has no mapping, and every offset lies past its end.
         match &self.mapping {
             Some(mapping) if mapping.touch(offset) => Ok(()),
             _ => Err(OracleError::TouchPastEnd { path: self.path.to_owned(), offset }),

@@ -51,7 +51,8 @@ use memory::{LOADS, MatrixMemoryLoad, SWAPINS, setup_under, supports_swap};
 pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary, geometric_mean};
 use workloads::{ReadPattern, WORKLOADS};
 
-/// Devices: name in the matrix, and device text.
+/// Devices: name in the matrix, and device text. `array` is the controller with twelve disks of the
+/// published table D (`reproduce D`).
 pub const DEVICES: &[(&str, &str)] = &[
     ("hdd-1", "hdd,drive=sata2010"),
     ("hdd-2", "raid0:2xhdd,hdd.drive=sata2010"),
@@ -82,7 +83,8 @@ const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 pub const REGRET_RATIO_MAX: f64 = 0.95;
 
 /// Ratio of the 99th percentiles of the latency, the best baseline's divided by the one under test,
-/// below which the latency counts as worse: more than 1.25 times the baseline's.
+/// below which the latency counts as worse: more than 1.25 times the baseline's. Chosen, not
+/// measured.
 pub const P99_RATIO_MAX: f64 = 0.80;
 
 /// A combination of policies under test.

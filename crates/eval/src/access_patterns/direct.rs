@@ -68,6 +68,7 @@ impl ReadAt for DirectFile {
             return self.read_aligned(buffer, offset);
         }
         thread_local! {
+            // Empty until the first unaligned read of the thread.
             static BOUNCE_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::new(0));
         }
         let first = offset / PAGE_BYTES * PAGE_BYTES;

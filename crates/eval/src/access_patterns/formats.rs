@@ -28,7 +28,8 @@ pub enum FileFormat {
 const PARQUET_MAGIC_BYTES: u64 = 4;
 /// Size of the last bytes of a Parquet file: the length of the footer, and the signature.
 const PARQUET_END_BYTES: u64 = 8;
-/// Size of the footer, which names the column chunks.
+/// Size of the footer, which names the column chunks. It is chosen, as are the numbers of row
+/// groups and columns.
 const PARQUET_FOOTER_BYTES: u64 = 64 << 10;
 /// Number of row groups of a file.
 const PARQUET_GROUPS: u64 = 8;
@@ -42,7 +43,7 @@ const ZIP_END_BYTES: u64 = 22;
 const ZIP_HEADER_BYTES: [u64; 2] = [30, 24];
 /// Size of the header's length at the start of the file.
 const SAFETENSORS_LENGTH_BYTES: u64 = 8;
-/// Size of the header, which names the tensors.
+/// Size of the header, which names the tensors. Chosen, as is the number of tensors.
 const SAFETENSORS_HEADER_BYTES: u64 = 64 << 10;
 /// Number of tensors of equal size.
 const SAFETENSORS_TENSORS: u64 = 64;
@@ -102,6 +103,7 @@ fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
     // The sizes and the offsets of the entries have fixed seeds: every call returns the same
     // ranges.
     let (mut rng_state, mut bytes_left) = (2, file_bytes / 10);
+    // The sequence of sizes has no end of its own: the loop ends when the tenth is used up.
     for data_bytes in super::whole_files::lengths(usize::MAX) {
         let [fixed_bytes, name_bytes] = ZIP_HEADER_BYTES;
         let entry_bytes = fixed_bytes + name_bytes + data_bytes;

@@ -10,10 +10,10 @@ use readpath_os::page_buffer::PageBuffer;
 use super::threads::read_in_parallel;
 use super::{Accesses, Checksum, ReadAt};
 
-/// Minimum file size in bytes.
+/// Minimum file size in bytes. Chosen, not measured.
 pub const FILE_BYTES_MIN: u64 = 4 << 10;
 
-/// Maximum file size in bytes.
+/// Maximum file size in bytes. Chosen, not measured.
 pub const FILE_BYTES_MAX: u64 = 200 << 10;
 
 /// Returns `count` pseudo-random file sizes, distributed evenly on a logarithmic scale. Each

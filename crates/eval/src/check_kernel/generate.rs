@@ -7,17 +7,17 @@ use readpath_core::unit::PAGE_BYTES;
 
 use readpath_models::random::SeededRng;
 
-/// Maximum size of a generated read.
+/// Maximum size of a generated read. This number and the ones below are chosen, not measured.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// Total size after which a pattern ends, so that a pattern of large reads does not fill the
 /// memory.
 const PATTERN_BYTES_MAX: u64 = 16 << 20;
 
-/// Minimum size of an arena.
+/// Lower bound of the drawn exponent of an arena's size. An arena has half of this power or more.
 const ARENA_BYTES_MIN: u64 = 64 << 10;
 
-/// Maximum size of an arena.
+/// Maximum size of an arena, if the file is not smaller.
 const ARENA_BYTES_MAX: u64 = 16 << 30;
 
 /// Generates a list of `count` reads of a file of `file_bytes` bytes.
@@ -104,6 +104,7 @@ impl StepGenerator {
     /// Appends one random pattern of at most `reads_max` reads. Returns its number of reads.
     fn append_pattern(&mut self, reads_max: usize) -> usize {
         let bytes = self.draw_bytes();
+        // Up to 80 reads (chosen, not measured), fewer if they are large.
         let reads = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
         let reads = reads_max.min(reads as usize);
         let start = self.draw_offset();
@@ -178,6 +179,7 @@ impl StepGenerator {
         let mut offset = self.draw_offset();
         let mut previous_end = offset;
         for _ in 0..reads {
+            // A read of up to 16 pages, and a distance of up to 127.
             let bytes = self.draw_page_bytes(4);
             self.append_read(offset, bytes);
             let distance_bytes = self.draw_page_bytes(7) - PAGE_BYTES;
@@ -205,6 +207,7 @@ impl StepGenerator {
             self.append_read(offset, bytes);
             requested_bytes += bytes;
             offset += bytes;
+            // Gaps and steps back are below 16 pages. Most reads follow without either.
             match self.random.below(8) {
                 0 => offset += self.random.below(16 * PAGE_BYTES),
                 1 => offset = offset.saturating_sub(self.random.below(16 * PAGE_BYTES)),

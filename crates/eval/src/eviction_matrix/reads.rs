@@ -15,7 +15,7 @@ use readpath_sim::workload::{
     FileId, GivenRead, ReadList, SkewedPositions, Workload, WorkloadFile,
 };
 
-/// Memory of the page cache, 16 MiB.
+/// Memory of the page cache, 16 MiB. Chosen, not measured.
 pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
 
 /// The same in pages.
@@ -75,9 +75,10 @@ const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
     ReadLoad::Scans { step_bytes, scans }
 }
 
-/// Number of reads that do not belong to a scan, over a whole load.
+/// Number of reads that do not belong to a scan, over a whole load. Chosen, not measured.
 const READS_OUTSIDE_SCANS: u64 = 40_000;
-/// Minimum of that number for a shortened load.
+/// Minimum of that number for a shortened load. It is twice the pages of a quarter of the memory,
+/// the lead of the first reader in [`reader_and_follower`], which needs more turns than that.
 const READS_OUTSIDE_SCANS_MIN: u64 = 2048;
 
 impl ReadLoad {
@@ -163,7 +164,8 @@ fn hot_set_and_scans(
 }
 
 /// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice. A loop has
-/// four times the bytes of a Zipf phase, in steps of 16 KiB.
+/// four times the bytes of a Zipf phase, in steps of 16 KiB. A step has four pages, so that all six
+/// phases have the same number of reads.
 fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
     let phase_reads = turns / 6;
     let mut reads = Vec::new();
@@ -179,7 +181,8 @@ fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -
     reads
 }
 
-/// Random reads of an index and a table in rotation, with three scans of the table.
+/// Random reads of an index and a table in rotation, with three scans of the table: one after each
+/// third of the random reads.
 fn index_and_table(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
     let pages = 3 * MEMORY_PAGES;
     let mut index = UniformPages::new(files, MEMORY_PAGES / rng.between(6, 16));

@@ -2,7 +2,7 @@
 //!
 //! Each load is a typical shape from the literature on caches, with random properties: number of
 //! blocks, skew, length of a loop or phase. A load has about 200,000 references, and a loop at
-//! least 20 rounds.
+//! least 20 rounds. The ranges from which the properties are drawn are chosen, not measured.
 
 use readpath_models::random::SeededRng;
 use readpath_sim::job::Distribution;
@@ -45,7 +45,7 @@ pub(super) const LOADS: &[ReferenceLoad] = &[
     ReferenceLoad { name: "to-and-fro", generate: back_and_forth, sizes_percent: LOOP_SIZES },
 ];
 
-/// Number of references of a full load.
+/// Number of references of a full load. This number and the next one are chosen, not measured.
 const REFERENCES: u64 = 200_000;
 /// Minimum number of references of a shortened load.
 const REFERENCES_MIN: u64 = 2000;
@@ -125,7 +125,8 @@ fn drifting_set(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(block).collect()
 }
 
-/// Maximum number of blocks in the stack of [`recency_stack`].
+/// Maximum number of blocks in the stack of [`recency_stack`]. A block that leaves it is not used
+/// again. Chosen, not measured.
 const STACK_BLOCKS_MAX: usize = 20_000;
 
 /// Generates references to blocks that are reused soon or never. The used blocks form a stack, and
@@ -140,7 +141,8 @@ fn recency_stack(rng: &mut SeededRng, references: u64) -> Vec<u64> {
             last_new_block += 1;
             last_new_block
         } else {
-            // The depth is between 1 and 2 as likely as between 2 and 4, and so on.
+            // The depth is between 1 and 2 as likely as between 2 and 4, and so on. The last block
+            // used is the last element, at depth 1.
             let octave = rng.below(u64::from(depth_max.ilog2()) + 1);
             let depth = ((1 << octave) + rng.below(1 << octave)).min(depth_max);
             stack.remove((depth_max - depth) as usize)
@@ -160,7 +162,8 @@ fn short_repetitions(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(10, 30);
     let mut hot = ZipfBlocks::new(rng, FIRST_BLOCK, blocks);
     let repetitions_max = rng.between(1, 4);
-    // Number of references between two uses of a new block.
+    // Least number of references between two uses of a new block. If several blocks are due at
+    // once, all but the first are used later.
     let distance = rng.between(1, 8);
     // Index of the reference from which a block is due again, and the block.
     let mut repetitions: Vec<(u64, u64)> = Vec::new();

@@ -23,7 +23,7 @@ pub struct EvictionSummary {
     pub geometric_mean: Option<f64>,
     /// Number of cells above 1.02.
     pub above_102_percent: usize,
-    /// Highest ratio to `two-lists`. Null if no cell has it.
+    /// Highest ratio to `two-lists`, the structure of Linux's file lists. Null if no cell has it.
     pub two_lists_maximum: Option<f64>,
     /// The ten cells with the highest ratios.
     pub worst: Vec<(String, f64)>,

@@ -1,7 +1,8 @@
 //! Memory loads larger than memory that can profit from an eviction policy.
 //!
 //! Memory is 16 MiB, as for the reads. The loads differ in the order of touches, the part of the
-//! mapping that fits, the share of writes, and the number of processes.
+//! mapping that fits, the share of writes, and the number of processes. `Swept` alternates between
+//! random touches of the first eighth and a sweep over the rest.
 
 use readpath_sim::load::{MemoryLoad, TouchPattern};
 
@@ -22,9 +23,9 @@ const TOUCHES: [(&str, TouchPattern, u64, u32, u32); 10] = [
     ("swept-400%-reads", TouchPattern::Swept, 400, 0, 1),
 ];
 
-/// Touches of all processes together, before the work is divided.
+/// Touches of all processes together, before the work is divided. Chosen, not measured.
 const TOUCHES_ALL: u64 = 60_000;
-/// Minimum touches of each process.
+/// Minimum touches of each process, after the division. Chosen, not measured.
 const TOUCHES_MIN: u64 = 1024;
 
 /// Returns the loads with their names in the matrix. `work_divisor` divides the touches.

@@ -28,6 +28,7 @@ struct BusErrorRange {
     fault_address: usize,
 }
 
+/// No access is declared: the empty range contains no address.
 const NO_RANGE: BusErrorRange = BusErrorRange { start: 0, end: 0, fault_address: 0 };
 
 thread_local! {
@@ -42,6 +43,7 @@ static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 /// Installs the handler once per process. A previous handler still receives every bus error outside
 /// declared ranges.
 pub(super) fn install() -> std::io::Result<()> {
+    // Result of the installation, with the error number: `std::io::Error` cannot be copied.
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
         let mut previous = MaybeUninit::<libc::sigaction>::zeroed();

@@ -63,7 +63,8 @@ impl Mapped {
             unsafe { mm::mmap(null, file_bytes as usize, protection, MapFlags::SHARED, &file, 0)? };
         let (address, answers) = (address.cast(), VecDeque::new());
         let mapped = Mapped { file, address, file_bytes, protection, advice, answers };
-        mapped.advise(0, file_bytes)?;
+        let from_start = 0;
+        mapped.advise(from_start, file_bytes)?;
         Ok(mapped)
     }
 

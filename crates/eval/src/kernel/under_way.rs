@@ -15,7 +15,7 @@ use super::buffer::FixedBuffer;
 use crate::clock::Clock;
 
 /// Maximum number of consecutive `EAGAIN` or `EINTR` results before the transfer fails. A driver
-/// that always returns them would otherwise cause an endless loop.
+/// that always returns them would otherwise cause an endless loop. Chosen, not measured.
 const RETRIES_MAX: u32 = 64;
 
 /// Moves bytes between a file and memory.

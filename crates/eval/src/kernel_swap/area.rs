@@ -150,6 +150,7 @@ impl SwapArea {
             // The kernel opens the device exclusively, so the own exclusive handle is closed first.
             self.file = move_lock(&self.file, &self.path)?;
         }
+        // Recorded first, so that a kill between the two leaves no area without a record.
         self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
         // `PREFERRED` is the flag for a priority, with the highest one.
@@ -274,6 +275,7 @@ fn check_size(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapE
 /// page's end. The number of bad pages stays 0. `pages` are the pages behind the header, so it is
 /// also the number of the last page.
 fn write_header(file: &File, pages: u64) -> io::Result<()> {
+    // Magic string and only version of the format that the kernel accepts.
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     const VERSION: u32 = 1;
     let last_page = u32::try_from(pages).map_err(|_| io::ErrorKind::FileTooLarge)?;

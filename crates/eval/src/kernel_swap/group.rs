@@ -77,6 +77,7 @@ impl MemoryGroup {
         });
         let _record = record.map_err(|error| refused("keep a record of", error))?;
         let version = parent.version;
+        // From here on, dropping `group` removes it.
         let group = MemoryGroup { path: path.clone(), version, _directory: directory, _record };
         let limit_file = match group.version {
             Version::One => "memory.limit_in_bytes",
@@ -128,6 +129,7 @@ impl Drop for MemoryGroup {
     /// Removes the group. Waits up to two seconds for its last processes to leave it; a group that
     /// stays is reported.
     fn drop(&mut self) {
+        /// Attempts at intervals of 10 ms: two seconds. Chosen, not measured.
         const ATTEMPTS: u32 = 200;
         // A process that was waited for may still be leaving the group.
         for _ in 0..ATTEMPTS {
@@ -180,7 +182,7 @@ struct Parent {
 
 impl Parent {
     /// Finds the group below which groups for the runs are created; `None` without a memory
-    /// controller.
+    /// controller. A machine can have both versions mounted, but the controller is in one of them.
     fn find() -> Option<Parent> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;

@@ -85,6 +85,7 @@ impl PageCluster {
             .read(true)
             .write(true)
             .create(true)
+            // The content may be the value that a killed run has recorded.
             .truncate(false)
             .open(record_path)
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
@@ -96,12 +97,14 @@ impl PageCluster {
             let error = std::io::ErrorKind::NotFound;
             SwapError::refused("read", setting_path, error, "this kernel has no swap readahead")
         })?;
+        // The value is recorded before the setting changes: a kill in between loses nothing.
         record
             .set_len(0)
             .and_then(|()| record.write_all_at(value_before.to_string().as_bytes(), 0))
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
         let (setting_path, record_path) = (setting_path.to_path_buf(), record_path.to_path_buf());
         let page_cluster = PageCluster { _record: record, value_before, setting_path, record_path };
+        // After an error, the drop of the value removes the record.
         write_setting(&page_cluster.setting_path, value)?;
         Ok((page_cluster, cleanup_entry))
     }

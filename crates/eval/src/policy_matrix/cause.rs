@@ -15,7 +15,7 @@ use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET_RATIO_MAX};
 use readpath_core::policy::Spec;
 use readpath_sim::simulate::SimulateError;
 
-/// Minimum ratio of two values at which a difference is reported.
+/// Minimum ratio of two values at which a difference is reported. Chosen, not measured.
 const DIFFERENCE_RATIO_MIN: f64 = 1.1;
 
 /// Cause of a regret.
@@ -64,7 +64,8 @@ impl RegretCause {
 /// Returns the name of the policy that causes the loss: `kind` (readahead or swap-in), the
 /// scheduler, or both. The two ratios are the fields of [`RegretCause`]. In each, one policy under
 /// test runs with the best baseline's other policy. A loss that remains there is caused by the
-/// policy under test. Without the ratios only the scheduler can be the cause.
+/// policy under test. If no loss remains in either, only both policies together cause it. Without
+/// the ratios only the scheduler can be the cause.
 fn responsible_policy(
     kind: &'static str,
     under_best_scheduler: Option<f64>,

@@ -20,7 +20,7 @@ pub enum CellSet {
     Whole,
 }
 
-/// Number of drawn devices.
+/// Number of drawn devices: one of each type of [`draw_device`].
 const DRAWN_DEVICES: u64 = 4;
 
 impl CellSet {
@@ -76,6 +76,7 @@ fn draw_device(number: u64, rng: &mut SeededRng) -> String {
         2 => draw_solid_state(rng),
         // Parameters of the member disks have the prefix `hdd.`.
         3 => format!("raid0:{}x{}", rng.between(2, 16), draw_disk(rng).replace(',', ",hdd.")),
+        // `slots` is the maximum number of calls to the server in flight.
         _ => {
             let (rtt_us, slots) = (rng.between(50, 10_000), rng.between(4, 128));
             format!("nfs:ssd,rtt={rtt_us}us,slots={slots}")
@@ -89,6 +90,7 @@ fn draw_disk(rng: &mut SeededRng) -> String {
     // Seek times in tenths of a millisecond: to the next track, on average, over the whole disk.
     let (single_tenths, average_tenths) = (rng.between(3, 20), rng.between(40, 120));
     let full_tenths = 2 * average_tenths;
+    // Number of queued commands among which the drive chooses, and of segments of its cache.
     let (window, segments) = (rng.between(1, 32), rng.between(8, 64));
     format!(
         "hdd,drive=sata2010,rpm={rpm},segments={segments},window={window},seek.single_ms={},\
@@ -102,6 +104,7 @@ fn draw_disk(rng: &mut SeededRng) -> String {
 /// Draws a solid-state drive between a memory card with few dies and a server drive with hundreds.
 fn draw_solid_state(rng: &mut SeededRng) -> String {
     let (channels, dies) = (rng.between(1, 16), rng.between(1, 8));
+    // Bits of a flash cell, and the least time between two commands in the controller.
     let (bits, interval_us) = (rng.between(1, 3), rng.between(1, 20));
     format!(
         "ssd,channels={channels},dies_per_channel={dies},bits_per_cell={bits},\

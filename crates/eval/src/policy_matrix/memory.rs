@@ -60,15 +60,15 @@ pub(super) fn setup_under(swapin: &Spec, device: Spec) -> LoadSetup {
     LoadSetup { eviction: Spec::plain("two-lists"), swap_out: SwapOut::Oldest, ..setup }
 }
 
-/// Pages of all mappings together: 32 MiB.
+/// Pages of all mappings together: 32 MiB. This size and the ones below are chosen, not measured.
 const TOTAL_PAGES: u64 = 8192;
 /// Minimum pages of one mapping: 1 MiB.
 const MAPPING_PAGES_MIN: u64 = 256;
 
 /// Number of sweeps over a mapping, or the same number of random touches.
 const SWEEPS: u64 = 3;
-/// Minimum touches of a process. A process on a shared mapping then also reaches pages that other
-/// processes have touched.
+/// Minimum touches of a process, before the division for quick tests. A process on a shared mapping
+/// then also reaches pages that other processes have touched.
 const TOUCHES_MIN: u64 = 1024;
 
 /// Returns true if a device of the matrix supports swap.

@@ -20,8 +20,11 @@ use reads::{
     tensor_reads,
 };
 
+/// Bytes in a KiB.
 const KIB: u64 = 1 << 10;
+/// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
+/// Bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
 /// Part of the device that contains the files, less than the size of the smallest device. The files
@@ -238,6 +241,7 @@ impl ReadPattern {
                 let (block_bytes, blocks) = (16 * KIB, GIB / (16 * KIB));
                 let file = files.add(GIB);
                 let reads = even_share(4096 / work_divisor, processes, 32) * processes;
+                // One read in five goes to any block, the others to the first fifth of the blocks.
                 let block = |rng: &mut SeededRng| match rng.below(5) {
                     0 => rng.below(blocks),
                     _ => rng.below(blocks / 5),
@@ -274,6 +278,7 @@ impl ReadPattern {
                 ascending_blocks(bytes / block_bytes).reads_of(file, block_bytes)
             }
             ReadPattern::Backward { block_bytes } => {
+                // Half of the bytes of a forward stream; chosen, not measured.
                 let bytes = share(32 * MIB, MIB);
                 let file = files.add(bytes);
                 ascending_blocks(bytes / block_bytes).backward().reads_of(file, block_bytes)
@@ -290,6 +295,7 @@ impl ReadPattern {
                 shuffled_blocks(slices * one_in, rng).take(slices).reads_of(file, slice_bytes)
             }
             ReadPattern::Interleaved { streams, is_one_handle } => {
+                // Each stream of each process has a share.
                 let bytes = even_share(32 * MIB / work_divisor, processes * streams, 128 * KIB);
                 interleaved_reads(files, streams, bytes, is_one_handle, rng)
             }

@@ -50,12 +50,14 @@ use super::{
 use readpath_sim::simulate::{SimulateError, SimulationSetup};
 use readpath_sim::world::HostCosts;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "A",
     title: "random reads of 64 KiB in a 1 GiB file, asynchronous through the cache (2003)",
     run,
 };
 
+/// The disk of the table: 10,000 rpm, SCSI, 2002.
 const DEVICE: &str = "hdd,drive=scsi2002";
 
 /// Job options of synchronous reads.

@@ -40,6 +40,7 @@ use readpath_sim::load::{
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::SimulateError;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "B",
     title: "swap-in readahead: 1000 MiB touched in 900 MiB of memory (2012)",
@@ -93,6 +94,7 @@ struct TableCell {
     published_hundredths: Option<[u32; 5]>,
 }
 
+/// The tables, in the order of the output.
 const SWAP_TABLES: [TableCell; 8] = [
     TableCell {
         title: "HDD Seq Anon",
@@ -225,8 +227,7 @@ fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
 }
 
 /// Builds one row of a table. Its ratios are relative to the first of `previous_rows`, or to itself
-/// if it is the first row.
-/// `published_hundredths` is in hundredths of a second.
+/// if it is the first row. `published_hundredths` is in hundredths of a second.
 fn table_row(
     label: &str,
     swapin: &str,

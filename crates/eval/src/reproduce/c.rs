@@ -24,6 +24,7 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 use readpath_sim::world::HostCosts;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
 
@@ -120,6 +121,8 @@ fn random_program_table(
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = format!("{LINK},rtt=1ms");
+    // 200 reads of each size in the full table, at least 4 in a shortened one. Both are chosen, not
+    // measured.
     let reads_of_each_size = (200 / divisor).max(4);
     let mut rows: Vec<TableRow> = Vec::new();
     for case in &READ_CASES {
@@ -252,10 +255,12 @@ fn simulate_job(
         readahead: spec_of(readahead),
         scheduler: spec_of("deadline"),
         eviction: spec_of("two-lists"),
+        // Without effect: only raw jobs are chunked.
         chunking: spec_of("ring"),
         merges: true,
         queue_requests: 128,
         memory_bytes: 256 << 20,
+        // Without effect for a policy with a parameter `read_ahead_kb`.
         window_bytes: 128 << 10,
         seed,
         host: HostCosts::default(),

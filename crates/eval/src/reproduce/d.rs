@@ -37,6 +37,7 @@ use readpath_sim::job::JobFile;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 use readpath_sim::world::HostCosts;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "D",
     title: "CFQ with both seek detections, and deadline, by the number of processes (2010)",
@@ -120,6 +121,7 @@ impl TableLoad {
     }
 }
 
+/// Random records through a mapping, as in the source.
 const MAPPED: TableLoad = TableLoad {
     title: "mmap, random 64 KiB",
     job: "ioengine=mmap\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize=8g",
@@ -128,6 +130,7 @@ const MAPPED: TableLoad = TableLoad {
     unit_bytes: 1024.0,
 };
 
+/// Sequential direct reads, as in the source.
 const DIRECT: TableLoad = TableLoad {
     title: "direct, sequential 64 KiB",
     job: "direct=1\nrw=read\nbs=64k\nsize=4g",
@@ -136,6 +139,7 @@ const DIRECT: TableLoad = TableLoad {
     unit_bytes: 1_048_576.0,
 };
 
+/// Sequential cached reads, as in the source.
 const BUFFERED: TableLoad =
     TableLoad { title: "buffered, sequential 64 KiB", job: "rw=read\nbs=64k\nsize=4g", ..DIRECT };
 
@@ -254,7 +258,8 @@ fn simulated_rate(
         eviction: spec_of("two-lists"),
         // Without effect: only raw jobs are chunked.
         chunking: spec_of("ring"),
-        // The kernel's defaults: `nr_requests` 128, `read_ahead_kb` 128.
+        // The kernel's defaults: `nr_requests` 128, `read_ahead_kb` 128. The memory, 1 GiB, is
+        // chosen.
         merges: true,
         queue_requests: 128,
         memory_bytes: 1 << 30,

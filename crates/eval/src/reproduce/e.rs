@@ -36,6 +36,7 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 use readpath_sim::world::HostCosts;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "E",
     title: "raw I/O in chunks: 50 MiB read, then written, two striped SCSI disks (2001)",
@@ -69,6 +70,7 @@ struct ChunkingRow {
     system_seconds: Option<f64>,
 }
 
+/// Rows of both tables, the published ones first.
 const CASES: [ChunkingRow; 5] = [
     ChunkingRow {
         label: "before",
@@ -103,6 +105,7 @@ fn run(
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
+    // One transfer of the whole range; the write begins after the read (`stonewall`).
     let mib = (50 / divisor).max(1);
     let job = JobFile::parse(&format!(
         "[global]\nioengine=raw\nbs={mib}m\nsize={mib}m\nfilename=raw1\n\

@@ -7,8 +7,8 @@ use readpath_sim::workload::{FileId, GivenRead};
 
 use super::{GIB, KIB, MIB, WorkloadFiles};
 
-/// Returns mixed reads: `blocks` sequential reads of 64 KiB in the first
-/// quarter of a file. After every three of them follows a random read of 16 KiB in the rest.
+/// Returns mixed reads: `blocks` sequential reads of 64 KiB in the first quarter of a file. After
+/// every three of them follows a random read of 16 KiB in the rest.
 pub(super) fn mixed_reads(
     files: &mut WorkloadFiles,
     blocks: u64,
@@ -158,8 +158,8 @@ pub(super) fn column_reads(
     reads
 }
 
-/// Returns the reads of tensors: `count` tensors of 256 KiB to 2 MiB after a
-/// header of 64 KiB, 256 KiB at a time.
+/// Returns the reads of tensors: a header of 64 KiB in one read, then `count` tensors of 256 KiB to
+/// 2 MiB in random order, 256 KiB at a time.
 pub(super) fn tensor_reads(
     files: &mut WorkloadFiles,
     count: u64,
