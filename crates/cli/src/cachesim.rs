@@ -98,6 +98,7 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
 pub struct CacheSize {
     /// Text of the option.
     pub text: String,
+    /// The parsed text.
     amount: Amount,
 }
 
@@ -151,6 +152,7 @@ impl CacheSize {
 }
 
 /// Parses a percentage above 0 and up to 100, without its sign, and returns it in millionths.
+/// Returns `None` for another text or value.
 fn parse_millionths(percent: &str) -> Option<u64> {
     let percent: f64 = percent.parse().ok()?;
     // One percent is 10,000 millionths.
@@ -255,7 +257,8 @@ fn simulate_cell(
 }
 
 /// Sentence that names the policy with the lowest mean ratio of its misses to the optimum's. A row
-/// is a trace with a size. The optimum misses each block at least once, so no ratio is infinite.
+/// is a trace with a size. The optimum misses each block at least once, so no ratio is infinite. A
+/// policy is best in a row also if others have equally few misses.
 fn verdict(cells: &[MissCell]) -> String {
     let rows: Vec<&[MissCell]> = cells
         .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))

@@ -14,12 +14,12 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::scratch_files::ScratchFiles;
 
-/// Default number of generated reads.
+/// Default number of generated reads. Chosen, not measured.
 const GENERATED_READS_DEFAULT: usize = 2000;
 /// Number of differences printed in the text. After the first difference the two readahead states
 /// have diverged, and most later ones follow from it. The JSON document contains all.
 const DIFFERENCES_PRINTED_MAX: usize = 10;
-/// Size of the sparse scratch file, used when no file is named: 1 GiB.
+/// Size of the sparse scratch file, used when no file is named: 1 GiB. Chosen, not measured.
 const SCRATCH_FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the steps on the kernel and through the policy, and prints the comparison. A difference is
@@ -123,13 +123,15 @@ fn folder_for_large_files() -> PathBuf {
 struct KernelComparison {
     /// Name of the kernel.
     system: String,
-    /// Number of reads and touches, and of equal ones.
+    /// Number of reads and touches.
     reads: usize,
+    /// Number of reads and touches with equal folios.
     equal: usize,
     /// Number of steps that differ.
     different: usize,
-    /// Pages that the kernel and the policy added in all steps.
+    /// Number of pages that the kernel added in all steps.
     kernel_pages: u64,
+    /// Number of pages that the policy added in all steps.
     policy_pages: u64,
     /// The steps that differ.
     differences: Vec<PageDifference>,
@@ -142,8 +144,9 @@ struct PageDifference {
     step: usize,
     /// The step, in the form of a list of reads.
     what: String,
-    /// Folios that the kernel and the policy added in it.
+    /// Folios (blocks of pages that are cached as a unit) that the kernel added in it.
     kernel: Vec<[u64; 2]>,
+    /// Folios that the policy added in it.
     policy: Vec<[u64; 2]>,
 }
 

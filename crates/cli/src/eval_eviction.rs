@@ -25,6 +25,7 @@ use crate::table::{Column, Table, number};
 struct EvictionDocument<'a> {
     /// Version of this command.
     readpath: &'static str,
+    /// Seed of all random choices.
     seed: u64,
     /// True if only a part of the work was done, as a check: the figures are not meaningful.
     smoke: bool,

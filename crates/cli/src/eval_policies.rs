@@ -112,9 +112,9 @@ struct MatrixDocument<'a> {
     smoke: bool,
     /// Names of the tested policies.
     policies: String,
-    /// Summary of the cells in the tuning set, and in the held-out set below; null if the run has
-    /// no such cell.
+    /// Summary of the cells in the tuning set; null if the run has none.
     developed: Option<MatrixSummary>,
+    /// Summary of the cells in the held-out set; null if the run has none.
     held_out: Option<MatrixSummary>,
     /// Summary of all cells.
     summary: &'a MatrixSummary,
@@ -129,7 +129,9 @@ struct MatrixDocument<'a> {
 /// Results of the runs before memory and caches were warm.
 #[derive(Serialize)]
 struct FirstRuns {
+    /// Summary of the first runs.
     summary: MatrixSummary,
+    /// One result for each cell.
     results: Vec<JudgedCell>,
 }
 
@@ -356,9 +358,13 @@ struct EarlierBaselines {
 /// Fields that are read from an earlier document.
 #[derive(Deserialize)]
 struct EarlierDocument {
+    /// First seed of that run.
     seed: u64,
+    /// Number of its seeds.
     seeds: u64,
+    /// True if a sixty-fourth of the work was done.
     smoke: bool,
+    /// Its cells, of which only the baselines are used.
     results: Vec<JudgedCell>,
 }
 

@@ -11,7 +11,8 @@ pub enum Failure {
     /// Exit code 1: some operations of the run failed, or two things that should be equal differ.
     /// The measured figures have been printed.
     Run(String),
-    /// Exit code 2: bad option or bad input file. The run did not start.
+    /// Exit code 2: bad option or input file, or an output file that cannot be written. Most are
+    /// found before the run starts.
     Usage(String),
     /// Exit code 3: the system lacks a requirement of the command.
     Unavailable(String),

@@ -81,7 +81,9 @@ pub struct ExplainArgs {
 pub enum MeasureGains {
     // After a program was recorded, but not for a recording that is only read.
     Auto,
+    // Also for a recording that is only read.
     Always,
+    // No file is read.
     Never,
 }
 
@@ -119,6 +121,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
 
 /// File of a recording that only the explanation reads. It is removed on drop.
 struct TemporaryRecording {
+    /// Path of the file, chosen when the value is created.
     path: PathBuf,
     /// False if the user named another file for the recording: this one is then not written.
     is_removed_on_drop: bool,
@@ -172,7 +175,8 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
     print(&text)
 }
 
-/// First line: the program, its duration, and the share of the time it waited.
+/// First line: the program, its duration, and the share of the time it waited. The share is a lower
+/// bound if there are hidden waits: long waits for files that no recorded read explains.
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
@@ -189,7 +193,9 @@ fn headline(explanation: &Explanation) -> String {
     )
 }
 
-/// Sentence for a program without findings: the limit of its speed.
+/// Sentence for a program without findings: the limit of its speed. `Program`: it rarely waited.
+/// `Device`: it waited for a device that was used well. `Unseen`: too many reads were not recorded.
+/// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for.
 fn no_findings_text(explanation: &Explanation) -> String {
     let diagnosis = match explanation.limit {
         // A device with fewer requests may be faster with more.
@@ -217,7 +223,8 @@ fn no_findings_text(explanation: &Explanation) -> String {
     text + "."
 }
 
-/// Number of requests in flight from which on a device is said to be the limit.
+/// Number of requests in flight from which on a device is said to be the limit. Chosen, not
+/// measured.
 const DEVICE_DEPTH_MIN: f64 = 2.0;
 
 /// Sentence about the reads of other programs on a device.

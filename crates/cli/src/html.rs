@@ -19,17 +19,24 @@ use crate::table::Table;
 
 /// Numbers of the colours of bars, lines and rectangles, as page.css defines them.
 pub mod colours {
+    /// `--c0` of page.css.
     pub const BLUE: usize = 0;
+    /// `--c1` of page.css.
     pub const ORANGE: usize = 1;
+    /// `--c2` of page.css.
     pub const GREEN: usize = 2;
+    /// `--c3` of page.css.
     pub const MAGENTA: usize = 3;
+    /// `--c6` of page.css.
     pub const VIOLET: usize = 6;
+    /// `--c7` of page.css, the last one.
     pub const GREY: usize = 7;
 }
 
 /// Builder of a page.
 #[derive(Clone, Debug)]
 pub struct Page {
+    /// Title of the window and the first heading.
     title: String,
     /// HTML of the content so far.
     body: String,

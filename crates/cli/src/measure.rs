@@ -76,7 +76,7 @@ pub struct MeasureArgs {
     pub json: bool,
 }
 
-/// Bytes that stay free on the file system next to the scratch file.
+/// Bytes that stay free on the file system next to the scratch file. Chosen, not measured.
 const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Measures the storage, prints its costs, and writes its description.
@@ -177,13 +177,13 @@ struct Budget {
     bytes: u64,
 }
 
-/// Number of rounds over all cells, as far as the time permits.
+/// Number of rounds over all cells, as far as the time permits: the fewest with a median.
 const ROUNDS: usize = 3;
 
-/// Number of times that doubtful cells are measured again.
+/// Number of times that doubtful cells are measured again. Chosen, not measured.
 const REPEATS_MAX: usize = 4;
 
-/// Divisor of the time and bytes reserved for doubtful cells: a fifth.
+/// Divisor of the time and bytes reserved for doubtful cells: a fifth. Chosen, not measured.
 const REPEAT_BUDGET_DIVISOR: u32 = 5;
 
 /// Measurements of all cells, and the remaining byte budget.
@@ -194,6 +194,7 @@ struct Rounds<'a> {
     bytes: u64,
     /// Seed from which each measurement derives its own.
     seed: u64,
+    /// Ends the measurement early.
     interrupt: &'a Interrupt,
     /// Cells to measure, in the order of a round.
     cells: Vec<MeasurementCell>,
@@ -230,7 +231,7 @@ impl Rounds<'_> {
     }
 
     /// Measures doubtful cells again until none is left, or the bytes or the `time` since `start`
-    /// are spent.
+    /// are spent. Each measurement gets an equal share of the rest, as if all repetitions followed.
     fn measure_doubtful(&mut self, start: Instant, time: Duration) -> CommandResult {
         for repeat in 0..REPEATS_MAX {
             let doubtful = ProfileReliability::of(&self.samples()).doubtful();
@@ -278,7 +279,8 @@ fn measure_all(
     for measurement_index in 0..count * ROUNDS {
         let time_left = rounds_time.saturating_sub(start.elapsed());
         let bytes_left = measurement.bytes_left.saturating_sub(repeat_bytes);
-        // The first round measures every cell, even when the time or bytes are spent.
+        // The first round measures every cell, even when the time or bytes are spent. Its limits
+        // are then 0, with which a measurement makes its fewest requests.
         if measurement_index >= count && (time_left.is_zero() || bytes_left == 0) {
             break;
         }

@@ -19,7 +19,7 @@ use readpath_sim::workload::Workload;
 use crate::exit::{CommandResult, Failure};
 use crate::output_file::is_same_file;
 
-/// Size of the line buffer of a file, in bytes.
+/// Size of the line buffer of a file, in bytes. Chosen, not measured.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Logs of one row.
@@ -129,6 +129,7 @@ impl LogSink for SharedLogFile {
 /// Log file with its buffered lines.
 #[derive(Debug)]
 struct LogFile {
+    /// Path of the file, which is opened again for each write.
     path: PathBuf,
     /// Lines that are not yet written.
     lines: String,

@@ -24,6 +24,7 @@ struct RunDocument<'a, T> {
     readpath: &'static str,
     /// `None` if the run draws no random numbers.
     seed: Option<u64>,
+    /// One result for each row or cell.
     results: &'a [T],
 }
 

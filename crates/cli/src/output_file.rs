@@ -16,6 +16,7 @@ use crate::scratch_files::ScratchFiles;
 
 /// A file that is written, to replace the one of its name.
 pub struct OutputFile {
+    /// The partial file, or the output itself if it is written directly.
     writer: BufWriter<File>,
     /// `None` for an output that is written directly.
     partial_file: Option<PartialFile>,
@@ -31,7 +32,8 @@ struct PartialFile {
 
 impl OutputFile {
     /// Begins the output to `path`. A file of this name stays as it is until
-    /// [`finish`](OutputFile::finish).
+    /// [`finish`](OutputFile::finish). An output that no other file can replace (a pipe, a device,
+    /// a descriptor of this process) is written directly, a regular file from length 0.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
         let failure = |error: io::Error| Failure::usage_of(path.display(), error);
         let (target, old_permissions) = match open_existing(path).map_err(failure)? {
@@ -74,10 +76,12 @@ impl OutputFile {
 }
 
 impl Write for OutputFile {
+    /// Writes through the buffer.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.writer.write(data)
     }
 
+    /// Writes the buffered bytes to the partial file, or to the output.
     fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }

@@ -111,6 +111,7 @@ fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
 
 /// Writer that keeps the bytes in memory. More than `limit_bytes` bytes are an error.
 struct BoundedBuffer {
+    /// The bytes written so far.
     bytes: Vec<u8>,
     /// Largest allowed length of `bytes`.
     limit_bytes: u64,
@@ -128,6 +129,7 @@ impl Write for BoundedBuffer {
         Ok(bytes.len())
     }
 
+    /// Has no effect: no byte is held back.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

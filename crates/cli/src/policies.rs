@@ -14,11 +14,17 @@ mod picture;
 /// Kind of decision that a policy makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyKind {
+    /// Pages of a file to read ahead of the program.
     Readahead,
+    /// Pages to bring in from the swap area with the touched one.
     SwapIn,
+    /// Next request for the device.
     Scheduler,
+    /// Pieces of a raw transfer.
     Chunking,
+    /// Page or block that leaves the cache.
     Eviction,
+    /// Missed objects that enter the cache.
     Admission,
 }
 
@@ -37,8 +43,11 @@ fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 6] {
 
 /// Policy with its kind.
 struct FoundPolicy {
+    /// Kind of the policy.
     kind: PolicyKind,
+    /// Name of the kind on the command line.
     kind_name: &'static str,
+    /// Name, summary and manual page.
     policy: &'static Policy,
 }
 
@@ -81,7 +90,7 @@ fn list_text() -> String {
 }
 
 /// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`
-/// is unambiguous.
+/// is unambiguous. An unknown name is an error that lists the known ones.
 fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all_policies = || {
         kinds().into_iter().flat_map(|(kind, kind_name, policies)| {

@@ -17,6 +17,7 @@ use crate::scratch_files::registry;
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<InterruptState>);
 
+/// State that all clones of an [`Interrupt`] share with the signal handler.
 #[derive(Debug, Default)]
 struct InterruptState {
     /// True after the first signal.
@@ -26,6 +27,7 @@ struct InterruptState {
 }
 
 /// Time after a signal that a modelled run has to end by itself. After it, the process ends.
+/// Chosen, not measured.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(800);
 
 /// Counts a modelled run as in progress while this value lives.
@@ -33,6 +35,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(800);
 pub struct ModelledRunGuard(Arc<InterruptState>);
 
 impl Drop for ModelledRunGuard {
+    /// Counts the modelled run as ended.
     fn drop(&mut self) {
         self.0.modelled_runs.fetch_sub(1, Ordering::Relaxed);
     }
@@ -88,7 +91,9 @@ impl Interrupt {
 
 /// Progress of one run, with its rate and remaining time.
 pub struct RunProgress {
+    /// Bar on standard error.
     bar: ProgressBar,
+    /// Flag that a signal has come.
     interrupt: Interrupt,
 }
 
@@ -124,6 +129,7 @@ impl RunProgress {
 }
 
 impl Drop for RunProgress {
+    /// Removes the bar from the terminal.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

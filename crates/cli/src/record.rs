@@ -115,7 +115,9 @@ pub struct AdviseArgs {
 struct RecordPlan {
     /// Program to start, with its arguments. Empty if `pid` or `cgroup` names running ones.
     command: Vec<OsString>,
+    /// Running process to follow.
     pid: Option<u32>,
+    /// Folder of the control group to follow.
     cgroup: Option<PathBuf>,
     /// Longest time to follow, as text of the option.
     span: Option<String>,
@@ -173,17 +175,18 @@ pub fn advise(args: AdviseArgs) -> CommandResult {
 const OUTPUT_DEFAULT: &str = "readpath.rec";
 
 /// Default limit of prefetched, unused pages: the smaller of `BUDGET_BYTES_DEFAULT_MAX` and the
-/// `BUDGET_MEMORY_DIVISOR`th part of the machine's memory.
+/// `BUDGET_MEMORY_DIVISOR`th part of the machine's memory. Chosen, not measured.
 const BUDGET_BYTES_DEFAULT_MAX: u64 = 256 << 20;
+/// Divisor of the machine's memory for the default limit. Chosen, not measured.
 const BUDGET_MEMORY_DIVISOR: u64 = 8;
 
 /// Minimum of this limit: one readahead window.
 const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
-/// Interval of reading the kernel's buffers.
+/// Interval of reading the kernel's buffers. Chosen, not measured.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Interval of listing the processes of a control group.
+/// Interval of listing the processes of a control group. Chosen, not measured.
 const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time before the last reading of the kernel's buffers where no recording is kept. The end of a
@@ -210,7 +213,8 @@ fn run(args: RecordPlan) -> CommandResult {
         return from_set::run(&args, time_max, bytes_max);
     }
     file_limit::report_as_error();
-    // Without a recording to complete, the program does not wait for the preparation.
+    // Without a recording to complete, the program does not wait for the preparation. The permit, a
+    // first instance of tracefs, shows that this process may trace.
     if let Some(bytes_max) = budget_bytes.filter(|_| args.output.is_none())
         && !args.command.is_empty()
         && let Ok(permit) = TracingPermit::new()
@@ -218,7 +222,10 @@ fn run(args: RecordPlan) -> CommandResult {
         return early::run(&args, permit, time_max, bytes_max);
     }
     let started = match budget_bytes {
-        Some(budget_bytes) => Recorder::start_advised(budget_bytes, None),
+        Some(budget_bytes) => {
+            let no_permit = None;
+            Recorder::start_advised(budget_bytes, no_permit)
+        }
         None => Recorder::start(),
     };
     let recorder = match started {
@@ -238,7 +245,8 @@ fn run(args: RecordPlan) -> CommandResult {
 }
 
 /// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
-/// comes. `start` starts the program or attaches to it, and returns as `start_or_attach` does.
+/// comes. It also ends when advice was given up and no recording is written: no work is left then.
+/// `start` starts the program or attaches to it, and returns as `start_or_attach` does.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
@@ -263,6 +271,7 @@ fn record_traced(
     };
     let cpu_before = CpuTime::of_children();
     let (name, mut child) = start(&mut recorder)?;
+    // An earlier recording of this name is dropped only now: the program could be started.
     sink.begin().map_err(failure)?;
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
@@ -413,7 +422,8 @@ pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usiz
 }
 
 /// True if the attached process has ended, or all processes of the control group, which are listed
-/// every `GROUP_LIST_INTERVAL`. Always false for a started program.
+/// every `GROUP_LIST_INTERVAL`. Between two listings the result is false. Always false for a
+/// started program, whose end its parent sees by a wait.
 fn has_ended(
     args: &RecordPlan,
     recorder: &mut Recorder,

@@ -149,8 +149,11 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
 
 /// Buffered output to a file or to standard output.
 enum Output {
+    /// Standard output.
     Standard(BufWriter<Stdout>),
+    /// A file, which replaces the one of its name when it is complete.
     File {
+        /// The output so far.
         file: OutputFile,
         /// Path of the file, for failures.
         path: PathBuf,
@@ -199,7 +202,8 @@ impl Output {
 
 /// Prints the records of a recording as JSON lines.
 fn show(path: &Path) -> CommandResult {
-    let mut out = Output::open(None)?;
+    let standard_output = None;
+    let mut out = Output::open(standard_output)?;
     for_each_record(path, |record| {
         let line = serde_json::to_string(&record).expect("a record can be written as JSON");
         out.write_text(format_args!("{line}\n"))
@@ -265,6 +269,7 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
 }
 
 /// Replaces the names of the program, files and threads in a record by numbers, and clears inodes.
+/// The names of devices and of the kernel stay.
 fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),
@@ -281,7 +286,7 @@ fn anonymize_record(mut record: Record) -> Record {
 }
 
 /// Copies a recording with each record replaced by the result of `change`; `None` drops it. Refuses
-/// the recording itself as the target.
+/// the recording itself as the target. After a failure an existing target keeps its content.
 fn copy_with_changes(
     source: &Path,
     target: &Path,
@@ -321,7 +326,7 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
     }))
 }
 
-/// Opens a file with a buffer of 1 MiB.
+/// Opens a file with a buffer of 1 MiB. The size is chosen, not measured.
 pub fn open_buffered(path: &Path) -> Result<impl BufRead + use<>, Failure> {
     let file = File::open(path).map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(BufReader::with_capacity(1 << 20, file))

@@ -63,9 +63,11 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
 /// Comparison in the JSON document.
 #[derive(Serialize)]
 struct DecisionComparison<'a> {
+    /// Policy as given on the command line.
     scheduler: &'a str,
-    /// Number of requests that were compared, and of those on which both agree.
+    /// Number of requests that were compared.
     judged: usize,
+    /// Number of compared requests on which both agree.
     equal: usize,
     /// The requests on which they disagree.
     divergences: Vec<LineDifference>,
@@ -76,8 +78,9 @@ struct DecisionComparison<'a> {
 /// One difference; lines count from 1.
 #[derive(Serialize)]
 struct LineDifference {
-    /// Line of the list, and its time.
+    /// Line of the list.
     line: usize,
+    /// Time of the line.
     at_ms: f64,
     /// Number of the request in the list.
     request: u32,

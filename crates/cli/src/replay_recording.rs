@@ -35,7 +35,7 @@ mod real;
 pub use player::run as run_one;
 use real::{RealRow, RealStorage, kernel_policies};
 
-/// Maximum number of rows named in the summary sentence.
+/// Maximum number of rows named in the summary sentence. Chosen, not measured.
 const SUMMARY_ROWS_MAX: usize = 8;
 
 /// True if the file begins with the mark of a recording. False for an unreadable file.
@@ -50,9 +50,11 @@ pub fn is_recording(path: &Path) -> bool {
 struct Predicted {
     /// Storage as named by `--on`, or `as recorded`.
     storage: String,
-    /// Policies. `None` where they are unknown, or for the recorded run.
+    /// Readahead policy. `None` for the recorded run.
     readahead: Option<String>,
+    /// Scheduler. `None` where it is unknown, or for the recorded run.
     scheduler: Option<String>,
+    /// Eviction policy. `None` for the kernel, or for the recorded run.
     eviction: Option<String>,
     /// Memory of the page cache; `None` if unknown, or without a limit.
     memory_bytes: Option<u64>,
@@ -60,10 +62,11 @@ struct Predicted {
     seconds: f64,
     /// Recorded duration ÷ this duration.
     times_as_fast: f64,
-    /// Number of reads.
+    /// Number of reads. Only the recorded run has the reads of pages that were cached before it.
     reads: u64,
-    /// Requests to the device and their bytes. `None` where they are not counted.
+    /// Requests to the device. `None` where they are not counted.
     device_requests: Option<u64>,
+    /// Bytes of these requests. `None` where they are not counted.
     device_bytes: Option<u64>,
     /// Bytes read from the device ÷ bytes requested.
     amplification: Option<f64>,
@@ -131,7 +134,8 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     print(&results_text(&recorded, &rows))
 }
 
-/// Parses the storages of `--on`.
+/// Parses the storages of `--on`. Refuses a server and a memory region: a replay creates copies of
+/// the recorded files in a folder.
 fn parse_storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     let storages = Storage::parse_all(texts)?;
     let refused = |storage: &&Storage| matches!(storage, Storage::Nfs(_) | Storage::Region(_));
@@ -162,7 +166,9 @@ fn parse_memory_sizes(texts: &[String], recorded_bytes: u64) -> Result<Vec<Optio
 
 /// Policies that are combined with the storages and memory sizes.
 struct PolicyChoices {
+    /// Readahead policies, at least one.
     readaheads: Vec<Spec>,
+    /// Eviction policies, at least one.
     evictions: Vec<Spec>,
     /// One for all rows.
     scheduler: Spec,
@@ -170,9 +176,13 @@ struct PolicyChoices {
 
 /// Combination that becomes a row.
 struct RowPlan<'a> {
+    /// Modelled device, or a folder for the library or the kernel.
     storage: &'a Storage,
+    /// Readahead policy; unused by the kernel.
     readahead: &'a Spec,
+    /// Eviction policy; unused by the kernel.
     eviction: &'a Spec,
+    /// Scheduler; unused by the kernel.
     scheduler: &'a Spec,
     /// Memory for the page cache; `None`: the default of the storage.
     memory_bytes: Option<u64>,
@@ -267,6 +277,7 @@ fn replay_real(
         eviction,
         memory_bytes: row.memory_bytes,
         seconds,
+        // A replay of no duration counts as 1 ns.
         times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
         reads: recorded.reads,
         device_requests: played.device_requests,
@@ -313,8 +324,9 @@ fn simulation_setup(
     recorded.with_memory(setup, memory_bytes)
 }
 
-/// Row of the program as recorded: its time, memory and reads. The recording has no figures of the
-/// device in this form, so these are `None`.
+/// Row of the program as recorded: its time, its memory, and its reads, including reads of pages
+/// that were in memory before. The recording has no figures of the device in this form, so these
+/// are `None`.
 fn recorded_row(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
@@ -403,7 +415,7 @@ fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
 }
 
 /// Describes a row by its storage, by the policies in which rows of this storage differ, and by its
-/// memory if that is not the default.
+/// memory if that is not the default. The scheduler is the same in all rows.
 fn describe_differences(
     recorded: &RecordedProgram,
     row: &Predicted,

@@ -75,15 +75,17 @@ fn select_tables(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> 
     names.iter().map(find).collect()
 }
 
-/// Factor within which the verdict counts a modelled figure as near the published one.
+/// Factor within which the verdict counts a modelled figure as near the published one. Chosen, not
+/// measured.
 const NEAR_FACTOR: f64 = 1.25;
 
 /// A published figure and its modelled one.
 struct FigurePair {
     /// Table and row.
     name: String,
-    /// Both are ratios to the first row, or figures of a grid. The published one is above 0.
+    /// Published ratio to the first row, or published figure of a grid. Above 0.
     published: f64,
+    /// Modelled ratio or figure, in the same unit.
     modelled: f64,
 }
 

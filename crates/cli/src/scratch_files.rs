@@ -36,7 +36,8 @@ impl ScratchFiles {
         filled.map_err(|error| fill_failure(path, &error))
     }
 
-    /// Creates an empty file, with a record in the cleanup journal. The path must not exist.
+    /// Creates an empty file, with a record in the cleanup journal. The path must not exist. A file
+    /// whose record cannot be written is removed again: it would stay after a killed run.
     pub fn create_empty(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
         match Record::write_record(CleanupKind::File, path) {
@@ -87,6 +88,7 @@ impl Drop for ScratchFiles {
 /// Folder created by this run. Dropping the value removes it with its content.
 #[derive(Debug)]
 pub struct ScratchFolder {
+    /// Path of the folder, whose name ends with the number of this process.
     path: PathBuf,
     /// Record in the cleanup journal, removed on drop after the folder.
     _record: Record,
@@ -137,6 +139,8 @@ impl ScratchFolder {
 }
 
 impl Drop for ScratchFolder {
+    /// Removes the folder with its content. The record in the cleanup journal is dropped
+    /// afterwards, with the fields.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
@@ -177,6 +181,7 @@ fn create_failure(path: &Path, error: &io::Error) -> Failure {
 /// error.
 fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
     let mut state = seed;
+    // Whole words of 8 bytes, at most 1 MiB between two checks of the interrupt.
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
     let mut bytes_left = bytes;
     while bytes_left > 0 {

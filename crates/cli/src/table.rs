@@ -12,9 +12,11 @@ use rustix::termios::tcgetwinsize;
 /// Table with aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
+    /// Names of the columns.
     header: Vec<String>,
+    /// Cells of each row, as many as the header has names.
     rows: Vec<Vec<String>>,
-    /// First numeric column.
+    /// Index of the first numeric column. Columns before it are texts.
     numbers_from: usize,
     /// True if columns that do not fit stand in further blocks, and none is left out.
     is_in_blocks: bool,
@@ -118,6 +120,7 @@ impl Table {
         let is_empty =
             |column: usize| self.rows.iter().all(|row| matches!(&*row[column], "" | "-"));
         let is_equal = |column: usize| {
+            // An indented row is a part of the row above, and has only some of the columns.
             let whole_rows = || self.rows.iter().filter(|row| !row[0].starts_with(' '));
             let first = whole_rows().next().map(|row| &row[column]);
             whole_rows().count() > 1 && whole_rows().all(|row| Some(&row[column]) == first)
@@ -217,7 +220,7 @@ impl Table {
     }
 }
 
-/// Least width of a column of text that is broken into several lines.
+/// Least width of a column of text that is broken into several lines, in characters. Chosen by eye.
 const TEXT_WIDTH_MIN: usize = 12;
 
 /// Width of the lines of these columns, with two spaces between columns.
@@ -225,7 +228,8 @@ fn line_width(widths: &[usize], shown: &[usize]) -> usize {
     shown.iter().map(|&column| widths[column] + 2).sum::<usize>().saturating_sub(2)
 }
 
-/// Breaks a paragraph into lines of at most `columns_max` characters, between words.
+/// Breaks a paragraph into lines of at most `columns_max` characters, between words. A word of more
+/// characters has a line of its own.
 fn wrap_words(text: &str, columns_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

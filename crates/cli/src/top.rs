@@ -22,18 +22,21 @@ use crate::record;
 use crate::signals;
 use crate::table::{self, Table};
 
-/// Interval of reading the kernel's buffers.
+/// Interval of reading the kernel's buffers. Events are lost if a buffer fills up before. Chosen,
+/// not measured.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Default and minimum interval between two tables.
+/// Interval between two tables, if the command line gives none. Chosen, not measured.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(2);
+/// Least interval between two tables. Chosen, not measured.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Number of files shown of a process.
+/// Maximum number of files shown of a process. Chosen, not measured.
 const FILES_SHOWN: usize = 3;
 
-/// Lines and columns of a terminal of unknown size.
+/// Number of lines of a terminal of unknown size.
 const LINES_DEFAULT: usize = 24;
+/// Number of columns of a terminal of unknown size.
 const COLUMNS_DEFAULT: usize = 80;
 
 /// Width of the columns that are no long texts, with the spaces between all columns.
@@ -96,7 +99,8 @@ pub fn run(args: &TopArgs) -> CommandResult {
     let mut end = Instant::now() + interval;
     while args.count.is_none_or(|count| shown < count) && !signals::is_interrupted() && !is_over() {
         collect_until(&mut recorder, &mut reads, end, &is_over).map_err(Failure::usage)?;
-        // An interval whose end has passed already ends at once.
+        // The ends are multiples of the interval, so that late tables do not add up. An interval
+        // whose end has passed already ends at once.
         end = (end + interval).max(Instant::now());
         // Later processes of the group are found here.
         if let Some(group) = &args.cgroup {
@@ -190,7 +194,11 @@ fn print_interval(
     let screen = (output.is_terminal() && !is_json).then(|| Screen::of(&output));
     let text = match &screen {
         _ if is_json => format!("{}\n", interval_json(processes, seconds, lost_events)),
-        None => interval_text(processes, seconds, lost_events, None),
+        None => {
+            // Outside a terminal the table keeps all columns.
+            let no_width = None;
+            interval_text(processes, seconds, lost_events, no_width)
+        }
         Some(screen) => {
             screen.page(&interval_text(processes, seconds, lost_events, screen.columns))
         }
@@ -200,8 +208,9 @@ fn print_interval(
 
 /// Present size of a terminal, which may change between two tables.
 struct Screen {
+    /// Number of lines, at least 1.
     lines: usize,
-    /// Characters in a line; `None` if tables are not fitted to it.
+    /// Characters in a line; `None` if tables are not fitted to it (`--wide`).
     columns: Option<usize>,
 }
 
@@ -223,16 +232,18 @@ impl Screen {
     /// Text that clears the screen and shows the beginning of `text`. A line that is too long would
     /// take a further one, and move the first ones out of sight.
     fn page(&self, text: &str) -> String {
-        // The last line of the terminal stays free for the cursor.
+        // The last line of the terminal stays free for the cursor, unless it is the only one.
         let lines = text.lines().take(self.lines.saturating_sub(1).max(1));
-        let lines = lines.map(|line| shortened(line, self.columns.unwrap_or(usize::MAX), false));
+        let keeps_end = false;
+        let columns = self.columns.unwrap_or(usize::MAX);
+        let lines = lines.map(|line| shortened(line, columns, keeps_end));
         // Cursor to the first line, and the screen cleared.
         format!("\x1b[H\x1b[2J{}\n", lines.collect::<Vec<String>>().join("\n"))
     }
 }
 
-/// Text of at most `width` characters. A longer one loses its beginning, as long paths do, or its
-/// end.
+/// Text of at most `width` characters. A longer one loses its beginning if `keeps_end`, as long
+/// paths do, else its end. An ellipsis stands for the lost part.
 fn shortened(text: &str, width: usize, keeps_end: bool) -> String {
     let count = text.chars().count();
     let kept = width.saturating_sub(1);
@@ -299,9 +310,13 @@ fn interval_text(
     }
     let Some(columns) = columns else { return text + &table.to_string() + "\n" };
     let texts_width = columns.saturating_sub(NUMBERS_WIDTH).max(TEXTS_WIDTH_MIN);
+    // Names get three fifths of the width, causes the rest: chosen by eye.
     let name_width = texts_width * 3 / 5;
-    table.shorten(1, |name| shortened(name, name_width, true));
-    table.shorten(2, |cause| shortened(cause, texts_width - name_width, false));
+    let (name_column, cause_column) = (1, 2);
+    let keeps_end = true;
+    table.shorten(name_column, |name| shortened(name, name_width, keeps_end));
+    let cause_width = texts_width - name_width;
+    table.shorten(cause_column, |cause| shortened(cause, cause_width, !keeps_end));
     text + &table.fitted_text(columns) + "\n"
 }
 

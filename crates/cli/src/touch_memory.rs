@@ -19,6 +19,7 @@ use crate::worker::{Orders, WorkerTask, write_answer};
 /// Task of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TouchTask {
+    /// The whole load: size of the memory, sharing, and number and kind of the touches.
     pub load: MemoryLoad,
     /// Number of this process within the load, from 0.
     pub process: u32,

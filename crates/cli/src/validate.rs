@@ -36,15 +36,17 @@ struct ValidationRow {
     replay: String,
     /// Number of requests of the trace.
     requests: usize,
-    /// Mean service times: measured on the real disk, and of the model.
+    /// Mean service time measured on the real disk.
     measured_mean_ms: f64,
+    /// Mean service time of the model, for the same requests.
     modelled_mean_ms: f64,
     /// Root mean square horizontal distance between the distributions.
     rms_distance_ms: f64,
     /// Distance ÷ the measured mean service time.
     rms_distance_relative: f64,
-    /// Mean and standard deviation of the model's error, request by request.
+    /// Mean of the model's error, request by request.
     error_mean_ms: f64,
+    /// Standard deviation of the model's error, request by request.
     error_deviation_ms: f64,
     /// Share of requests whose modelled time is within 0.5 ms of the measured one.
     met_within_half_ms: f64,

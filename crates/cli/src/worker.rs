@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{CommandResult, Failure};
 use crate::progress::Interrupt;
 
-/// Longest wait between two checks of the interrupt.
+/// Longest wait between two checks of the interrupt. Chosen, not measured.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Task of a worker process.
@@ -58,6 +58,7 @@ impl WorkerTask {
 /// end.
 #[derive(Debug)]
 pub struct WorkerProcess {
+    /// The process, with its standard input for the orders.
     child: Child,
     /// Lines of its standard output.
     answers: Receiver<String>,
@@ -150,7 +151,7 @@ impl WorkerProcess {
 impl Drop for WorkerProcess {
     /// Kills the process and waits for its end.
     fn drop(&mut self) {
-        // Both calls fail only for an ended process.
+        // Both calls fail only for an ended process. The wait leaves no zombie.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -162,12 +163,14 @@ impl Drop for WorkerProcess {
 pub struct OrderPath(pub PathBuf);
 
 impl From<String> for OrderPath {
+    /// Path of a text in an order.
     fn from(text: String) -> OrderPath {
         OrderPath(path_text::decode(&text))
     }
 }
 
 impl From<OrderPath> for String {
+    /// Text of a path, which can stand in JSON also if the path is not UTF-8.
     fn from(OrderPath(path): OrderPath) -> String {
         path_text::encode(path.as_os_str())
     }

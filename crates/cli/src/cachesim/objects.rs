@@ -19,6 +19,7 @@ use crate::table::{Column, Table};
 /// Misses of one policy on one trace with one memory size.
 #[derive(Clone, Debug, Serialize)]
 struct ObjectCell {
+    /// Name of the trace.
     trace: String,
     /// Number of references in the trace.
     references: u64,
@@ -32,14 +33,17 @@ struct ObjectCell {
     size: String,
     /// Memory size in bytes.
     memory_bytes: u64,
+    /// Eviction policy.
     eviction: &'static str,
     /// Admission policy with its values.
     admission: String,
-    /// Number of references whose object was not in memory, and its share of all references.
+    /// Number of references whose object was not in memory.
     misses: u64,
+    /// `misses` ÷ `references`.
     miss_ratio: f64,
-    /// Sum of the sizes of these references, and its share of `bytes`.
+    /// Sum of the sizes of the missed references.
     missed_bytes: u64,
+    /// `missed_bytes` ÷ `bytes`.
     byte_miss_ratio: f64,
     /// Number of missed references whose object did not enter.
     not_admitted: u64,
@@ -49,6 +53,7 @@ struct ObjectCell {
 struct NamedObjects {
     /// File name without the ending of its compression.
     name: String,
+    /// Parsed references.
     trace: ObjectTrace,
 }
 
@@ -66,7 +71,10 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         .collect::<Result<_, _>>()?;
     let cells = simulate_cells(&traces, &sizes, &policies, simulate_cell)?;
     match args.json {
-        true => print_json(&cells, None),
+        true => {
+            let no_seed = None;
+            print_json(&cells, no_seed)
+        }
         false => print(&Table::of(&cells, &COLUMNS, NUMBERS_FROM).to_string()),
     }
 }
@@ -89,12 +97,15 @@ const NUMBERS_FROM: usize = 4;
 /// Eviction policy with an admission policy.
 #[derive(Clone, Copy)]
 struct PolicyPair {
+    /// Name of the eviction policy.
     eviction: &'static str,
+    /// Admission policy with its values. It works with the eviction policy.
     admission: Admission,
 }
 
 /// Parses `--eviction` and `--admission`, and returns each pair of them. Without `--eviction`, all
-/// eviction policies that work with the admission policy.
+/// eviction policies that work with the admission policy. A named eviction policy that does not
+/// work with a named admission policy is refused instead of left out.
 fn parse_policies(
     eviction: Option<&str>,
     admission: Option<&str>,
@@ -179,6 +190,7 @@ fn read_trace(
 struct MemorySize {
     /// Text of the option.
     text: String,
+    /// The parsed text.
     amount: MemoryAmount,
 }
 
@@ -187,6 +199,7 @@ struct MemorySize {
 enum MemoryAmount {
     /// Share of the bytes of all distinct objects of a trace, in millionths.
     Millionths(u64),
+    /// Number of bytes, at least 1.
     Bytes(u64),
 }
 

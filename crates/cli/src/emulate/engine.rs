@@ -20,6 +20,7 @@ pub type AnswerFn = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
 /// Device that answers in real time. Dropping it waits for the requests in flight.
 pub struct RealTimeDevice {
+    /// Clock and state, which the engine's thread uses too.
     shared: Arc<EngineShared>,
     /// The engine's thread, until it is joined.
     thread: Option<JoinHandle<()>>,
@@ -29,6 +30,7 @@ pub struct RealTimeDevice {
 struct EngineShared {
     /// Wall clock since the start, which is the model's time too.
     clock: Clock,
+    /// The model and its requests.
     state: Mutex<ServedState>,
     /// Wakes the engine's thread after a new request, or to stop.
     wake: Condvar,
@@ -36,6 +38,7 @@ struct EngineShared {
 
 /// Device with its requests. A *part* is a piece of a request that the device accepts in one go.
 struct ServedState {
+    /// The model, which decides the completion times.
     device: BoxedDevice,
     /// Limits of the device: request size, queue depth, alignment.
     caps: DeviceCaps,
@@ -112,6 +115,7 @@ impl RealTimeDevice {
         state.enqueue_parts(op, offset, bytes, answer);
         state.submit_waiting(now);
         drop(state);
+        // The new request may have an event before the one for which the thread sleeps.
         self.shared.wake.notify_one();
     }
 
@@ -132,6 +136,7 @@ impl RealTimeDevice {
 }
 
 impl Drop for RealTimeDevice {
+    /// Stops the thread and waits for its end, also if the device was joined before.
     fn drop(&mut self) {
         self.join();
     }
@@ -191,7 +196,7 @@ impl EngineShared {
 
 impl ServedState {
     /// Executes all events of the model that are due by `now`, and submits queued parts into freed
-    /// slots. Requests that end are added to `finished`.
+    /// slots at the time of the event that freed them. Requests that end are added to `finished`.
     fn advance(&mut self, now: Time) {
         while let Some(event_time) = self.device.next_event()
             && event_time <= now
@@ -256,7 +261,8 @@ impl ServedState {
         }
     }
 
-    /// Returns a number that no request or part in flight has.
+    /// Returns a number that no request or part in flight has. Numbers repeat after 2^32, when old
+    /// ones may still be in use.
     fn new_number(&mut self) -> u32 {
         loop {
             let candidate = self.next_number;

@@ -29,7 +29,8 @@ const FILE_INODE: INodeNo = INodeNo(2);
 /// Time for which the kernel may cache the attributes. They never change.
 const ATTRIBUTE_TTL: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of background requests of the kernel (readahead, asynchronous direct I/O).
+/// Maximum number of background requests of the kernel (readahead, asynchronous direct I/O). A
+/// limit below the depth of a device would keep requests from its model. Chosen, not measured.
 const BACKGROUND_MAX: u16 = 1_024;
 
 /// Largest write in bytes. Equals the kernel's own limit of 256 pages per request.
@@ -117,7 +118,8 @@ impl Filesystem for Mount {
         }
     }
 
-    /// Refuses a change of the size. Other attributes are ignored.
+    /// Refuses a change of the size. Other attributes are ignored without an error, and the reply
+    /// has the unchanged ones.
     fn setattr(
         &self,
         _request: &Request,
@@ -236,6 +238,7 @@ impl Filesystem for Mount {
             (INodeNo::ROOT, FileType::Directory, ".."),
             (FILE_INODE, FileType::RegularFile, FILE_NAME),
         ];
+        // The kernel passes the index of the last entry that it got, 0 at first.
         for (index, (inode, kind, name)) in (1..).zip(entries).skip(offset as usize) {
             if reply.add(inode, index, kind, name) {
                 break;

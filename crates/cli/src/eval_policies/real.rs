@@ -37,7 +37,8 @@ use crate::progress::Interrupt;
 use crate::real_file::{kernel_queue, mode_and_length};
 use crate::scratch_files::ScratchFiles;
 
-/// Number of rounds; each contender runs twice in a round.
+/// Number of rounds; each contender runs twice in a round. A contender is represented by its median
+/// round. Chosen, not measured.
 const ROUNDS: usize = 3;
 
 /// First and second runs, judged separately.

@@ -11,14 +11,16 @@ use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
 use crate::html::{Page, colours};
 
-/// Maximum number of files with a picture of their reads.
+/// Maximum number of files with a picture of their reads, which bounds the size of the page.
+/// Chosen, not measured.
 const FILES_MAX: usize = 4;
 
 /// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
 
-/// Heights of the plot areas, in pixels.
+/// Height of a plot area, in pixels.
 const PLOT_HEIGHT: f64 = 260.0;
+/// Height of the plot area of the queue depth, in pixels.
 const DEPTH_PLOT_HEIGHT: f64 = 200.0;
 
 /// Page with the findings, the pictures, and the tables of files and threads.

@@ -6,6 +6,7 @@ use readpath_record::thinned::ThinnedList;
 use readpath_trace::recording::{DeviceOperation, ReadOutcome, Record};
 
 /// Maximum number of kept reads. Longer recordings are thinned to every second, fourth, … read.
+/// This number and the ones below are chosen, not measured.
 const READS_MAX: usize = 8_192;
 
 /// Maximum number of time spans. Their length doubles when the recording is longer than all spans.
@@ -19,13 +20,15 @@ const SPAN_NS: u64 = 1_000_000;
 pub struct DrawnRead {
     /// Number of the file in the recording.
     pub file: u32,
-    /// Begin and end, since the begin of the recording.
+    /// Begin, since the begin of the recording.
     pub begin_ns: u64,
+    /// End, since the begin of the recording.
     pub end_ns: u64,
     /// Time for which the read waited for a device.
     pub waited_ns: u64,
-    /// First byte in the file, and number of bytes that were read.
+    /// First byte in the file.
     pub offset: u64,
+    /// Number of bytes that were read.
     pub bytes: u64,
 }
 
@@ -45,6 +48,7 @@ pub struct Pictures {
 }
 
 impl Default for Pictures {
+    /// Collector without reads and requests.
     fn default() -> Pictures {
         Pictures {
             paths: BTreeMap::new(),
@@ -57,8 +61,8 @@ impl Default for Pictures {
 }
 
 impl Pictures {
-    /// Adds the next record: a file name, a read, or a read request of a device. Other records are
-    /// ignored.
+    /// Adds the next record: a file name, a successful read, or a read request of a device. Other
+    /// records only extend the time, or are ignored.
     pub fn add_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -96,7 +100,7 @@ impl Pictures {
     }
 
     /// Adds the time of a request to the spans it covers. Doubles the spans' length when the
-    /// request ends after the last one.
+    /// request ends after the last possible one: each pair of spans becomes one with their sum.
     fn add_busy_time(&mut self, begin_ns: u64, end_ns: u64) {
         while end_ns / self.span_ns >= SPANS_MAX as u64 {
             let pairs = self.busy_ns.chunks(2).map(|pair| pair.iter().sum());

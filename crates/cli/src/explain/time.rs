@@ -6,10 +6,10 @@ use readpath_record::explain::{ActivityTime, Explanation};
 use readpath_trace::recording::{Activity, ReadMethod};
 
 /// Share of the duration from which time of unknown use is reported. Below it, the known times
-/// explain the program.
+/// explain the program. Chosen, not measured.
 const UNKNOWN_SHARE_MIN: f64 = 0.1;
 
-/// Share of the duration below which activities are shown together.
+/// Share of the duration below which activities are shown together. Chosen, not measured.
 const SHOWN_SHARE_MIN: f64 = 0.01;
 
 /// Writes the wall time by activity. A recording without it gets a sentence about the time that
@@ -53,7 +53,8 @@ pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fm
     Ok(())
 }
 
-/// Longest activity with its time, if it is known and reads have no part in it.
+/// Longest activity with its time, if it is known and reads have no part in it. `None` also for a
+/// recording without times by activity.
 pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String> {
     // The activities are in descending order of their times.
     let longest = explanation.time.first()?;
@@ -69,7 +70,7 @@ pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String>
     })
 }
 
-/// Note about the unknown time, if it is long.
+/// Note about the unknown time, if it is at least [`UNKNOWN_SHARE_MIN`] of the duration.
 pub(super) fn long_unknown_time(explanation: &Explanation) -> Option<String> {
     let unknown = explanation.time.iter().find(|time| time.activity == Activity::Unknown)?;
     let is_long = unknown.seconds >= UNKNOWN_SHARE_MIN * explanation.seconds;
@@ -77,7 +78,7 @@ pub(super) fn long_unknown_time(explanation: &Explanation) -> Option<String> {
     is_long.then(|| format!("{percent:.0} % of its time is unknown"))
 }
 
-/// Part of the program's duration in percent.
+/// Part of the program's duration in percent. A recording of no duration counts as 1 ns.
 fn percent(seconds: f64, explanation: &Explanation) -> f64 {
     100.0 * seconds / explanation.seconds.max(1e-9)
 }

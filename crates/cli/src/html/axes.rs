@@ -7,8 +7,9 @@ use super::escaped;
 pub struct Axis {
     /// Name, with the unit of the values unless the marks have one.
     name: String,
-    /// Values at both ends.
+    /// Value at the left or lower end: 0 on a linear axis, above 0 on a logarithmic one.
     least: f64,
+    /// Value at the right or upper end, above `least`.
     most: f64,
     /// True if equal distances on the axis are equal ratios of values.
     is_logarithmic: bool,
@@ -31,7 +32,7 @@ impl Axis {
         Axis { name: name.to_owned(), least: min, most: max, is_logarithmic: true, format_label }
     }
 
-    /// Position of a value on the axis, from 0 to 1.
+    /// Position of a value on the axis, from 0 to 1. A value beyond an end is placed at that end.
     fn position(&self, value: f64) -> f64 {
         let position = match self.is_logarithmic {
             true => (value.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
@@ -73,8 +74,9 @@ fn nice_step(step_min: f64) -> f64 {
 /// Plot area with one axis below and one to the left.
 #[derive(Clone, Debug)]
 pub struct PlotArea {
-    /// The axis below, and the one to the left.
+    /// The axis below.
     x: Axis,
+    /// The axis to the left.
     y: Axis,
     /// Height of the plot area in pixels, without the legend.
     height: f64,
@@ -93,10 +95,13 @@ pub struct Chart {
 
 /// Width of the drawing, in pixels.
 const WIDTH: f64 = 900.0;
-/// Margins around the plot area, in pixels. The lower one holds the marks and the axis name.
+/// Margin to the left of the plot area, with the marks and the axis name, in pixels.
 const LEFT: f64 = 76.0;
+/// Margin to the right of the plot area, in pixels.
 const RIGHT: f64 = 16.0;
+/// Margin above the plot area, in pixels.
 const TOP: f64 = 10.0;
+/// Margin below the plot area, with the marks and the axis name, in pixels.
 const BELOW: f64 = 44.0;
 /// Height of a line of the legend, in pixels.
 const LEGEND_LINE_HEIGHT: f64 = 18.0;
@@ -125,7 +130,8 @@ impl PlotArea {
     }
 
     /// Draws `inner` in the plot area, with `label` as the drawing's title. The legend below has a
-    /// name and a CSS class for each series.
+    /// name and a CSS class for each series. Literal numbers are distances of texts and lines in
+    /// pixels.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
         // Text and end of each legend line. An entry has a box of 14 pixels, and gaps of 6 and 14.

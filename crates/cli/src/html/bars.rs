@@ -30,13 +30,14 @@ const WIDTH: f64 = 900.0;
 const VALUE_WIDTH: f64 = 90.0;
 /// Estimated width of a character of a label, in pixels.
 const CHARACTER_WIDTH: f64 = 6.8;
-/// Maximum number of characters of a label.
+/// Maximum number of characters of a label. About half of the chart's width is then left.
 const LABEL_CHARS_MAX: usize = 64;
 
 /// Draws the chart. A missing value has no bar and the label `not measured`.
 pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     let longest_chars = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_CHARS_MAX)).max();
     let left = 16.0 + CHARACTER_WIDTH * longest_chars.unwrap_or(0) as f64;
+    // The largest value has the whole width. The minimum prevents a division by zero.
     let value_max =
         bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let height = LINE_HEIGHT * bars.len() as f64 + 8.0;

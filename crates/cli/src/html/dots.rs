@@ -38,8 +38,10 @@ pub fn draw_rectangles(
 
 /// Draws the series, the first one at the bottom. The colours repeat after eight.
 pub fn draw(label: &str, plot_area: &PlotArea, all_series: &[DotSeries]) -> String {
+    /// CSS classes of opaque rectangles, by colour.
     const FILLED: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
+    /// CSS classes of translucent rectangles, by colour.
     const THIN: [&str; 8] =
         ["thin s0", "thin s1", "thin s2", "thin s3", "thin s4", "thin s5", "thin s6", "thin s7"];
     let mut inner = String::new();

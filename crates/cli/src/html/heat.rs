@@ -5,8 +5,9 @@ use super::escaped;
 /// Heat map: rows, columns and cells.
 #[derive(Clone, Debug, Default)]
 pub struct HeatMap {
-    /// Names of the rows, from the top, and of the columns, from the left.
+    /// Names of the rows, from the top.
     pub rows: Vec<String>,
+    /// Names of the columns, from the left.
     pub columns: Vec<String>,
     /// Cells of the map, in any order.
     pub cells: Vec<HeatCell>,
@@ -15,8 +16,9 @@ pub struct HeatMap {
 /// Ratio in a cell. Several ratios with the same row and column are drawn side by side.
 #[derive(Clone, Debug)]
 pub struct HeatCell {
-    /// Indices of its row and column.
+    /// Index of its row.
     pub row: usize,
+    /// Index of its column.
     pub column: usize,
     /// Ratio; 1 is even.
     pub ratio: f64,
@@ -30,16 +32,18 @@ const ROW_HEIGHT: f64 = 18.0;
 const HEADER_HEIGHT: f64 = 92.0;
 /// Width of the row names and all columns together, in pixels, while the next bounds allow it.
 const MAP_WIDTH: f64 = 900.0;
-/// Smallest and largest width of a column, in pixels.
+/// Smallest width of a column, in pixels.
 const COLUMN_WIDTH_MIN: f64 = 24.0;
+/// Largest width of a column, in pixels.
 const COLUMN_WIDTH_MAX: f64 = 64.0;
 /// Estimated width of a character of a row's name, in pixels.
 const CHARACTER_WIDTH: f64 = 7.4;
-/// Factor from 1 at which the colour is strongest.
+/// Factor from 1 at which the colour is strongest. Chosen by eye.
 const FULL_COLOUR_FACTOR: f64 = 2.0;
 
 /// Draws the map as an SVG element, with column names above, row names at the left and a legend.
-/// `label` is its title for screen readers.
+/// `label` is its title for screen readers. Literal numbers are distances of texts and squares in
+/// pixels.
 pub fn draw(label: &str, map: &HeatMap) -> String {
     let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + CHARACTER_WIDTH * name_chars_max as f64;
@@ -92,8 +96,9 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
     svg + &legend(height) + "</svg>\n"
 }
 
-/// Opening tags of a square in the colour of `ratio`. `x` and `y` are its upper left corner, in
-/// pixels. The caller adds a tooltip and closes the tags.
+/// Opening tags of a square in the colour of `ratio`: a grey square, and over it one whose opacity
+/// grows with the distance of the ratio from 1. `x` and `y` are its upper left corner, in pixels.
+/// The caller adds a tooltip and closes the tags.
 fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };

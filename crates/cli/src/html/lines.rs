@@ -30,6 +30,7 @@ pub fn draw(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> String {
 
 /// Draws the lines in a plot area, with a legend below.
 pub fn chart(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> Chart {
+    /// CSS classes of the boxes in the legend, by colour.
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     let mut inner = String::new();

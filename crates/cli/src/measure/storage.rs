@@ -12,12 +12,13 @@ use crate::progress::Interrupt;
 pub struct RealStorage<'f> {
     /// The requests in flight.
     batch: RawBatch<'f>,
-    /// Buffers by ticket; `None` during a read.
+    /// Buffers by ticket, the number of a slot of the queue; `None` during a read.
     buffers: Vec<Option<RawMemory>>,
     /// Size of each request.
     bytes: usize,
     /// Time of the preparation, from which times are counted.
     clock: Instant,
+    /// Checked after each read.
     interrupt: &'f Interrupt,
 }
 

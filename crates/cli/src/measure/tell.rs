@@ -82,6 +82,7 @@ fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 
 /// flight, the first depth.
 fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
     let kib = |costs: &SizeCosts| costs.bytes as f64 / 1024.0;
+    // The bound prevents a division by zero if one size alone was measured.
     let kib_us = (last.us[0] - first.us[0]) / (kib(last) - kib(first)).max(1.0);
     if kib_us < 0.0 {
         // Noise, or a device whose cost does not depend on the size.
@@ -131,7 +132,8 @@ fn summary(description: &StorageDescription) -> String {
     )
 }
 
-/// Spread between the rounds of a cell, in a sentence.
+/// Spread between the rounds of a cell, in a sentence. The spread is the slowest round divided by
+/// the fastest. From `ROUND_RATIO_MAX` on, rounds disagree.
 pub fn spread_sentence(reliability: &ProfileReliability) -> String {
     match reliability.median_spread {
         None => "each cell was measured once, so its spread is not known: give more --seconds and \
@@ -145,7 +147,7 @@ pub fn spread_sentence(reliability: &ProfileReliability) -> String {
     }
 }
 
-/// Maximum number of lines of each kind of warning.
+/// Maximum number of lines of each kind of warning. Chosen, not measured.
 const WARNINGS_MAX: usize = 4;
 
 /// Returns warnings about cells whose rounds disagree, and about cells that contradict each other:
@@ -164,6 +166,7 @@ pub fn warnings(reliability: &ProfileReliability, samples: &[ProfileSample]) -> 
     };
     let disagreement = |cell: &MeasurementCell| {
         let sample = samples.iter().find(|sample| sample.cell == *cell)?;
+        // The rounds are in ascending order.
         let (fastest, slowest) = (sample.rounds_ns.first()?, sample.rounds_ns.last()?);
         Some(format!(
             "rounds disagree: {} took from {} to {} in {} rounds",
@@ -206,18 +209,22 @@ struct MeasuredCell {
     rounds_us: Vec<f64>,
     /// Slowest ÷ fastest round; null with a single round.
     spread: Option<f64>,
-    /// Throughput of the median round: requests and MiB a second.
+    /// Throughput of the median round in requests a second.
     iops: f64,
+    /// Throughput of the median round in MiB a second.
     mib_per_s: f64,
 }
 
 /// Latencies of a cell's requests, in µs.
 #[derive(Serialize)]
 struct Latency {
+    /// Mean.
     mean: f64,
-    /// Half of the requests took at most this, 99 % at most the next.
+    /// Median: half of the requests took at most this.
     p50: f64,
+    /// 99 % of the requests took at most this.
     p99: f64,
+    /// Maximum.
     max: f64,
 }
 

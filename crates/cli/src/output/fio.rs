@@ -52,6 +52,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     option("scheduler", row.scheduler.as_ref());
     option("note", row.note.as_ref());
     options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
+    // Keys of fio that are not measured are 0 or empty, so that tools find every key.
     let no_operations = 0;
     let mut job = json!({
         "jobname": section.name,
@@ -133,8 +134,9 @@ fn latency_object(statistics: &Statistics, count: u64) -> Value {
     json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })
 }
 
-/// Nanoseconds in a microsecond, and in a millisecond.
+/// Nanoseconds in a microsecond.
 const US_NS: u64 = 1_000;
+/// Nanoseconds in a millisecond.
 const MS_NS: u64 = 1_000_000;
 
 /// Upper bounds of fio's latency bins below a microsecond, in nanoseconds.

@@ -7,6 +7,7 @@ use super::run_summary::RunSummary;
 use crate::table::{duration, number};
 
 /// Ratio up to which two rows of one run each count as level. They have no spread of their own.
+/// Chosen, not measured.
 const LEVEL_RATIO: f64 = 1.05;
 
 /// Number of decimal places of a throughput in MiB/s.
@@ -24,7 +25,8 @@ struct Measured {
 
 impl Measured {
     /// True if the row is level with a slower one: the ranges of their runs overlap. Rows of one
-    /// run each are level up to [`LEVEL_RATIO`].
+    /// run each are level up to [`LEVEL_RATIO`]. If only one of the two ran once, its range is its
+    /// figure.
     fn is_level_with(&self, slower: &Measured) -> bool {
         match (self.runs, slower.runs) {
             (None, None) => self.figure <= slower.figure * LEVEL_RATIO,

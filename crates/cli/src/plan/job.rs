@@ -27,7 +27,7 @@ const READAHEAD_DEFAULT: &str = "adaptive";
 /// Default chunking policy of raw I/O.
 const CHUNKING_DEFAULT: &str = "ring";
 
-/// Default memory of the page cache.
+/// Default memory of the page cache. Chosen, not measured.
 const MEMORY_DEFAULT: &str = "256MiB";
 
 /// Rows of a job, in the order of the table.
@@ -137,7 +137,7 @@ impl JobPlan {
         if args.log.is_some() {
             policies.refuse_without_log(&storages)?;
         }
-        // Combinations that some storage or job does not permit.
+        // From here on, combinations that some storage or job does not permit are refused.
         let run = JobRun::of(args)?;
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
         let memory_bytes = memory_bytes(memory)?;
@@ -173,7 +173,9 @@ impl JobPlan {
 
 /// Named policies, each kind in the order of the command line.
 struct Policies {
+    /// Readahead policies, at least one.
     readaheads: Vec<Spec>,
+    /// Schedulers, at least one.
     schedulers: Vec<Spec>,
     /// One for all rows.
     eviction: Spec,
@@ -214,7 +216,7 @@ impl Policies {
                     let runner = JobRunner::of(storage, is_raw);
                     let is_first_pair = (readahead_index, scheduler_index) == (0, 0);
                     // The kernel has its own policies, and a raw file has neither readahead nor a
-                    // scheduler.
+                    // scheduler. Only the first of the rows that differ in these alone runs.
                     let (label, is_repeated) = match runner {
                         JobRunner::Kernel(_) => {
                             (storage.to_string(), !is_first_pair || chunking_index > 0)

@@ -35,6 +35,7 @@ pub struct LoadPlan {
 
 /// Row to run.
 pub struct LoadRun {
+    /// Load to run.
     pub load: MemoryLoad,
     /// Storage as named by `--on`.
     pub storage: String,
@@ -52,7 +53,9 @@ pub enum LoadRunner {
     Region {
         /// Folder or block device.
         path: PathBuf,
+        /// Swap-in policy of the library.
         swapin: Spec,
+        /// Eviction policy of the library.
         eviction: Spec,
     },
     /// Kernel's own swap, on a folder, file or block device.
@@ -107,8 +110,11 @@ fn some_or_default<'a>(policies: impl Iterator<Item = &'a Spec>) -> Vec<Option<&
 
 /// Combination of a load and a storage.
 struct LoadOnStorage<'a> {
+    /// Load to run.
     load: &'a MemoryLoad,
+    /// Storage that it swaps to.
     storage: &'a Storage,
+    /// Command line, for the options that apply to every row.
     args: &'a RunArgs,
 }
 

@@ -14,16 +14,18 @@ use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
 /// Maximum number of requests in flight on real storage in an *open* replay, which keeps the
-/// trace's own times.
+/// trace's own times. Chosen, not measured.
 const OPEN_DEPTH_REAL: u32 = 256;
 
 /// Maximum memory of these requests in bytes. Each has a buffer of the largest request's size; a
-/// single request may take more.
+/// single request may take more. Chosen, not measured.
 const OPEN_BYTES_REAL: u64 = 1 << 30;
 
 /// Trace after one pass over its file.
 pub struct TraceSource {
+    /// Path of the trace, which the replay reads again.
     pub path: PathBuf,
+    /// Format of the trace.
     format: TraceFormat,
     /// Requests, bytes and devices, after the transformation.
     pub summary: TraceSummary,
@@ -85,6 +87,7 @@ impl TraceSource {
                 ))),
             };
         };
+        // The speed is kept in thousandths, of which it has at least one.
         let speed = args.speed.unwrap_or(1.0);
         if !(0.001..=1e6).contains(&speed) {
             return Err(Failure::Usage(format!(
@@ -208,7 +211,8 @@ impl TraceSource {
             Failure::usage_of(printable(&self.path.display().to_string()), error)
         };
         let mut job = self.job().jobs.remove(0);
-        // Each open operation on real storage has a buffer as large as the largest request.
+        // Each open operation on real storage has a buffer as large as the largest request. The
+        // user chose the depth of a replay without times, which is therefore not limited.
         if is_real && self.speed_milli.is_some() {
             let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));

@@ -305,6 +305,7 @@ fn demo_trace() -> BlockTrace {
     let mut random_below = |end: u64| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The low bits of such a generator repeat soon.
         ((state >> 33) % end) as u32
     };
     // Blocks 0 to 59 are the hot set, 60 to 179 the scan, 180 to 309 the loop.
@@ -343,8 +344,9 @@ fn draw_eviction(policy: Spec) -> Result<Scene, SpecError> {
     })
 }
 
-/// Size of an object in the demo of admission, in bytes, and of an object of the scan.
+/// Size of an object in the demo of admission, in bytes.
 const OBJECT_BYTES: u64 = 4_096;
+/// Size of an object of the scan, in bytes.
 const SCANNED_BYTES: u64 = 8 * OBJECT_BYTES;
 
 /// Values of the admission policies that need some: of the demo's two sizes `size` admits the

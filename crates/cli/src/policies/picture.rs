@@ -26,7 +26,7 @@ impl Colour {
         Colour::Program((program % 4) as u8)
     }
 
-    /// Returns the CSS class of the colour.
+    /// Returns the CSS class of the colour. Meanings that share a class never occur in one picture.
     fn class(self) -> &'static str {
         match self {
             Colour::Read | Colour::Program(0) => "fill s0",
@@ -74,9 +74,9 @@ const MARK_HEIGHT_MIN: f64 = 2.5;
 /// Minimum height in pixels of a read of the program. It is drawn over the device's read for it,
 /// which stays visible above and below.
 const REQUESTED_HEIGHT_MIN: f64 = 1.5;
-/// Length of an axis, as a multiple of the end of the last mark: a margin at the right and at the
-/// top of the plot area.
+/// Length of the horizontal axis, as a multiple of the end of the last mark: a margin at the right.
 const X_AXIS_FACTOR: f64 = 1.01;
+/// Length of the vertical axis, as a multiple of the end of the highest mark: a margin at the top.
 const Y_AXIS_FACTOR: f64 = 1.02;
 
 /// Draws the scene: its marks over both axes, the legend, and a caption of title and figures.

@@ -30,12 +30,13 @@ use super::{READ_INTERVAL, RecordPlan, program_command, program_failure, record_
 /// that ends within it has no costs.
 const PREPARED_AFTER: Duration = Duration::from_millis(50);
 
-/// Interval between two attempts to take the lock for the preparation.
+/// Interval between two attempts to take the lock for the preparation. Chosen, not measured.
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Starts the program and the worker. Waits until the program ends, `time_max` is over, or a signal
-/// comes. At most `bytes_max` bytes are prefetched and not yet used. Without tracing the program
-/// runs on without advice, and a notice says so.
+/// comes. At most `bytes_max` bytes are prefetched and not yet used. `permit` is a first instance
+/// of tracefs, which the worker uses. Without tracing the program runs on without advice, and a
+/// notice says so.
 pub(super) fn run(
     args: &RecordPlan,
     permit: TracingPermit,
@@ -62,7 +63,8 @@ pub(super) fn run(
     if status.is_none() {
         notice::print("the program runs on");
     }
-    program_failure(&name, status, false)
+    let is_recorded = false;
+    program_failure(&name, status, is_recorded)
 }
 
 /// Waits for the program, and prints the lines of the worker meanwhile. Returns `None` if
@@ -109,6 +111,7 @@ impl Worker {
     fn start(permit: TracingPermit, name: &str, process: u32, bytes_max: u64) -> Option<Worker> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
         let (report, lines) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
+        // A read of the report returns at once, also without a line.
         rustix::io::ioctl_fionbio(&report, true).ok()?;
         // SAFETY: the child runs only `advise`. The allocator may be used after a fork.
         match unsafe { libc::fork() } {
@@ -186,6 +189,7 @@ fn advise(
         std::thread::sleep(LOCK_INTERVAL);
     }
     if signals::is_interrupted() {
+        // Removes the instance of tracefs.
         drop(permit);
     } else {
         match Recorder::start_advised(bytes_max, Some(permit)) {
@@ -205,6 +209,7 @@ fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
     let time_max = None;
     let result = record_traced(&plan, recorder, time_max, |recorder| {
         recorder.attach_program(process).map_err(Failure::usage)?;
+        // The zero byte: the program is being advised.
         let _ = std::io::stderr().write_all(&[0]);
         Ok((name.to_owned(), None))
     });

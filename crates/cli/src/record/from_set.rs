@@ -15,10 +15,10 @@ use crate::recordings::for_each_record;
 use crate::signals;
 use crate::table;
 
-/// Interval of the checks for the end of the program.
+/// Interval of the checks for the end of the program. Chosen, not measured.
 const WAIT_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Number of files that a message names; it counts the others.
+/// Number of files that a message names; it counts the others. Chosen, not measured.
 const NAMED_FILES_MAX: usize = 3;
 
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.

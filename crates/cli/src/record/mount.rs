@@ -16,8 +16,9 @@ use crate::output::print;
 use crate::progress::Interrupt;
 use crate::table::{self, Column, Table};
 
-/// Longest search for a file, and the number of folder entries after which the search ends.
+/// Time after which the search for a file ends. Chosen, not measured.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
+/// Number of folder entries after which the search ends. Chosen, not measured.
 const ENTRIES_MAX: usize = 20_000;
 
 /// Measures the readahead window of the storage at `path_argument`, a folder, a file or a block
@@ -62,7 +63,8 @@ fn open_direct(path: &Path) -> Result<File, Failure> {
 }
 
 /// Returns the longest readable file that a search below `folder` finds on the file system with
-/// number `device`. A bounded search may miss longer ones. A short file is an error.
+/// number `device`. The search goes level by level, and its limits are checked after each folder,
+/// so that it may miss longer files. A file shorter than `FILE_BYTES_MIN` is an error.
 fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
     let (began, mut entries) = (Instant::now(), 0);
     let mut longest: Option<(u64, PathBuf)> = None;

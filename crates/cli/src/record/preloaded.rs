@@ -19,7 +19,8 @@ use super::{
 use crate::exit::{CommandResult, Failure};
 use crate::signals;
 
-/// Pause between two readings of the shared memory while it fills quickly.
+/// Pause between two readings of the shared memory while it fills quickly, or while the advisor is
+/// awake. Chosen, not measured.
 const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
 /// Records without root, by a preloaded library, until the program ends, `time_max` is over, or a
@@ -56,7 +57,7 @@ pub fn run(
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(preload.first_record(&name)).map_err(failure)?;
     let (start, mut status, mut counts) = (Instant::now(), None, None);
-    // Sample the process until the preloaded library reports from it.
+    // Samples are needed until the preloaded library reports, and used only if it never does.
     let mut sampling = Sampled::start(child.id()).ok();
     let (mut samples, mut output_error, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {

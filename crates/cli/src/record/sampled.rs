@@ -15,7 +15,7 @@ use crate::output::print;
 use crate::signals;
 use crate::table::{self, Table};
 
-/// Maximum number of files in the table.
+/// Maximum number of files in the table. Chosen, not measured.
 const ROWS_MAX: usize = 20;
 
 /// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this

@@ -69,6 +69,7 @@ fn reads_of_requests<R: BufRead>(
     // One thread reads, and each device is a file, named at its first request.
     let start = RecordingStart {
         source: RecordingMethod::Requests,
+        // The trace does not show the page size; this one is the usual one.
         page_bytes: 4096,
         ..RecordingStart::default()
     };
@@ -89,6 +90,7 @@ fn reads_of_requests<R: BufRead>(
         records.push(Record::Read(ReadRecord {
             end_ns: last_ns,
             begin_ns: last_ns,
+            // Like a request, this call has an offset of its own.
             way: ReadMethod::Pread,
             file,
             offset: request.offset,

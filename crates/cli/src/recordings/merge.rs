@@ -13,7 +13,8 @@ use crate::output_file::{OutputFile, check_not_needed};
 /// First failure in any of the interleaved recordings.
 type SharedFailure = Rc<RefCell<Option<Failure>>>;
 
-/// Merges the recordings. The memory use is one block of each.
+/// Merges the recordings. The memory use is one block of each, the names, and the records of a few
+/// milliseconds.
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     check_not_needed(Some(output), recordings)?;

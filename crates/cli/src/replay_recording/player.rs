@@ -33,7 +33,7 @@ use crate::worker::{Orders, WorkerTask, write_answer};
 /// slack, plus the scheduling delay.
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// Memory of the process in addition to its buffers: stacks and handles.
+/// Memory of the process in addition to its buffers: stacks and handles. An estimate.
 const PROCESS_BYTES: u64 = 4 << 20;
 
 /// Order to start: the memory is limited, and no page of the files is resident.

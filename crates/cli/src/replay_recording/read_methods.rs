@@ -42,8 +42,11 @@ pub struct ReplayOrder {
 /// Names of the library's policies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Policies {
+    /// Readahead policy with its parameters.
     pub readahead: String,
+    /// Eviction policy with its parameters.
     pub eviction: String,
+    /// Scheduler with its parameters.
     pub scheduler: String,
 }
 
@@ -216,6 +219,7 @@ impl LibraryState {
             }));
         }
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread has its own handle of a shared file, and with it its own readahead state.
         let file = match files.get(&file) {
             Some(open) => open.reopen(),
             None => {

@@ -35,6 +35,7 @@ pub struct RealStorage<'a> {
     recorded: &'a RecordedProgram,
     /// Seed of the scratch files' content.
     seed: u64,
+    /// Ends the creation of files and the wait for an answer.
     interrupt: &'a Interrupt,
     /// Folder of the scratch files, by the folder that the user named.
     scratch_folders: BTreeMap<PathBuf, ScratchFolder>,

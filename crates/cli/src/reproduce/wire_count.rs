@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::table::{Column, Table, number};
 
-/// Delay of the answers.
+/// Delay of the answers. Chosen: a client that does not wait sends all READs of a case within it.
 const ANSWER_DELAY: Duration = Duration::from_millis(20);
 
 /// Row of the table, counted on the wire.
@@ -100,6 +100,7 @@ fn count_case(
             file.len()
         )));
     }
+    // READs of the opening do not count.
     *proxy.reads.lock().expect("nothing panics under this lock") = Reads::default();
     let start_offset = 0;
     let read = file.read_exact_at(&mut [0; READ_BYTES as usize], start_offset);
@@ -132,6 +133,7 @@ struct WireRead {
 struct CountingProxy {
     /// Local port of the listener.
     port: u16,
+    /// READs since the start of the present case.
     reads: Arc<Mutex<Reads>>,
 }
 

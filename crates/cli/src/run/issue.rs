@@ -12,7 +12,8 @@ use super::content;
 use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
-/// Adds the device requests of a raw file, and their bytes, to the figures.
+/// Adds the device requests of a raw file, and their bytes, to the figures. A [`RawFile`] counts
+/// only its single calls, not the transfers of its batches.
 pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
     let counters = file.stats();
     figures.counted.requests += counters.reads + counters.writes;
@@ -21,7 +22,8 @@ pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
 
 /// Runs a process with synchronous operations, after all processes of its phase are prepared.
 /// `call` executes one, with its buffer and its offset in the storage that holds all files of the
-/// job, and returns at its end.
+/// job, and returns at its end. An interrupt ends the loop at once, without
+/// [`record_end`](ProcessFigures::record_end).
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -208,7 +210,7 @@ pub fn run_batch(
     }
 }
 
-/// Longest sleep of a process between two checks of the interrupt.
+/// Longest sleep of a process between two checks of the interrupt. Chosen, not measured.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a process with up to its queue depth of direct transfers in flight, and counts them in
@@ -246,6 +248,7 @@ pub fn run_raw_batch(
             NextAction::Sync { is_data_enough: is_fdatasync_enough } => {
                 execute_sync(&mut process, figures, shared, is_fdatasync_enough)
             }
+            // Without transfers in flight there is no completion to take while it waits.
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             // Takes one completed transfer, verifies and records it, and frees its buffer.
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
@@ -254,6 +257,7 @@ pub fn run_raw_batch(
                         let time_left = Duration::from_nanos(time.since(now).ns());
                         batch.wait_for(time_left.min(INTERRUPT_CHECK_INTERVAL))
                     }
+                    // Only a completion can change the next action, and each transfer ends.
                     _ => batch.wait(),
                 };
                 let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
@@ -267,6 +271,7 @@ pub fn run_raw_batch(
                 let result = result
                     .and_then(|()| content::verify_read(&process, operation, offset, &memory));
                 free_memory.push(memory);
+                // The file does not count the transfers of a batch. A failed one counts in full.
                 figures.counted.requests += 1;
                 figures.counted.bytes += operation.bytes;
                 record_operation_end(&mut process, figures, shared, issued, result);

@@ -22,7 +22,8 @@ use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Interrupt, RunProgress};
 use crate::scratch_files::ScratchFiles;
 
-/// Maximum number of recorded events of each kind in a row.
+/// Maximum number of recorded events of each kind in a row. It bounds the memory and the size of
+/// the page. Chosen, not measured.
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the job on every storage. All storages are checked before the first row: bad input then
@@ -161,7 +162,8 @@ fn run_row(
     let observers = &RunObservers { bar: &bar, decisions, operations };
     match &row.runner {
         JobRunner::Modelled => {
-            // While the guard lives, the process ends 0.8 s after a signal at the latest.
+            // While the guard lives, the process ends 0.8 s after a signal at the latest: a model
+            // may compute for longer between two checks of the interrupt.
             let _modelled = interrupt.begin_modelled_run();
             simulate(run, row, observers, observer)
         }
@@ -174,7 +176,7 @@ fn run_row(
 
 /// Simulates one row on its modelled device, from the job file or from the trace of `--trace`.
 /// Decisions and operations go to the logs of `observers`, device events to `observer` if the run
-/// has a page to draw.
+/// has a page to draw. The replay of a trace records no device events.
 fn simulate(
     run: &JobRun,
     row: &JobRow,

@@ -122,6 +122,8 @@ fn run_process(
             }
         }
         if file.free_slots() == 0 && !in_flight.is_empty() {
+            // The queue is full: operations that have ended are recorded before the process is
+            // asked for more. A synchronous engine has always ended its one operation here.
             // A deadline that has passed submits the started requests without sleeping.
             file.wait(Some(Time::ZERO))?;
             record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);

@@ -35,7 +35,7 @@ use crate::worker::{AnswerError, WorkerProcess, WorkerTask};
 /// five in a row have another cause.
 const ATTEMPTS: u32 = 5;
 
-/// Longest wait between two checks of the interrupt.
+/// Longest wait between two checks of the interrupt. Chosen, not measured.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reason for a row without figures.
@@ -51,6 +51,7 @@ enum RunAbort {
 }
 
 impl From<SwapError> for RunAbort {
+    /// Counts every error of the swap area, the group and `vm.page_cluster` as unavailable.
     fn from(error: SwapError) -> RunAbort {
         RunAbort::Unavailable(error.to_string())
     }

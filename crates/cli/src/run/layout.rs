@@ -11,6 +11,7 @@ use crate::real_file::mode_and_length;
 
 /// Workload on one existing file.
 pub struct Layout {
+    /// Processes and files, with offsets from the start of the existing file.
     pub workload: Workload,
     /// Caveat about the placement of a trace on the file.
     pub note: Option<String>,

@@ -139,7 +139,8 @@ pub fn run_nfs(
     Ok(row)
 }
 
-/// True if the job's reads do not go through the cache of the read path.
+/// True if the job's reads do not go through the cache of the read path. A mapping has a cache of
+/// its own, or the kernel's.
 fn bypasses_cache(job: &Job) -> bool {
     job.is_direct || job.engine == JobEngine::Mmap
 }
@@ -223,7 +224,8 @@ fn build_read_path(
 }
 
 /// Maps the file through the library, with the memory, the backend and the readahead policy of the
-/// row.
+/// row. The row's values are set also where the command line names none: a mapping shares nothing
+/// with the read path of [`path_builder`].
 fn map_file(
     run: &JobRun,
     path: &Path,
@@ -364,7 +366,9 @@ fn run_mapped(
     figures: &mut ProcessFigures,
 ) -> Result<(), Failure> {
     let mapping = library_run.mapping.as_ref().expect("a job that maps has its file mapped");
-    mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
+    // The advice of a process is for the whole file.
+    let from_start = 0;
+    mapping.advise(process.mapping_advice(), from_start, mapping.len() as u64);
     let mut has_failed = false;
     run_calls(process, shared, figures, |operation, offset, memory| {
         if has_failed {
@@ -403,6 +407,7 @@ fn run_direct(
             run_raw_batch(process, shared, figures, &mut batch)?;
         }
     }
+    // The requests of single calls; a batch has counted its own.
     add_raw_counters(figures, &file);
     Ok(())
 }
@@ -419,7 +424,8 @@ fn run_cached(
     let file = library_run.file.reopen();
     // As in fio, a job with `invalidate` drops the cached pages when it starts.
     if process.invalidates() {
-        file.invalidate(0, file.len());
+        let from_start = 0;
+        file.invalidate(from_start, file.len());
     }
     file.advise(process.advice());
     let raw_file = process.writes().then(|| open_raw(&process, shared, library_run)).transpose()?;

@@ -13,7 +13,8 @@ use crate::exit::{CommandResult, Failure};
 use crate::plan::load::{LoadPlan, LoadRun, LoadRunner};
 use crate::progress::{Interrupt, RunProgress};
 
-/// Maximum number of recorded requests in a row.
+/// Maximum number of recorded requests in a row. It bounds the memory and the size of the page.
+/// Chosen, not measured.
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the planned rows and adds each to `finished_rows`, which keeps them if a later one fails.

@@ -11,15 +11,18 @@ use crate::html::lines::{self, ChartLine, DASHED};
 use crate::html::{Page, colours};
 use crate::output::{job_table, load_table};
 
-/// Maximum number of rows with a timeline; the first rows are chosen.
+/// Maximum number of rows with a timeline; the first rows are chosen. The number bounds the size of
+/// the page. Chosen, not measured.
 const ROWS_MAX: usize = 8;
-/// Maximum number of drawn rectangles of a kind. Longer lists are thinned evenly.
+/// Maximum number of drawn rectangles of a kind. Longer lists are thinned evenly, which bounds the
+/// size of the page. Chosen, not measured.
 const RECTANGLES_MAX: usize = 3_000;
 
 /// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
-/// Heights of the plot areas, in pixels.
+/// Height of the plot area of the latency distributions, in pixels.
 const DISTRIBUTION_HEIGHT: f64 = 300.0;
+/// Height of each plot area of a timeline, in pixels.
 const TIMELINE_HEIGHT: f64 = 260.0;
 /// Bytes in a sector of a device request.
 const SECTOR_BYTES: f64 = 512.0;
@@ -292,8 +295,9 @@ fn add_windows_picture(
     }
 }
 
-/// Draws the reads by offset and time, split into hits and waits. `plot_area` creates the area for
-/// the name and the largest value of the vertical axis.
+/// Draws the reads by offset and time, split into hits and waits. A read that took at least as long
+/// as the fastest request counts as a wait: the events do not record which it was. `plot_area`
+/// creates the area for the name and the largest value of the vertical axis.
 fn add_reads_picture(page: &mut Page, events: &Events, plot_area: &dyn Fn(&str, f64) -> PlotArea) {
     // A read faster than the fastest request cannot have waited for the device.
     let quickest_ns = events

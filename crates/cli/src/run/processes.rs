@@ -39,7 +39,9 @@ pub struct ProcessFigures {
 /// Requests to the device, where they are counted, and the bytes in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestCounts {
+    /// Number of reads and writes that the device received.
     pub requests: u64,
+    /// Sum of their bytes, read and written.
     pub bytes: u64,
 }
 
@@ -144,8 +146,8 @@ impl ProcessFigures {
         }
     }
 
-    /// Reports a successful operation to the process. Records the operation in the
-    /// counters, unless it succeeded in the warm-up.
+    /// Reports a successful operation to the process. Records the operation in the counters, unless
+    /// it succeeded in the warm-up. A failure counts there too.
     pub fn record_if_measured(
         &mut self,
         process: &mut Process,
@@ -212,7 +214,8 @@ pub fn set_device_requests(row: &mut ResultRow, requests: u64, bytes: u64) {
 }
 
 /// Runs phase after phase. All processes of a phase run at the same time, and `poll_observer` is
-/// called repeatedly. Returns the sums of all processes, or the first failure.
+/// called repeatedly. Returns the sums of all processes, or the first failure. The time of a phase
+/// continues the time of the one before, without its own preparation.
 pub fn run_processes(
     run: &JobRun,
     path: &Path,
@@ -235,7 +238,6 @@ pub fn run_processes(
     };
     // Time of the run at which the next phase begins, and processor time of the phases so far.
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
-
     // Counters of the reads and of the writes of each job.
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
@@ -245,6 +247,7 @@ pub fn run_processes(
     let mut counted = RequestCounts::default();
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
+        // The processes are in order of their phases.
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
         let phase_start = PhaseStart::new(waiting.len(), time);
         let mut report_progress = || {
@@ -293,17 +296,21 @@ struct EndedProcess {
 
 /// State that the processes of all phases share. The fields are the ones of [`ProcessesShared`].
 struct PhaseShared<'a> {
+    /// File on which all files of the job are laid out.
     path: &'a Path,
+    /// Start offset of each of them in that file.
     file_starts: &'a [u64],
+    /// Bytes transferred so far by all processes.
     transferred_bytes: &'a AtomicU64,
+    /// Returns true once the run was interrupted.
     is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Interval of the reports of progress, in which logged decisions are taken too. Each policy keeps
-/// only its last ones.
+/// only its last ones, so that a longer interval would lose some. Chosen, not measured.
 const REPORT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Longest sleep of a process between two checks of the interrupt.
+/// Longest sleep of a process between two checks of the interrupt. Chosen, not measured.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the processes of one phase in a thread each, and calls `report_progress` until all have

@@ -22,7 +22,8 @@ use crate::progress::Interrupt;
 
 /// Size of a page in bytes, for indices.
 const PAGE: usize = PAGE_BYTES as usize;
-/// Number of touches between two checks of the interrupt.
+/// Number of touches between two checks of the interrupt, for a small cost per touch. Chosen, not
+/// measured.
 const TOUCHES_PER_INTERRUPT_CHECK: usize = 4096;
 
 /// Runs the load in a region of the library and returns its row. The region is filled first. Its

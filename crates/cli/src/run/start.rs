@@ -13,6 +13,7 @@ use readpath_eval::usage::CpuTime;
 pub struct PhaseStart {
     /// Time of the run at which the phase begins.
     time: Time,
+    /// Numbers of processes that are to come and to end, and the figures of the end.
     state: Mutex<State>,
     /// Wakes the waiting threads when all processes are prepared, and when all have ended.
     changed: Condvar,
@@ -68,7 +69,8 @@ impl PhaseStart {
     }
 
     /// Counts one more process as ended. The last one sets the end and the processor time of the
-    /// phase.
+    /// phase, and wakes [`wait_for_end`](PhaseStart::wait_for_end). The clock is set by then: a
+    /// process is counted as prepared before it is counted as ended, also after a failure.
     pub fn on_ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
