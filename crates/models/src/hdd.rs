@@ -85,11 +85,14 @@ pub struct Hdd {
     bus_free_at_ns: u64,
     /// Direction of the last command, on which overheads depend.
     last_op: Op,
-    /// Sector after the last one written, or `u64::MAX` once the arm has moved for another command.
+    /// Sector after the last one written, from which a write continues without a seek. `u64::MAX`,
+    /// which no sector has as its number, once the arm has moved for another command.
     written_end: u64,
-    /// Last request that was served from the medium, not from the cache.
+    /// Last request that was served from the medium, not from the cache. Only its time depends on
+    /// the platter, so only such a request can correct the angle (`used_medium`).
     last_medium_request: Option<RequestId>,
-    /// Completions in order of time: time in ns, serial number, request.
+    /// Completions in order of time: time in ns, serial number, request. The serial number keeps
+    /// completions at the same time in the order of their scheduling.
     finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// Number of completions scheduled so far: the next serial number.
     finished_count: u64,
@@ -99,6 +102,7 @@ pub struct Hdd {
 #[derive(Clone, Copy, Debug)]
 struct MediumWrite {
     end_ns: u64,
+    /// Number of sectors. They occupy room in the cache until `end_ns`.
     sectors: u32,
 }
 
@@ -107,11 +111,13 @@ struct MediumWrite {
 struct WaitingFlush {
     /// Time in ns at which the controller's overhead has passed.
     overhead_end_ns: u64,
+    /// Identifier that the completion reports.
     id: RequestId,
 }
 
 impl Hdd {
-    /// Builds the drive. The initial angle of the platter is derived from `seed`.
+    /// Builds the drive, idle, with the arm at cylinder 0. The initial angle of the platter is
+    /// derived from `seed`.
     pub fn new(drive: &DriveDescription, seed: u64) -> Hdd {
         let cache = &drive.cache;
         let geometry = Geometry::new(&drive.layout);
@@ -122,6 +128,7 @@ impl Hdd {
                 random_phase(seed),
             ),
             segments: SegmentCache::new(
+                // DiskSim files may state 0 segments. One is kept, and reads do not use it.
                 cache.segments.max(1),
                 cache.segment_sectors,
                 cache.has_write_segment,
@@ -135,6 +142,7 @@ impl Hdd {
             arm_free_at_ns: 0,
             read_ahead: None,
             bus_free_at_ns: 0,
+            // No command precedes the first one; it counts as following a read.
             last_op: Op::Read,
             written_end: u64::MAX,
             last_medium_request: None,
@@ -150,7 +158,8 @@ impl Hdd {
         &self.drive
     }
 
-    /// Corrects the platter's angle, observed `late_ns` behind the model (ahead if negative).
+    /// Corrects the platter's angle after a measured drive was observed `late_ns` behind the model
+    /// (ahead if negative).
     pub(crate) fn shift_phase(&mut self, late_ns: i64) {
         self.mechanics.shift_phase(late_ns);
     }
@@ -193,7 +202,8 @@ impl Hdd {
     /// cache, or a flush. `None` if nothing waits.
     fn next_decision_ns(&self) -> Option<u64> {
         let ready_ns = match self.flushes.front() {
-            // A waiting flush blocks all commands until the cached writes are on the medium.
+            // A waiting flush blocks all commands until the cached writes are on the medium. The
+            // write-back does not wait for the flush's overhead; the completion does.
             Some(flush) => self.write_cache.earliest_ready_ns().unwrap_or(flush.overhead_end_ns),
             None => match (self.queue.earliest_ready_ns(), self.write_cache.earliest_ready_ns()) {
                 (Some(command_ns), Some(write_back_ns)) => command_ns.min(write_back_ns),
@@ -239,15 +249,16 @@ impl Device for Hdd {
     }
 
     /// Queues a flush, which waits for the overhead and then for the write-back of the cache.
-    /// Its overhead is the one of a cached write.
+    /// Descriptions have no overhead for a flush, so it takes the overhead of a cached write.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.decide_until(now.0);
         let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);
         self.flushes.push_back(WaitingFlush { overhead_end_ns, id });
     }
 
-    /// Returns the time of the next completion or decision. The write-back of an idle drive is no
-    /// event, because no request waits for it.
+    /// Returns the time of the next completion or decision, `None` without either. The write-back
+    /// of an idle drive is no event, because no request waits for it. The next call computes it
+    /// late, at its own virtual time.
     fn next_event(&self) -> Option<Time> {
         let completion_ns = self.finished.peek().map(|Reverse((time_ns, ..))| *time_ns);
         let has_waiting_request = !self.queue.is_empty() || !self.flushes.is_empty();

@@ -65,7 +65,8 @@ impl ReadAheadRun {
     }
 
     /// Advances to the time `now_ns`. Afterwards `next_sector` is the first sector that is not
-    /// completely read. Returns the times at which the arm can leave.
+    /// completely read. Returns the times at which the arm can leave. Before `free_since_ns`, or
+    /// once all is read, it can leave at once.
     pub(super) fn advance(
         &mut self,
         now_ns: u64,
@@ -80,6 +81,7 @@ impl ReadAheadRun {
             let times = TransferTimes {
                 arm_free_ns: self.free_since_ns,
                 settled_ns: self.free_since_ns + move_ns,
+                // Only a write waits for its data.
                 earliest_ns: 0,
             };
             // The pass of the head over the next sectors of one track, after the move to it.
@@ -93,6 +95,7 @@ impl ReadAheadRun {
             }
             if pass.begin_ns >= now_ns {
                 // A seek in progress is completed. A track that is reached can be left at any time.
+                // No sector has been read, so the run keeps its state.
                 let free_ns = now_ns.max(pass.settled_ns);
                 let step_end_ns = if now_ns < pass.settled_ns { free_ns } else { pass.begin_ns };
                 return ReadAheadState {
@@ -102,7 +105,8 @@ impl ReadAheadRun {
                     arm_track: read_track,
                 };
             }
-            // A sector is under the head: it can be completed or given up.
+            // A sector is under the head: it can be completed or given up. The run continues later
+            // from the end of the last complete sector.
             let passed_ns = now_ns - pass.begin_ns;
             let sectors_read = mechanics.whole_sectors_in(passed_ns, position.sector_width);
             let sector_end_ns = pass.begin_ns

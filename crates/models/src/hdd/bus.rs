@@ -2,11 +2,13 @@
 //!
 //! A disconnected read requests the bus when its water mark of data is in the cache. A bus that is
 //! faster than the medium runs out of data. It is then either held idle until the next sector, or
-//! released and requested again at the next water mark.
+//! released and requested again at the next water mark. The mark is the part of a read that must be
+//! in the cache (`bus_after`).
 
 use super::Hdd;
 
-/// Relation of a command to the bus.
+/// Relation of a command to the bus. A SCSI drive may release the bus while the arm works and must
+/// then win it again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BusState {
     /// The command holds the bus. Its data can be prepared for the transfer from this time on.
@@ -51,13 +53,15 @@ impl MediumFlow {
             // These sectors are cached from the start.
             0 => 0,
             arriving => {
+                // Rounded up, so `arrived_sectors` counts the sector at this time.
                 let duration_ns = self.duration_ns() * arriving;
                 self.begin_ns + duration_ns.div_ceil(u64::from(self.arriving_sectors))
             }
         }
     }
 
-    /// Returns the number of sectors in the cache at `time_ns`.
+    /// Returns the number of sectors in the cache at `time_ns`. A flow with no arriving sector has
+    /// no duration, and only its cached sectors count.
     fn arrived_sectors(&self, time_ns: u64) -> u32 {
         let elapsed_ns = time_ns.saturating_sub(self.begin_ns).min(self.duration_ns());
         let arrived =
@@ -83,7 +87,8 @@ pub(super) struct HostFeed {
 }
 
 impl HostFeed {
-    /// Returns the time in ns at which the first `count` sectors of a write are in the cache.
+    /// Returns the time in ns at which the first `count` sectors of a write are in the cache. The
+    /// host sends at a constant rate and does not pause.
     pub(super) fn arrival_ns(&self, count: u64) -> u64 {
         self.begin_ns + self.sector_ns * count
     }
@@ -92,9 +97,10 @@ impl HostFeed {
 impl Hdd {
     /// Transfers a read's sectors to the host as they arrive, and occupies the bus. With
     /// `leaves_bus`, a read that has sent all arrived sectors releases the bus, which takes
-    /// `bus_release_ns`. Regaining it takes `reselect_ns` if the command had released it before the
-    /// first data, and `reselect_again_ns` each time during the data. Returns the end of the
-    /// transfer in ns.
+    /// `bus_release_ns`. A command that holds the bus sends from the start of its data; one that
+    /// has left it waits for the water mark first. Regaining the bus takes `reselect_ns` if the
+    /// command had released it before the first data, and `reselect_again_ns` each time during the
+    /// data. Returns the end of the transfer in ns.
     pub(super) fn send_to_host(
         &mut self,
         bus: BusState,
@@ -114,7 +120,9 @@ impl Hdd {
         // The transfer has progressed to this time.
         let mut bus_time_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
         if controller.leaves_bus {
-            // All arrived sectors are sent. Then the bus is released until the next water mark.
+            // All arrived sectors are sent. Then the bus is released until the next water mark or
+            // the end of the read. `arrival_ns` of that mark ensures that each round sends a
+            // sector.
             let mut sent_sectors = 0;
             while sent_sectors < sectors {
                 let arrived_sectors = flow.arrived_sectors(bus_time_ns);
@@ -139,8 +147,9 @@ impl Hdd {
 
     /// Transfers a write's sectors from the host, as early as `bus` allows, and occupies the bus.
     /// The arm is free for the write at `arm_free_ns`. A write that has released the bus waits for
-    /// the arm first, unless the drive has `buffers_waiting_writes`. Returns the arrival of the
-    /// data.
+    /// the arm first, unless the drive has `buffers_waiting_writes`. The write to the medium then
+    /// starts with one sector, or with more on drives with the extra disconnection. Returns the
+    /// arrival of the data.
     pub(super) fn receive_from_host(
         &mut self,
         arm_free_ns: u64,

@@ -35,10 +35,13 @@ pub(super) struct SegmentCache {
 }
 
 /// Spans that contain all sectors that were added to the cache; they may contain others as well.
+/// The queue marks the commands in them as possibly cached, and searches the segments only for
+/// these.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddedSpans {
     /// First sector and end of each span. Only the first `count` entries are in use.
     spans: [(u64, u64); ADDED_SPANS],
+    /// Number of entries in use.
     count: usize,
 }
 
@@ -53,7 +56,8 @@ impl AddedSpans {
     }
 
     /// Records added sectors from `start` to `end` as a span. It is merged with the last span if
-    /// they touch or if no entry is free.
+    /// they touch or if no entry is free. In the second case the span also covers the sectors
+    /// between. No effect if `start` is not below `end`.
     fn record(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -97,7 +101,7 @@ impl SegmentCache {
     }
 
     /// Returns the index of the segment that contains `sector`: among several, the one with the
-    /// greatest end. `None` if no segment contains it.
+    /// greatest end, which holds the most of a read from there. `None` if no segment contains it.
     pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
         if !self.holds_sector(sector) {
             return None;
@@ -118,7 +122,8 @@ impl SegmentCache {
         self.segments[index].last_use = self.use_count;
     }
 
-    /// Releases the data of segment `index` before sector `start`.
+    /// Releases the data of segment `index` before sector `start`, and all of it if the segment
+    /// ends before.
     pub(super) fn release_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
         segment.start = segment.start.max(start.min(segment.end));
@@ -159,7 +164,8 @@ impl SegmentCache {
         index
     }
 
-    /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start.
+    /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start. No
+    /// effect if the segment already reaches `end`.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         self.added.record(segment.end, end);
@@ -188,7 +194,8 @@ impl SegmentCache {
         (segment.end, segment.last_use) = (segment.start, 0);
     }
 
-    /// Returns the index of the least recently used segment among the indices `from..to`.
+    /// Returns the index of the least recently used segment among the indices `from..to`. A segment
+    /// with last use 0 (never used, or cleared) comes first. `from` is less than `to`.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
         let (mut oldest, mut oldest_use) = (from, u64::MAX);
         for (index, segment) in self.segments[..to].iter().enumerate().skip(from) {
@@ -199,7 +206,8 @@ impl SegmentCache {
         oldest
     }
 
-    /// Replaces the contents of segment `index` by sectors `start..end`, cut to its size.
+    /// Replaces the contents of segment `index` by sectors `start..end`. If they exceed its size,
+    /// the last ones are kept.
     fn replace_contents(&mut self, index: usize, start: u64, end: u64) {
         self.use_count += 1;
         self.added.record(start, end);

@@ -72,7 +72,8 @@ const CYLINDER_NUMBERS: NumberBounds = bounds(0.0, 1e8, "cylinders");
 /// Valid sectors per track.
 const TRACK: NumberBounds = bounds(1.0, 1e6, "sectors");
 
-/// Values of `geometry.sparing`.
+/// Values of `geometry.sparing`. The range of one cylinder stands for any; `range_cylinders`
+/// replaces it.
 const SPARINGS: [(&str, SparingScheme); 11] = [
     ("none", SparingScheme::None),
     ("tracks per zone", SparingScheme::TracksPerZone),
@@ -285,7 +286,8 @@ fn read_zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
 }
 
 /// Creates zones of equal width. The sectors per track decrease evenly from the outer to the inner
-/// zone. Skews are rounded up to whole sectors.
+/// zone. Skews are rounded up to whole sectors, so that the head has settled when the next track
+/// begins.
 fn create_even_zones(
     block: &FieldBlock,
     cylinders: u32,
@@ -298,7 +300,7 @@ fn create_even_zones(
     let inner_bounds = bounds(1.0, outer_sectors, "sectors (the outer)");
     let inner_sectors = block.number("inner_track_sectors", inner_bounds)?;
     let skew_bounds = bounds(0.0, revolution_ms, "ms (a revolution)");
-    // A skew of a whole revolution is equivalent to no skew.
+    // Default skew. A skew of a whole revolution is equivalent to no skew.
     let needed_ms = mechanics.track_switch_ms(cylinders) % revolution_ms;
     let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew_bounds)?;
     let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew_bounds)?;
@@ -322,6 +324,7 @@ fn create_even_zones(
 }
 
 /// Reads the table `cache` of the drive's buffer. Sizes are in sectors of 512 bytes.
+/// `early_writes = 0`, the default, disables the write cache.
 fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment_sectors = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
     let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
@@ -414,6 +417,7 @@ fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
             bounds(0.0, 1e6, "ms"),
         )?),
         combines_writes: block.switch_or("joins_writes", false)?,
+        // A KiB has two sectors.
         request_sectors_max: 2 * block.integer_or(
             "request_kib",
             u64::from(DEFAULT_REQUEST_SECTORS_MAX / 2),

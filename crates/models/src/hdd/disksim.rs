@@ -35,7 +35,8 @@ const WITHOUT_EFFECT: [&str; 6] = [
     "Read directly to buffer",
 ];
 
-/// Switches whose effect is not modelled, each with the only setting that is.
+/// Switches whose effect is not modelled, each with the only setting that is. Another setting is
+/// reported and has no effect.
 const UNMODELLED: [(&str, u64); 4] = [
     ("Allow sneaky partial read hits", 0),
     ("Allow sneaky intermediate read hits", 0),
@@ -43,7 +44,7 @@ const UNMODELLED: [(&str, u64); 4] = [
     ("Write hit stop prefetch", 1),
 ];
 
-/// Valid levels of a switch.
+/// Valid levels of a switch. A level above the last that has a meaning counts as the last.
 pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 
 /// Queue depth, chosen, for 0 in the file, which means "no limit".
@@ -91,7 +92,9 @@ pub(super) fn load(
     Ok((drive, disk.clone()))
 }
 
-/// Finds the block of the drive, and the buses and controllers before it. `path` is for messages.
+/// Finds the block of the drive, and the buses and controllers before it. Without a topology, the
+/// file is a `.diskspecs`: its first `disksim_disk` is the drive, with no path before it. `path` is
+/// for messages.
 fn find_disk<'a>(
     path: &Path,
     statements: &'a Statements,
@@ -234,7 +237,8 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
                 first_come,
                 bounds(0.0, 64.0, "(a policy)"),
             )?;
-            // 3 and 6 are one-way elevators by address and by cylinder.
+            // Besides the two named ones, 3 and 6 are one-way elevators by address and by cylinder.
+            // A queue of one command needs no policy.
             if depth > 1 && !matches!(policy, 1 | 3 | 6 | 8) {
                 let instead = "the nearest of its kind is: an elevator one way below 8, the shortest \
                                positioning time from there on";
@@ -252,7 +256,9 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
         depth: depth as u32,
         // First come, first served leaves no choice among the commands.
         window: if policy <= first_come { 1 } else { depth as u32 },
+        // DiskSim's policies have no age limit.
         age_limit_ns: u64::MAX,
+        // A field of TOML descriptions only.
         combines_writes: false,
         request_sectors_max: DEFAULT_REQUEST_SECTORS_MAX,
     })

@@ -70,6 +70,7 @@ pub(super) fn read_layout(
     let layout = DriveLayout {
         heads: heads as u32,
         cylinders: cylinders as u32,
+        // The stated block count is only compared below.
         sectors: None,
         mapping,
         sparing,
@@ -88,8 +89,8 @@ pub(super) fn read_layout(
     Ok(layout)
 }
 
-/// Removes slips and remaps beyond the end of their zone. Returns true if there were any. `heads`
-/// is the number of surfaces.
+/// Removes slips and remaps beyond the end of their zone, which some published files have. Returns
+/// true if there were any, for a message. `heads` is the number of surfaces.
 fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -> bool {
     // The scheme with spare tracks counts slips and remaps in tracks, the others in sectors.
     let unit_sectors =
@@ -156,8 +157,9 @@ fn read_zone(block: &FieldBlock, layout_in_revolutions: bool) -> Result<DiskZone
     Ok(zone)
 }
 
-/// Reads the mechanical model. Adds a message to `unmodelled` for each field without effect. `read`
-/// returns the text of a file.
+/// Reads the mechanical model. The pair of switches is for reads and writes that start in the
+/// middle of their sectors; it stands in the block of the drive. Adds a message to `unmodelled` for
+/// each field without effect. `read` returns the text of a file.
 pub(super) fn read_mechanics(
     block: &FieldBlock,
     (zero_latency_read, zero_latency_write): (bool, bool),

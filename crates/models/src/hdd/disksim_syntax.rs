@@ -86,13 +86,21 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
 /// A token of the file format.
 #[derive(Clone, Debug, PartialEq)]
 enum FileToken {
+    /// `{`, before the fields of a block.
     Open,
+    /// `}`.
     Close,
+    /// `[`, before the items of a list or the parts of a component.
     OpenList,
+    /// `]`.
     CloseList,
+    /// `=`, between a key and its value.
     Equals,
+    /// `,`, at the end of a value.
     Comma,
+    /// Characters up to white space or a sign: part of a key, a name or a number.
     Word(String),
+    /// Text between quotation marks, without them.
     Quoted(String),
 }
 
@@ -209,7 +217,8 @@ impl FileParser<'_> {
         if self.take_if_next(token) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// Reads one or more words up to the next sign or line end. Joins them by single spaces.
+    /// Reads one or more words up to the next sign or line end. Joins them by single spaces: keys
+    /// and values of DiskSim consist of several words. Fails if the next token is no word.
     fn read_words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
@@ -223,7 +232,9 @@ impl FileParser<'_> {
         if words.is_empty() { Err(self.unexpected("a name")) } else { Ok(words.join(" ")) }
     }
 
-    /// Reads the fields of a block after its opening brace, up to the closing one.
+    /// Reads the fields of a block after its opening brace, up to the closing one. `kind` has the
+    /// words before the brace: the type and, if given, the name. Fails on a second field of the
+    /// same key.
     fn read_block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
         let line = self.tokens[self.next_index - 1].0;
         if self.depth >= DEPTH_MAX {
@@ -317,7 +328,8 @@ impl FileParser<'_> {
         Ok(())
     }
 
-    /// Reads the component with the words `words`, including its `[ parts ]`.
+    /// Reads the component with the words `words` (type and name), including its `[ parts ]`. The
+    /// brackets are required, empty for a drive.
     fn read_part(&mut self, words: &str) -> Result<SystemPart, FileError> {
         let line = self.line();
         if self.depth >= DEPTH_MAX {
@@ -344,7 +356,8 @@ impl FileParser<'_> {
     }
 
     /// Reads the included file `name`, relative to the folder of this one. `line` is the line that
-    /// includes it. Errors that have no line of their own get this one.
+    /// includes it. Errors that have no line of their own (line 0, as for a missing file) get this
+    /// one.
     fn read_included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(

@@ -48,7 +48,8 @@ pub struct MechanicsSpec {
 
 impl MechanicsSpec {
     /// Returns the time in ms between consecutive tracks for a write, on a drive of `cylinders`. It
-    /// is the longer of a head switch and a one-cylinder seek.
+    /// is the longer of a head switch and a one-cylinder seek. At least 0: a negative settle time
+    /// can exceed both.
     pub fn track_switch_ms(&self, cylinders: u32) -> f64 {
         let settle_ms = self.write_settle_ns as f64 / 1e6;
         let seek_ms = match &self.write_seek {

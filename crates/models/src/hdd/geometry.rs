@@ -14,7 +14,8 @@ use std::ops::Range;
 use super::layout::{DiskZone, DriveLayout, LayoutFault, TrackOrder};
 
 /// Maximum ratio of the stated size to the sum of the zones. Existing parameter files deviate by a
-/// few parts per thousand, and DiskSim uses the sum of the zones.
+/// few parts per thousand, and DiskSim uses the sum of the zones. A smaller stated size is always
+/// valid.
 const STATED_SIZE_RATIO_MAX: f64 = 1.01;
 
 /// An angle in units of 2⁻⁶⁴ revolution.
@@ -76,7 +77,7 @@ pub(super) struct Geometry {
     heads: u32,
     /// Numbering order of the tracks.
     mapping: TrackOrder,
-    /// Size of the drive: the stated one, or at most the numbered sectors.
+    /// Size of the drive: the stated one, at most the number of numbered sectors.
     sectors: u64,
 }
 
@@ -126,7 +127,7 @@ impl Geometry {
         self.sectors
     }
 
-    /// Returns the index of the run that contains `sector`.
+    /// Returns the index of the run that contains `sector`, which must lie within the drive.
     fn run_index(&self, sector: u64) -> usize {
         self.first_sectors.partition_point(|first| *first <= sector) - 1
     }
@@ -225,7 +226,7 @@ impl Geometry {
     ///
     /// A region provides as many numbers as its sectors minus its spares. Defective sectors are
     /// skipped, so the numbers extend into the spares. The management area at the front of the zone
-    /// uses up the first numbers.
+    /// uses up the first numbers, across regions if necessary (`reserved_sectors`).
     fn number_zone(&mut self, layout: &DriveLayout, index: usize) {
         let zone = &layout.zones[index];
         let zone_sectors = zone.physical_sectors(layout.heads);
@@ -271,8 +272,8 @@ impl Geometry {
         }
     }
 
-    /// Appends `count` sectors from the start of `run`. Remapped sectors become runs at their
-    /// spares. `remaps` has pairs of a bad sector and its spare.
+    /// Appends `count` sectors from the start of `run`, split at its remapped sectors. Remapped
+    /// sectors become runs at their spares. `remaps` has pairs of a bad sector and its spare.
     fn append_with_remaps(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
         let end = run.zone_offset + count;
         let first = remaps.partition_point(|(bad, _)| *bad < run.zone_offset);

@@ -55,13 +55,14 @@ pub(super) struct UsableSectors {
     pub start: u64,
     /// End of the usable sectors, exclusive.
     pub end: u64,
-    /// Maximum number of numbered sectors.
+    /// Maximum number of numbered sectors. `u64::MAX` if only `start` and `end` bound them.
     pub numbers_max: u64,
 }
 
 impl SparingScheme {
-    /// Returns the number of sectors in one region of this scheme: a track, a cylinder, a range of
-    /// cylinders or the whole zone. `heads` is the number of surfaces.
+    /// Returns the number of sectors in one region of this scheme, the unit with spares of its own:
+    /// a track, a cylinder, a range of cylinders or the whole zone. `heads` is the number of
+    /// surfaces.
     pub(super) fn region_sectors(self, zone: &DiskZone, heads: u32) -> u64 {
         let cylinder_sectors = u64::from(zone.track_sectors) * u64::from(heads);
         match self {
@@ -75,7 +76,7 @@ impl SparingScheme {
         }
     }
 
-    /// Returns the number of spare sectors in a region.
+    /// Returns the number of spare sectors in a region; 0 for schemes without spares in the zone.
     pub(super) fn region_spares(self, zone: &DiskZone) -> u64 {
         match self {
             SparingScheme::None | SparingScheme::EndOfDisk => 0,
@@ -96,7 +97,9 @@ impl SparingScheme {
     }
 
     /// Returns the part of the region `start..end` that contains numbered sectors. The region has
-    /// `spares` spare and `slips` slipped sectors.
+    /// `spares` spare and `slips` slipped sectors. If slips use up the spares, numbers may extend
+    /// over the spares, up to the region's size without them. Otherwise the spares stay free, and
+    /// each slip costs a number.
     pub(super) fn usable_sectors(
         self,
         start: u64,
@@ -109,7 +112,7 @@ impl SparingScheme {
             matches!(self, SparingScheme::CylinderFront | SparingScheme::CylinderFrontSlipToEnd);
         match (is_front, self.slips_avoid_spares()) {
             (true, true) => UsableSectors { start: start + spares, end, numbers_max: u64::MAX },
-            // Each slip moves the first number forward by one spare.
+            // Each slip uses up one spare, so the numbers begin one sector earlier.
             (true, false) => UsableSectors {
                 start: start + spares.saturating_sub(slips),
                 end,

@@ -17,7 +17,7 @@ use crate::input_file;
 use crate::parameter::{DeviceParameter, ParameterOrigin};
 use crate::path_text;
 
-/// Built-in drives: name, one-line summary, description in TOML.
+/// Built-in drives: name, one-line summary, description in TOML. The first is the default.
 const DRIVES: [(&str, &str, &str); 5] = [
     ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
     ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
@@ -147,6 +147,7 @@ fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddEr
         let path = path_text::decode(path);
         let text = read_text(&path).map_err(|problem| FileError {
             file: path.display().to_string(),
+            // The whole file is at fault, no single line.
             line: 0,
             field: String::new(),
             problem,
@@ -185,7 +186,8 @@ fn read_text(path: &Path) -> Result<String, String> {
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-/// Appends a block's fields to `parameters` in printable form. `prefix` is the block's path.
+/// Appends a block's fields to `parameters` in printable form. `prefix` is the block's path. Blocks
+/// and lists of blocks are listed field by field; of any other list only the length is printed.
 fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);
@@ -213,6 +215,7 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
         let origin = ParameterOrigin::of(&source);
         parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }
+    // Fields that the description omits, with the value that the reader used instead.
     for default in block.defaults.borrow().iter() {
         parameters.push(DeviceParameter {
             name: format!("{prefix}{}", default.key),

@@ -107,7 +107,8 @@ impl Mechanics {
         mechanics
     }
 
-    /// Rotates the platter back, so every sector arrives later by `late_ns` (sooner if negative).
+    /// Rotates the platter back, so every sector arrives later by `late_ns` (sooner if negative). A
+    /// negative number wraps, which is a rotation the other way.
     pub(super) fn shift_phase(&mut self, late_ns: i64) {
         let angle = self.rotation_per_ns.wrapping_mul(late_ns as u64);
         self.phase = self.phase.wrapping_sub(angle);
@@ -154,7 +155,8 @@ impl Mechanics {
         }
     }
 
-    /// Returns the number of whole sectors of `width` that pass in `ns`, at most one revolution.
+    /// Returns the number of whole sectors of `width` that pass in `ns`. The product saturates at
+    /// one revolution, the longest pass over a track.
     pub(super) fn whole_sectors_in(&self, ns: u64, width: Angle) -> u64 {
         self.rotation_per_ns.saturating_mul(ns) / width
     }
@@ -179,7 +181,7 @@ impl Mechanics {
     /// again. Evidence: DiskSim's four SCSI drives of 1997 to 2000, whose seek curves were measured
     /// distance by distance. Re-reading a near-by sector takes longer than a revolution and the
     /// overheads by a one-cylinder seek. In DiskSim a seek over no distance takes no time, as its
-    /// drive of 1992 shows.
+    /// drive of 1992 shows. A drive with a single cylinder has no seek, only a head switch.
     pub(super) fn access_seek_ns(
         &self,
         arm_track: HeadPosition,
@@ -194,7 +196,8 @@ impl Mechanics {
         self.seek_and_settle_ns(seek_cylinders, arm_track.head == target.head, op)
     }
 
-    /// Returns the seek time in ns within an access, from `arm_track` to the track of `target`.
+    /// Returns the seek time in ns within an access, from `arm_track` to the track of `target`. On
+    /// the same track it is 0: within an access the head stays settled.
     pub(super) fn move_ns(&self, arm_track: HeadPosition, target: &SectorPosition, op: Op) -> u64 {
         if arm_track.cylinder == target.cylinder && arm_track.head == target.head {
             return 0;
@@ -206,7 +209,8 @@ impl Mechanics {
         )
     }
 
-    /// Returns the time in ns from `start_ns` until the start of `target` is under the head.
+    /// Returns the time in ns from `start_ns` until the start of `target` is under the head. A
+    /// constant access time includes the seek.
     pub(super) fn positioning_ns(
         &self,
         start_ns: u64,
@@ -229,7 +233,8 @@ impl Mechanics {
     ///
     /// The platter rotates while the arm moves. However short the seek, the first sector arrives no
     /// sooner than for a head that is already over its track. This bound rules out most commands of
-    /// a deep queue without computing their seek.
+    /// a deep queue without computing their seek. Without a tracked angle there is no such bound,
+    /// and the full time is computed.
     #[inline]
     pub(super) fn positioning_ns_below(
         &self,
@@ -245,7 +250,8 @@ impl Mechanics {
         Some(self.positioning_ns(start_ns, arm_track, target, op)).filter(|cost| *cost < limit_ns)
     }
 
-    /// Returns the times of a transfer of `sectors` consecutive sectors of one track.
+    /// Returns the times of a transfer of `sectors` consecutive sectors of one track. A constant
+    /// access time counts from `arm_free_ns`: it replaces the seek and ignores `earliest_ns`.
     pub(super) fn transfer_on_track(
         &self,
         times: TransferTimes,
@@ -264,8 +270,9 @@ impl Mechanics {
                 let past_first = angle.wrapping_sub(first_sector.angle);
                 let settles_inside = past_first > first_sector.sector_width && past_first < width;
                 if settles_inside && self.is_zero_latency(op) {
-                    // The head settled inside the requested sectors. One full revolution transfers
-                    // all of them, the first one near its end.
+                    // The head settled inside the requested sectors, after the first one. One full
+                    // revolution transfers all of them, the first one near its end. A head that
+                    // settles inside the first sector waits for its return.
                     let begin_ns = ready_ns + self.rotation_wait_ns(angle, first_sector.angle);
                     let revolution = Angle::MAX;
                     let end_ns = ready_ns + self.rotation_ns(revolution);

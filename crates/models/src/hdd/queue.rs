@@ -25,11 +25,12 @@ pub(super) struct DiskCommand {
     pub request: DeviceRequest,
     /// End of the processing overhead, in ns.
     pub ready_ns: u64,
-    /// Time in ns at which the command entered the window.
+    /// Time in ns at which the command entered the window. Its age counts from then.
     pub in_window_since_ns: u64,
     /// Position of its first sector.
     pub position: SectorPosition,
-    /// True for a read whose first sector may be in the cache. It is not there for other reads.
+    /// True for a read whose first sector may be in the cache. For other reads it is certainly not,
+    /// which saves the search.
     pub may_be_cached: bool,
     /// True for a write that will be reported early and waits for room in the cache.
     pub waits_for_room: bool,
@@ -64,9 +65,10 @@ pub(super) enum ArmTask {
 pub(super) struct CommandQueue {
     /// The commands, oldest first. The first `window` of them are the window.
     commands: VecDeque<DiskCommand>,
-    /// Number of writes that wait for room in the cache.
+    /// Number of writes that wait for room in the cache, anywhere in the queue.
     writes_without_room: u32,
     /// The earliest time at which a command in the window is ready: one of the `window` oldest.
+    /// `None` without commands.
     earliest_ready_ns: Option<u64>,
     /// Depth, window, policy and age limit.
     spec: QueueSpec,
@@ -150,7 +152,7 @@ impl CommandQueue {
     }
 
     /// Returns the index of the write that continues `command` and is ready at `now_ns`; `None`
-    /// without one. Writes that wait for room do not count.
+    /// without one. Writes that wait for room do not count, because they go into the cache.
     fn index_of_continuing_write(&self, now_ns: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let continues =
@@ -159,7 +161,8 @@ impl CommandQueue {
         })
     }
 
-    /// Returns the rest of a partly served command to the front of the queue.
+    /// Returns the rest of a partly served command to the front of the queue. It does not wait for
+    /// room, so `writes_without_room` stays.
     pub(super) fn return_rest(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
         self.update_earliest_ready();
@@ -167,7 +170,8 @@ impl CommandQueue {
 
     /// Removes and returns the next task at time `now_ns`. Returns `None` if no command in the
     /// window is ready. The oldest command is served without a comparison if it is ready and alone
-    /// in the window, or has waited for more than `age_limit_ns`.
+    /// in the window, or has waited for more than `age_limit_ns`. Serving an oldest write without
+    /// room means the write-back.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least
     /// cost so far. `write_back_cost` returns the cost of the written data that must leave the
@@ -216,7 +220,8 @@ impl CommandQueue {
         self.take_task(best_index?, now_ns)
     }
 
-    /// Returns the task for the command at `index`. Removes the command unless it needs room.
+    /// Returns the task for the command at `index`. Removes the command unless it needs room: it
+    /// stays in the queue until a write-back has made room.
     fn take_task(&mut self, index: usize, now_ns: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTask::MakeRoom),

@@ -12,6 +12,8 @@ use super::service::{MediumAccess, sectors_until_read_ahead};
 
 impl Hdd {
     /// Accepts a read that arrives at `now_ns`: serves it from the cache or queues it for the arm.
+    /// A hit that may not overtake the commands before it is queued too, with the overhead of a
+    /// miss.
     pub(super) fn accept_read(&mut self, now_ns: u64, request: DeviceRequest) {
         let cached_end = self.cached_end(now_ns, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
@@ -28,7 +30,8 @@ impl Hdd {
         let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
-        // The bus is held if cached data can be sent at once, or if the drive never releases it.
+        // The bus is held if cached data can be sent at once, or if the drive never releases it. In
+        // the first case the overhead of a hit applies.
         let bus = if can_send_start && is_arm_idle {
             BusState::Held { from_ns: hit_ready_ns }
         } else if controller.never_disconnects {
@@ -51,8 +54,9 @@ impl Hdd {
     }
 
     /// Transfers a read from the cache over the bus and schedules its completion. Releases data of
-    /// its cache segment by the drive's `releases` policy. Extends the read-ahead into the segment.
-    /// If there is none, starts one with `ahead_on_hit`, provided that `is_arm_idle`.
+    /// its cache segment by the drive's `releases` policy; `Before` needs a read-ahead that may use
+    /// the room (`ahead_over_requested`). Extends the read-ahead into the segment. If there is
+    /// none, starts one with `ahead_on_hit`, provided that `is_arm_idle`.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         // All data is cached, so the read never releases the bus.
         let bus_release_ns = 0;
@@ -114,7 +118,8 @@ impl Hdd {
         self.write_overlapping(start_ns, request.start, end);
         let start_ns = start_ns.max(self.arm_free_at_ns);
         let joins_ahead = self.joins_read_ahead(request.start);
-        // The cache segment that the read continues, and the first sector from the medium.
+        // The cache segment that the read continues, and the first sector from the medium. A read
+        // that joins the read-ahead also takes the sectors between the head and its start.
         let (segment, medium_start) = match (cached_end, joins_ahead, self.read_ahead) {
             (_, true, Some(run)) => (Some(run.segment_index), run.next_sector),
             (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
@@ -127,7 +132,9 @@ impl Hdd {
         let arm_free_ns = match self.read_ahead.take() {
             Some(run) => {
                 self.arm_track = run.arm_track();
-                // A finished read-ahead does not occupy the head.
+                // A finished read-ahead does not occupy the head. A running one has moved it
+                // towards the next sector since `free_since_ns`, so the pass starts at that past
+                // time.
                 if run.is_done() { start_ns } else { run.free_since_ns().min(start_ns) }
             }
             None => start_ns.max(self.arm_free_at_ns),
@@ -158,7 +165,7 @@ impl Hdd {
     }
 
     /// Writes the cached writes of sectors `start` to `end`, at `now_ns` or when the arm is free.
-    /// The medium has old data of these sectors until then.
+    /// The medium has old data of these sectors until then, so a read from it must wait.
     fn write_overlapping(&mut self, now_ns: u64, start: u64, end: u64) {
         while !self.write_cache.is_empty() && self.write_cache.overlaps(start, end) {
             let locate = |sector| self.geometry.locate(sector);
@@ -195,7 +202,7 @@ impl Hdd {
     }
 
     /// Advances the read-ahead to `now_ns`. Returns the end of the cached range that contains
-    /// sector `start`; `None` if it is not cached.
+    /// sector `start`; `None` if it is not cached or the drive caches no reads.
     fn cached_end(&mut self, now_ns: u64, start: u64) -> Option<u64> {
         if !self.drive.cache.is_enabled {
             return None;
@@ -228,8 +235,9 @@ impl Hdd {
     }
 
     /// Starts the read-ahead into the cache segment `segment_index`, after a read of the sectors
-    /// from `start` to `end`. The minimum read-ahead (`read_ahead_sectors_min`) is read at once and
-    /// cannot be interrupted.
+    /// from `start` to `end`. The minimum read-ahead (`read_ahead_sectors_min`, at most the whole
+    /// read-ahead) is read at once and cannot be interrupted. The rest runs until a command takes
+    /// the arm.
     fn start_read_ahead(&mut self, segment_index: usize, start: u64, end: u64) {
         let ahead_end = self.read_ahead_end(segment_index, start, end);
         let sectors_min =
@@ -294,7 +302,8 @@ impl Hdd {
     }
 
     /// Returns the number of sectors on the track of `sector` that pass the head before it, for a
-    /// seek that starts at `start_ns`; 0 without `caches_passing_sectors`.
+    /// seek that starts at `start_ns`; 0 without `caches_passing_sectors`. Sectors before the first
+    /// number of the track do not count.
     fn sectors_passing_before(&self, start_ns: u64, sector: u64) -> u64 {
         if !self.drive.cache.caches_passing_sectors {
             return 0;

@@ -76,7 +76,8 @@ impl SeekCurve {
         match self {
             SeekCurve::Constant { ms } => *ms,
             SeekCurve::Linear(points) => {
-                // Distance of the average seek, always beyond one cylinder.
+                // Distance of the average seek, always beyond one cylinder, so the first line has a
+                // slope.
                 let third = (f64::from(total) / 3.0).max(1.0 + f64::EPSILON);
                 if distance <= third {
                     interpolate(distance, (1.0, points.single_ms), (third, points.average_ms))
@@ -125,7 +126,7 @@ impl SeekTimes {
             Some(lee) if distance > 0 => lee.ms(f64::from(distance)),
             _ => self.curve.ms(distance, self.cylinders),
         };
-        // 32 bits bound a seek to 4.3 s, far beyond any drive.
+        // The conversion saturates at 32 bits, 4.3 s, far beyond any drive.
         u64::from((ms.max(0.0) * 1e6) as u32)
     }
 }
@@ -215,7 +216,8 @@ pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> 
     }
 }
 
-/// Returns the value at `x` of the line through two points, or `y_2` if x does not rise.
+/// Returns the value at `x` of the line through two points, or `y_2` if x does not rise (a drive of
+/// few cylinders).
 fn interpolate(x: f64, (x_1, y_1): (f64, f64), (x_2, y_2): (f64, f64)) -> f64 {
     if x_2 <= x_1 {
         return y_2;
@@ -223,7 +225,8 @@ fn interpolate(x: f64, (x_1, y_1): (f64, f64), (x_2, y_2): (f64, f64)) -> f64 {
     y_1 + (x - x_1) * (y_2 - y_1) / (x_2 - x_1)
 }
 
-/// Returns the time in ms of a seek over `cylinders`, interpolated in a measured table.
+/// Returns the time in ms of a seek over `cylinders`, interpolated in a measured table. Beyond its
+/// last distance the last two points are extrapolated; a table of one point is constant.
 fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
     let point = |index: usize| (f64::from(points[index].0), points[index].1);
     match points.partition_point(|(distance, _)| *distance < cylinders) {

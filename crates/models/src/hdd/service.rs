@@ -17,7 +17,7 @@ pub(super) struct MediumAccess {
     pub arm_free_ns: u64,
     /// True if the access continues the previous one. On the same track it then needs no seek.
     pub continues: bool,
-    /// Minimum time of the first seek, in ns.
+    /// Minimum time of the first seek, in ns. Later tracks of the same access have none.
     pub move_min_ns: u64,
     /// Arrival of a write's data, or `None` for data that is in the cache.
     pub feed: Option<HostFeed>,
@@ -70,6 +70,7 @@ impl CostState {
     /// Returns the rank of `target` in an upward sweep of the arm. Cylinders that the arm has
     /// passed come last, in the next sweep.
     fn elevator_cost(&self, target: &SectorPosition) -> u64 {
+        // Cylinder numbers have 32 bits, so any number of the next sweep is greater.
         let next_sweep = u64::from(target.cylinder < self.arm_track.cylinder) << 32;
         next_sweep + u64::from(target.cylinder)
     }
@@ -85,7 +86,10 @@ pub(super) struct MediumTransfer {
 }
 
 impl Hdd {
-    /// Gives the arm, free at `time_ns`, its next task: a command, a flush or a write-back.
+    /// Gives the arm, free at `time_ns`, its next task: a command, a flush or a write-back. A flush
+    /// precedes everything, because the host waits for all writes before it. Then a write for which
+    /// there is room enters the cache, without the arm. A write-back under way goes on for its
+    /// number of tracks, and only then does the queue choose.
     pub(super) fn start_next_task(&mut self, time_ns: u64) {
         if !self.flushes.is_empty() {
             return self.continue_flush(time_ns);
@@ -107,8 +111,9 @@ impl Hdd {
         let (cache, geometry) = (&self.drive.cache, &self.geometry);
         let read_ahead = self.read_ahead.as_ref();
         let (ahead_start, ahead_sectors) = read_ahead_reach(read_ahead, cache);
-        // A read whose start is cached, or is about to be read ahead, needs no seek. A command is
-        // of interest only below `cost_limit`, the least cost so far.
+        // A read whose start is cached, or is about to be read ahead, needs no seek. It costs
+        // nothing, or the rotation until the read-ahead is there; an elevator ranks both first. A
+        // command is of interest only below `cost_limit`, the least cost so far.
         let cost = |command: &DiskCommand, cost_limit: u64| {
             let (start, position) = (command.request.start, &command.position);
             let sectors_to_wait = || match start.wrapping_sub(ahead_start) < ahead_sectors {
@@ -136,6 +141,7 @@ impl Hdd {
         let write_back_cost = || {
             let cost =
                 |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
+            // `u64::MAX` is never chosen: no written data has arrived yet.
             write_cache.least_cost(time_ns, cost).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(time_ns, cost, write_back_cost) {
@@ -145,6 +151,7 @@ impl Hdd {
             Some(ArmTask::Serve(command)) => self.serve_write(time_ns, command),
             // Without a ready command the arm writes cached data back.
             Some(ArmTask::MakeRoom) | None => {
+                // The call below writes the first of the tracks.
                 self.write_back_tracks_left = self.drive.cache.write_back_tracks - 1;
                 self.write_back(time_ns)
             }
@@ -162,7 +169,8 @@ impl Hdd {
     }
 
     /// Performs the next step of a flush at `time_ns`. All written data goes to the medium before
-    /// any other work. Then the flushes complete.
+    /// any other work. Then all waiting flushes complete together, each no sooner than its own
+    /// overhead.
     fn continue_flush(&mut self, time_ns: u64) {
         if !self.write_cache.is_empty() {
             return self.write_back(time_ns);
@@ -196,7 +204,8 @@ impl Hdd {
                 false => self.mechanics.access_seek_ns(self.arm_track, &position, op),
             };
             let settled_ns = time_ns + move_ns.max(move_min_ns);
-            // All sectors arrive in time if the first and the last one do.
+            // All sectors arrive in time if the first and the last one do, as host and medium each
+            // have a constant rate.
             let earliest_ns = feed.map_or(0, |feed| {
                 // Numbers of sectors of the transfer up to the first and the last of this track.
                 let (first_count, last_count) =
@@ -220,8 +229,9 @@ impl Hdd {
     }
 }
 
-/// Returns the first sector and the number of sectors outside of which
-/// [`sectors_until_read_ahead`] is `None`. The number is 0 if it is `None` for all sectors.
+/// Returns the first sector and the number of sectors outside of which [`sectors_until_read_ahead`]
+/// is `None`. The number is 0 if it is `None` for all sectors. This cheap test precedes the search
+/// for the track, once for each waiting command.
 fn read_ahead_reach(read_ahead: Option<&ReadAheadRun>, cache: &CacheSpec) -> (u64, u64) {
     let Some(run) = read_ahead.filter(|_| cache.joins_read_ahead) else { return (0, 0) };
     let awaited_sectors = run.end_sector.saturating_sub(run.next_sector);
@@ -230,7 +240,8 @@ fn read_ahead_reach(read_ahead: Option<&ReadAheadRun>, cache: &CacheSpec) -> (u6
 }
 
 /// Returns the number of sectors until read-ahead in progress reaches the sector `start`. Returns
-/// `None` if it does not reach that sector or if the drive does not wait for it.
+/// `None` if it does not reach that sector on its present track or if the drive does not wait for
+/// it.
 ///
 /// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
 /// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek

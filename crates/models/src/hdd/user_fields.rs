@@ -9,7 +9,8 @@ use readpath_core::policy::{Spec, SpecError};
 
 use crate::fields::{FieldBlock, FieldValue, NamedValue};
 
-/// Sets in `root` every field that `spec` names, except the keys in `spec_keys`.
+/// Sets in `root` every field that `spec` names, except the keys in `spec_keys`. The source of such
+/// a field becomes `given`.
 ///
 /// # Errors
 /// Fails when no field or more than one matches, and on a non-number for a numeric field.
@@ -48,7 +49,8 @@ pub fn set_fields(
     Ok(())
 }
 
-/// Appends the full paths of all single-valued fields to `paths`. `prefix` is the block's path.
+/// Appends the full paths of all single-valued fields to `paths`. Lists cannot be set on the
+/// command line. `prefix` is the block's path.
 fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);
@@ -61,7 +63,8 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
 }
 
 /// Adds a field that the description omits, with its full path and the text of its value. Returns
-/// false if the block does not exist. The field name is checked later, when the drive is built.
+/// false if the path has no block or the block does not exist. The field name is checked later,
+/// when the drive is built.
 fn add_field(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };

@@ -61,7 +61,8 @@ impl WriteCache {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
 
-    /// Returns true if a write of the sectors from `start` to `end` fits at `time_ns`.
+    /// Returns true if a write of the sectors from `start` to `end` fits at `time_ns`. A write that
+    /// only partly overlaps a span needs room for all its sectors.
     pub(super) fn has_room_for(&self, time_ns: u64, start: u64, end: u64) -> bool {
         if self.contains_all(start, end) {
             return true;
@@ -79,7 +80,9 @@ impl WriteCache {
     }
 
     /// Adds the sectors from `start` to `end`. The first one is at `position`. They are in the
-    /// cache at `ready_ns`. No effect if one span holds all of them.
+    /// cache at `ready_ns`; if they continue a span, its older time stays, since its first sector
+    /// is written first. No effect if one span holds all of them. Sectors that overlap a span in
+    /// part count twice.
     pub(super) fn add(
         &mut self,
         (start, end): (u64, u64),
@@ -98,7 +101,8 @@ impl WriteCache {
         }
     }
 
-    /// Returns the earliest time in ns at which data can go to the medium; `None` without data.
+    /// Returns the earliest time in ns at which data can go to the medium; `None` without data. It
+    /// can lie in the past.
     pub(super) fn earliest_ready_ns(&self) -> Option<u64> {
         self.spans.iter().map(|span| span.ready_ns).min()
     }
@@ -128,7 +132,9 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Removes and returns a piece of the oldest span that overlaps `start..end`, if any.
+    /// Removes and returns a piece of the oldest span that overlaps `start..end`, if any. The
+    /// caller needs these sectors on the medium, so the cost does not count. The arrival time does
+    /// not count either: the model does not delay a read for it.
     pub(super) fn take_overlapping(
         &mut self,
         start: u64,
@@ -140,7 +146,8 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Records that `piece` is on the medium at `end_ns`, and occupies room until then.
+    /// Records that `piece` is on the medium at `end_ns`, and occupies room until then. The arm
+    /// writes one piece at a time, so only the last one is recorded.
     pub(super) fn record_transfer(&mut self, piece: TrackPiece, end_ns: u64) {
         (self.transfer_sectors, self.transfer_end_ns) = (piece.sectors, end_ns);
     }

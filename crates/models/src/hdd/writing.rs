@@ -12,9 +12,10 @@ use super::{Hdd, MediumWrite};
 
 impl Hdd {
     /// Accepts a write that arrives at `now_ns`. Stores it in the cache and reports it complete,
-    /// lets it continue the write in progress, or queues it for the arm. Only a queued write waits
-    /// until the read-ahead has stopped (`stop_delay_ns`). Data for the cache does not need the
-    /// arm, and the write in progress has stopped the read-ahead before.
+    /// lets it continue the write in progress, or queues it for the arm. With `flushes_first` a
+    /// write goes to the medium at once and does not wait for room. Only a queued write waits until
+    /// the read-ahead has stopped (`stop_delay_ns`). Data for the cache does not need the arm, and
+    /// the write in progress has stopped the read-ahead before.
     pub(super) fn accept_write(&mut self, now_ns: u64, request: DeviceRequest) {
         // The write is reported complete before it is on the medium.
         let is_early = self.write_cache.can_hold(request.sectors);
@@ -66,7 +67,8 @@ impl Hdd {
     }
 
     /// Returns true if a write can enter the cache at time `now_ns`, behind the writes that are
-    /// being written to the medium. Removes the finished ones from `writes_to_medium`.
+    /// being written to the medium: some are, the `appends` policy allows it, and the unfinished
+    /// sectors leave room. Removes the finished ones from `writes_to_medium`.
     fn joins_write_to_medium(&mut self, now_ns: u64, request: &DeviceRequest) -> bool {
         while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now_ns) {
             self.writes_to_medium.pop_front();
@@ -189,7 +191,8 @@ impl Hdd {
     }
 
     /// Keeps the arm from the next command after one that completes at `done_ns`, by the drive's
-    /// `arm_free`. The completion message takes `completion_message_ns`.
+    /// `arm_free`. No effect on a drive that starts the next seek at once (`MediumDone`). The
+    /// completion message takes `completion_message_ns`.
     pub(super) fn keep_arm_until_reported(&mut self, done_ns: u64, completion_message_ns: u64) {
         let arm_held_until_ns = match self.drive.controller.arm_free {
             ArmFreePoint::CompletionReceived => done_ns,
@@ -213,7 +216,8 @@ impl Hdd {
         self.record_written(ready_ns, request.start, request.end(), continues_active_write);
     }
 
-    /// Returns true if a write fits into the cache at `time_ns` and no flush is in progress.
+    /// Returns true if a write fits into the cache at `time_ns` and no flush is in progress. New
+    /// data would keep a flush from its end.
     pub(super) fn can_cache_write(&self, time_ns: u64, request: &DeviceRequest) -> bool {
         let (start, end) = (request.start, request.end());
         self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)
@@ -244,7 +248,8 @@ impl Hdd {
     }
 
     /// Returns true if the write-back in progress goes on at `time_ns`, before any command. It ends
-    /// after the drive's number of tracks, and when no data is in the cache.
+    /// after the drive's number of tracks, and when no data has arrived in the cache. A call that
+    /// returns true counts one track.
     pub(super) fn continues_write_back(&mut self, time_ns: u64) -> bool {
         let is_ready = |ready_ns| ready_ns <= time_ns;
         if self.write_back_tracks_left > 0
