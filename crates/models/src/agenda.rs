@@ -23,6 +23,7 @@ struct QueuedEvent<T> {
     time: Time,
     /// Number of the insertion, from 1.
     serial: u64,
+    /// The event itself, which does not affect the order.
     event: T,
 }
 

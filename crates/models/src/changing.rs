@@ -39,6 +39,7 @@ pub struct Changing {
 
 /// A flush of both members.
 struct FlushInFlight {
+    /// Identifier of the flush at both members. No request in flight has it.
     id: RequestId,
     /// True once one of the members has completed the flush.
     is_half_done: bool,

@@ -16,6 +16,7 @@ pub const NEVER: Time = Time(u64::MAX);
 pub struct FifoEvents<T> {
     /// Time of the first event, or [`NEVER`].
     next: Time,
+    /// The events with their times, the earliest first.
     events: VecDeque<(Time, T)>,
 }
 

@@ -29,7 +29,8 @@ impl EarliestEvent {
         for part in 0..leaves {
             nodes[leaves + part] = node(NEVER, part as u32);
         }
-        // Without events every inner node is equal to its first child.
+        // Without events every inner node is equal to its first child, which has the lower part
+        // number.
         for index in (1..leaves).rev() {
             nodes[index] = nodes[2 * index];
         }

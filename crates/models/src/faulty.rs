@@ -71,8 +71,11 @@ pub struct Faulty {
 
 /// A request in flight that a fault affects.
 struct AffectedRequest {
+    /// Identifier of the request in the inner device.
     id: RequestId,
+    /// Number of sectors of the whole request.
     sectors: u32,
+    /// Effects on it, in the order of the faults. Never empty.
     effects: Vec<FaultEffect>,
 }
 
@@ -121,7 +124,8 @@ impl Faulty {
     }
 
     /// Applies the effects of the faults to a completion. A completion without faults is returned
-    /// unchanged. Returns `None` for a delayed completion, which is added to `delayed`.
+    /// unchanged. Returns `None` for a delayed completion, which is added to `delayed`. Delays add
+    /// up. The last of several errors counts, and an error replaces a short transfer.
     fn apply_faults(&mut self, mut completion: Completion) -> Option<Completion> {
         let is_own = |request: &AffectedRequest| request.id == completion.id;
         let Some(index) = self.affected_requests.iter().position(is_own) else {

@@ -36,6 +36,7 @@ pub fn text(path: &Path, bytes_max: u64) -> io::Result<String> {
 /// Fails if the source cannot be read or has more bytes.
 pub fn read_at_most(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the source is too large.
     source.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let message = format!(

@@ -57,7 +57,8 @@ pub trait Device {
     /// reports the end of the flush.
     fn flush(&mut self, now: Time, id: RequestId);
 
-    /// Returns the time of the next internal event, or `None` when the device is idle.
+    /// Returns the time of the next internal event, or `None` when the device is idle. It can be
+    /// earlier than the next completion: `poll` then returns `None`.
     fn next_event(&self) -> Option<Time>;
 
     /// Advances the device to `now` and returns the next finished request, if any.

@@ -120,9 +120,10 @@ impl ProfileSample {
 /// Limits of a cell's load.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
-    /// Time in ns after which no request starts, once each place in the queue has ended a few.
+    /// Time in ns after which no request starts, once each place in the queue has ended
+    /// `REQUESTS_PER_DEPTH_MIN` on average.
     pub span_ns: u64,
-    /// Number of bytes after which no request starts, once each place has ended a few.
+    /// Number of bytes after which no request starts, under the same condition.
     pub bytes: u64,
 }
 
@@ -151,7 +152,7 @@ pub trait RequestExecutor {
 /// Returns the cells of a profile of a storage of `storage_bytes`, in order of measurement.
 pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     let mut cells = Vec::new();
-    // A single request is measured at every size, deeper queues within the limit of bytes.
+    // A single request is measured at every size, deeper queues within `IN_FLIGHT_BYTES_MAX`.
     for access in [ProfileAccess::Random, ProfileAccess::Following] {
         for bytes in SIZES {
             for depth in DEPTHS {
@@ -180,7 +181,7 @@ pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     cells
 }
 
-/// Minimum storage size for all cells.
+/// Minimum storage size for all cells, chosen: 64 requests of the largest size.
 pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
 
 /// Generator of the positions of a cell's requests, all within the storage.
@@ -259,9 +260,10 @@ const MIN_REQUESTS: u64 = 200;
 /// Minimum bytes of a cell of continuing requests: more than the storage reads ahead.
 const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
-/// Completed requests, divided by the queue depth, after which a cell can end at a limit.
+/// Completed requests, divided by the queue depth, after which a cell can end at a limit: one fills
+/// the queue and is not counted, two are the sample. Chosen.
 const REQUESTS_PER_DEPTH_MIN: u64 = 3;
-/// Completed requests, divided by the queue depth, after which the mean can be precise.
+/// Completed requests, divided by the queue depth, after which the mean can be precise. Chosen.
 const PRECISE_REQUESTS_PER_DEPTH_MIN: u64 = 16;
 
 /// Measures a cell: keeps `cell.depth` requests in progress, at the given positions. Starts no more

@@ -58,7 +58,8 @@ pub struct MeasuredDevice {
     far_extra_ns: f64,
     /// End sectors of the last requests, the most recent first.
     ends: VecDeque<u64>,
-    /// Number of streams that are tracked.
+    /// Number of streams that are tracked: the measured number. A request that continues an older
+    /// end counts as random.
     streams_max: usize,
     /// Extra time in ns for a switch between streams.
     stream_switch_ns: f64,
@@ -107,7 +108,7 @@ struct MeasuredRequest {
     size_interval: SizeInterval,
     /// Remaining work. A whole request has [`WORK_PER_REQUEST`].
     work_left: u64,
-    /// Work per nanosecond at the present queue depth.
+    /// Work per nanosecond at the present queue depth. Changes with each arrival and completion.
     work_per_ns: u64,
 }
 

@@ -81,6 +81,7 @@ struct Commit {
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct NfsRequest {
+    /// The request of the mount.
     request: DeviceRequest,
     /// Number of calls without a reply.
     calls_left: u32,
@@ -97,6 +98,7 @@ struct NfsCall {
     request_key: u32,
     /// First sector of the call.
     start: u64,
+    /// Number of sectors, at most `call_sectors_max`.
     sectors: u32,
 }
 
@@ -135,7 +137,8 @@ impl Nfs {
             caches_all_reads: true,
             line_sectors: u64::from(line_sectors),
             readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
-            // No limit, and read-ahead from the second request of a stream on.
+            // No limit, and read-ahead from the second request of a stream on: one sector in
+            // sequence suffices.
             readahead_all_sectors: u64::MAX,
             readahead_after_sectors: 1,
             // The defaults of `array`.
@@ -155,6 +158,7 @@ impl Nfs {
                 is_rotational: false,
                 alignment_sectors: 1,
             },
+            // The server passes a call to its device as one request.
             call_sectors_max: rsize_sectors.min(inner_caps.request_sectors_max),
             one_way_latency: Time(settings.of("rtt") / 2),
             jitter: Time(settings.of("jitter")),
@@ -177,7 +181,8 @@ impl Nfs {
         })
     }
 
-    /// Draws the latency of one direction: `one_way_latency` and at most half of `jitter`.
+    /// Draws the latency of one direction: `one_way_latency` plus zero to half of `jitter`,
+    /// inclusive.
     fn draw_one_way_latency(&mut self) -> Time {
         self.one_way_latency + Time(self.rng.below(self.jitter.ns() / 2 + 1))
     }
@@ -213,6 +218,7 @@ impl Nfs {
     }
 
     /// Handles a completion of the server's storage: sends the reply, and frees a call's thread.
+    /// Only the reply to a read carries data. A COMMIT call occupies no thread and no link.
     fn finish_server_call(&mut self, now: Time, completion: &Completion) {
         let commit = self.commits.iter().position(|commit| commit.server_id == completion.id);
         if let Some(index) = commit {
@@ -307,7 +313,8 @@ impl Device for Nfs {
                 self.finish_server_call(now, &completion);
             }
             let Some((time, event)) = self.events.take_due(now) else {
-                // Completed calls may have freed threads.
+                // Completed calls may have freed threads, so waiting calls start although no event
+                // was due.
                 self.start_server_calls(now);
                 break;
             };
@@ -337,7 +344,8 @@ impl Device for Nfs {
 /// Cache line of the server's memory, in sectors: 16 KiB.
 const SERVER_LINE_SECTORS: u32 = 32;
 
-/// First identifier of COMMIT calls at the server. Other calls have smaller identifiers.
+/// First identifier of COMMIT calls at the server. Other calls have their keys in `calls`, which
+/// are far smaller.
 const FIRST_COMMIT_ID: u32 = 1 << 31;
 
 /// Parameters of `nfs`.

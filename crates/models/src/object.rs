@@ -53,7 +53,9 @@ pub struct Object {
 /// A request in flight, with the bytes that are not yet transferred.
 #[derive(Clone, Copy, Debug)]
 struct ObjectRequest {
+    /// The request as submitted.
     request: DeviceRequest,
+    /// Bytes that no block has sent yet.
     bytes_left: u64,
 }
 
@@ -104,8 +106,9 @@ impl Object {
         })
     }
 
-    /// Starts waiting requests on free connections, subject to the request rate. A GET sends its
-    /// first block after the first-byte latency, a PUT at once.
+    /// Starts waiting requests on free connections, subject to the request rate. A request holds
+    /// its connection while it waits for its turn under that rate. A GET sends its first block
+    /// after the first-byte latency, a PUT at once.
     fn start_requests(&mut self, now: Time) {
         while self.connections_used < self.connections
             && let Some(slot) = self.waiting.pop_front()

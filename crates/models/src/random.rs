@@ -26,7 +26,8 @@ impl SeededRng {
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a random number from `min` to `max`, both inclusive.
+    /// Returns a random number from `min` to `max`, both inclusive. Not for the whole range of 64
+    /// bits.
     pub fn between(&mut self, min: u64, max: u64) -> u64 {
         min + self.below(max - min + 1)
     }
@@ -68,6 +69,7 @@ impl Quantiles {
         let drawn = rng.below(1_000_000_000_000);
         let next_index =
             self.points.partition_point(|(millionths, _)| millionths * 1_000_000 <= drawn);
+        // The first point is at 0 and the last above every draw, so both neighbours exist.
         let (low_millionths, low_time) = self.points[next_index - 1];
         let (high_millionths, high_time) = self.points[next_index];
         let (low, high) = (low_millionths * 1_000_000, high_millionths * 1_000_000);

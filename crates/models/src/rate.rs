@@ -22,7 +22,8 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the transfer time of `bytes`, at most 64 MiB.
+    /// Returns the transfer time of `bytes`, at most 64 MiB, rounded down to whole ns. This bound
+    /// keeps the product within 64 bits at the lowest rate.
     #[inline]
     pub fn time(self, bytes: u64) -> Time {
         debug_assert!(bytes <= 1 << 26, "one transfer is at most 64 MiB");

@@ -52,7 +52,8 @@ pub struct Ssd {
     read_overhead: Time,
     /// Delay between the admission of a write to the buffer and its completion.
     write_overhead: Time,
-    /// True if the buffer survives a power loss. A flush then completes at once.
+    /// True if the buffer survives a power loss. A flush then completes after its overhead, without
+    /// a program.
     write_cache_survives_power_loss: bool,
     /// Minimum time between two commands in the controller.
     command_interval: Time,
@@ -97,6 +98,7 @@ pub struct Ssd {
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct SsdRequest {
+    /// The request as submitted.
     request: DeviceRequest,
     /// Bytes that are not yet on the link to the host. For a write, all its bytes.
     bytes_left: u32,
@@ -199,8 +201,9 @@ impl Ssd {
         }
     }
 
-    /// Reads a map page for `slot`. Evicted map pages that were changed are programmed together,
-    /// in the background, once they fill a program unit.
+    /// Reads a map page for `slot`. Map page number n lies on the die and the row of flash page n,
+    /// because the model assigns the map no place of its own. Evicted map pages that were changed
+    /// are programmed together, in the background, once they fill a program unit.
     fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
         let bytes = 1u32 << self.layout.page_shift;
         let (die, row) = self.layout.die_and_row(miss.page);
@@ -217,7 +220,8 @@ impl Ssd {
         }
     }
 
-    /// Loads the map pages of written sectors into memory. The write is already complete.
+    /// Loads the map pages of written sectors into memory. The write is already complete, so these
+    /// reads only occupy the flash, and `BACKGROUND_SLOT` stands for the request.
     fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
         let is_write = true;
         let mut sector = request.start;
@@ -320,7 +324,8 @@ impl Ssd {
     }
 
     /// Handles the earliest internal event up to `now`. Returns false if there is none. Events at
-    /// the same time are handled in a fixed order: flush, flash, read, write, link.
+    /// the same time are handled in a fixed order, so a simulation is repeatable: flush, flash,
+    /// read, write, link.
     #[inline]
     fn process_event(&mut self, now: Time) -> bool {
         let read_time = self.reads_in_controller.next();
@@ -360,7 +365,8 @@ impl Ssd {
         true
     }
 
-    /// Handles a page read: sends its data, or starts the data read after a map page.
+    /// Handles a page read: sends its data, or starts the data read after a map page. No effect for
+    /// a background read.
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
         if slot == BACKGROUND_SLOT {
@@ -398,7 +404,8 @@ impl Device for Ssd {
         }
     }
 
-    /// Accepts a flush at time `now`. It begins after the overhead of a write.
+    /// Accepts a flush at time `now`. It begins after the overhead of a write, as the drives state
+    /// none for a flush.
     #[inline]
     fn flush(&mut self, now: Time, id: RequestId) {
         let started_at = self.controller_free_at.max(now);

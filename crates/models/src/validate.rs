@@ -35,7 +35,8 @@ mod trace;
 /// Number of equal steps of probability at which distributions are compared.
 const QUANTILES: usize = 10_000;
 
-/// Maximum request of a drive, in sectors.
+/// Maximum request of a drive, in sectors: 1280 KiB, Linux's default. A longer one in a trace is an
+/// error.
 const REQUEST_SECTORS_MAX: u32 = 2560;
 
 /// Accuracy of a model on a trace. Times are in ms.
@@ -140,7 +141,8 @@ pub fn replay(
         now_ns += if is_observed { request.service_ns } else { service_ns };
         if is_observed && hdd.used_medium(id) {
             let late_ns = request.service_ns as i64 - service_ns as i64;
-            // A missed or caught sector is a whole revolution, which does not shift the phase.
+            // A missed or caught sector is a whole revolution, which does not shift the phase. The
+            // difference is therefore reduced to half a revolution in either direction.
             let half_turn_ns = revolution_ns / 2;
             hdd.shift_phase((late_ns + half_turn_ns).rem_euclid(revolution_ns) - half_turn_ns);
         }

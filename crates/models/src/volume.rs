@@ -40,15 +40,17 @@ struct TokenBucket {
     burst: u128,
     /// Capacity, in billionths of a token.
     capacity: u128,
-    /// Billionths of tokens at `filled_at`.
+    /// Billionths of tokens at `filled_at`, after the last request took its own.
     level: u128,
+    /// Time to which `level` applies: the start of the last request.
     filled_at: Time,
     /// End of the last request at the burst rate.
     free_at: Time,
 }
 
 impl TokenBucket {
-    /// Creates a full bucket for `tokens`, and at least for the largest request.
+    /// Creates a full bucket for `tokens`, and at least for the largest request, which could
+    /// otherwise never pass. A burst below the baseline means no burst.
     fn new(baseline: u64, burst: u64, tokens: u64, largest_request: u64) -> TokenBucket {
         let capacity = u128::from(tokens.max(largest_request)) * SECOND_NS;
         TokenBucket {
@@ -61,7 +63,9 @@ impl TokenBucket {
         }
     }
 
-    /// Takes tokens for the next request. Returns the time at which all of them have left.
+    /// Takes tokens for the next request. Returns the time at which all of them have left. A
+    /// request starts after the previous one has left, waits for missing tokens at the baseline
+    /// rate, and then leaves at the burst rate.
     fn take(&mut self, now: Time, tokens: u64) -> Time {
         let cost = u128::from(tokens) * SECOND_NS;
         let mut start = self.free_at.max(now);
@@ -81,6 +85,7 @@ impl TokenBucket {
 
 /// A volume.
 pub struct Volume {
+    /// Limits from the parameters.
     caps: DeviceCaps,
     /// Largest request that counts as one I/O, in bytes.
     io_bytes: u64,
@@ -90,8 +95,11 @@ pub struct Volume {
     joinable_bytes: u64,
     /// Sector after the last request.
     last_end: u64,
+    /// Tokens of I/Os.
     ios: TokenBucket,
+    /// Tokens of bytes.
     bytes: TokenBucket,
+    /// Time from the last token of a request to its completion.
     latency: Time,
     /// Requests and flushes in flight, by the time of their completion.
     completions: EventQueue<RequestId>,
@@ -156,8 +164,9 @@ impl Volume {
         })
     }
 
-    /// Returns the numbers of I/Os and of bytes for which a request needs tokens. A request that
-    /// joins the last I/O needs tokens for the bytes beyond it.
+    /// Returns the numbers of I/Os and of bytes for which a request needs tokens. With
+    /// `merge_bytes_min`, every I/O takes the tokens of a whole I/O size. A request that joins the
+    /// last I/O needs tokens for the bytes beyond it.
     fn charge(&mut self, request: &DeviceRequest) -> (u64, u64) {
         let bytes = u64::from(request.sectors) * SECTOR_BYTES;
         if self.merge_bytes_min == 0 {

@@ -87,6 +87,7 @@ pub struct Controller {
     writes_waiting: VecDeque<u32>,
     /// Host flushes that wait until the write cache is empty.
     flushes_waiting: Vec<RequestId>,
+    /// Internal events, by their times.
     events: EventQueue<ControllerEvent>,
     /// Requests of the host in flight.
     slots: NumberedSlab<ControllerRequest>,
@@ -98,11 +99,13 @@ pub struct Controller {
     background_jobs: VecDeque<u32>,
 }
 
-/// A request of the host. `lines_left` is the number of its lines that a read waits for; it is 0
-/// for a write and for a read that is passed to the device.
+/// A request of the host. `lines_left` is 0 for a write and for a read that is passed to the
+/// device.
 #[derive(Clone, Copy, Debug)]
 struct ControllerRequest {
+    /// The request, in the host's sectors.
     request: DeviceRequest,
+    /// Number of lines that are still being read for it.
     lines_left: u32,
 }
 
@@ -127,10 +130,13 @@ enum ControllerEvent {
 /// the identifier of the request.
 #[derive(Clone, Copy, Debug)]
 struct ControllerJob {
+    /// Determines the work after the request is complete.
     purpose: JobPurpose,
+    /// Sectors and direction for the device.
     request: DeviceRequest,
 }
 
+/// Reason for a request to the device behind the controller.
 #[derive(Clone, Copy, Debug)]
 enum JobPurpose {
     /// Serves one request of the host, the one with this key in `slots`, unchanged.
@@ -146,7 +152,9 @@ enum JobPurpose {
 /// Queue of a job: a request of the host waits for urgent ones.
 #[derive(Clone, Copy, Debug)]
 enum JobPriority {
+    /// Before all background jobs.
     Urgent,
+    /// Read-ahead and write-back: only if no urgent job is queued.
     Background,
 }
 
@@ -248,7 +256,8 @@ impl Controller {
         let line_at =
             |sectors: u64| (sector + sectors).min(self.inner_caps.sectors).div_ceil(line_sectors);
         let (half_end, whole_end) = (line_at(window_sectors / 2), line_at(window_sectors));
-        // The last line of the first half stands for that half.
+        // The last line of the first half stands for that half. An absent first line means that the
+        // stream has no read-ahead yet, or that its lines were evicted.
         let is_low =
             half_end > from_line && self.lines.state(half_end - 1) == CacheLineState::Absent;
         if is_low || self.lines.state(from_line) == CacheLineState::Absent {
@@ -267,7 +276,7 @@ impl Controller {
 
     /// Queues reads of the absent lines among `first..end`, adjacent ones together, and reserves
     /// their room. Returns false if the cache has no room for all of them; the lines up to the
-    /// first without room are queued.
+    /// first without room are queued. Lines that are present or being read are left as they are.
     fn request_lines(&mut self, first: u64, end: u64, priority: JobPriority) -> bool {
         let lines_max = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
         // First line of the adjacent reserved lines that are not yet queued.
@@ -313,7 +322,8 @@ impl Controller {
         }
     }
 
-    /// Passes queued jobs to the device, urgent ones first, while it and the processor are free.
+    /// Passes queued jobs to the device, urgent ones first, while it and the processor are free. A
+    /// read occupies the processor for the time `miss` first; a write does not.
     fn submit_queued(&mut self, now: Time) {
         while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
             let next = self.urgent_jobs.pop_front().or_else(|| self.background_jobs.pop_front());
@@ -335,7 +345,8 @@ impl Controller {
     }
 
     /// Handles a write whose data has arrived: drops the lines in the cache that it overlaps, and
-    /// queues the write. Without a write cache the write goes to the device and completes there.
+    /// queues the write. A line that is still being read stays, as its read was started before the
+    /// write. Without a write cache the write goes to the device and completes there.
     fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;
@@ -389,7 +400,8 @@ impl Controller {
         self.inner.flush(now, RequestId(index));
     }
 
-    /// Sends the data of the read in `slot` over the link, then completes it with `outcome`.
+    /// Sends the data of the read in `slot` over the link, then completes it with `outcome`. A
+    /// failed read has no data to send.
     fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
@@ -401,7 +413,8 @@ impl Controller {
     }
 
     /// Handles a completed request of the device behind the controller according to its purpose:
-    /// answers a direct request, accounts a write-back, or marks the read lines as present.
+    /// answers a direct request, accounts a write-back, or marks the read lines as present. Lines
+    /// whose read failed or was short are dropped.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
         // A flush does not count as in flight.
@@ -446,7 +459,8 @@ impl Controller {
         }
     }
 
-    /// Drops a line whose read failed. Requests that waited for it read from the device.
+    /// Drops a line whose read failed. Requests that waited for it read all their sectors from the
+    /// device, so they wait for none of their other lines either.
     fn drop_failed_line(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.take_waiter(line) {

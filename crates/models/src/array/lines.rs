@@ -79,6 +79,7 @@ impl LineCache {
     }
 
     /// Drops a line that is useless, outdated, or could not be read. No effect on an absent line.
+    /// Requests that wait for the line stay recorded; the caller takes them.
     pub fn discard(&mut self, line: u64) {
         if let Some(Some(index)) = self.cached_lines.remove(&line) {
             self.present.swap_remove(index);

@@ -70,6 +70,7 @@ impl ControllerStreams {
     }
 
     /// Returns the number of active streams that have read at least `sectors_min` in sequence.
+    /// These share the read-ahead memory in equal parts.
     pub fn active_count(&self, sectors_min: u64) -> u64 {
         let is_active = |stream: &&ControllerStream| {
             stream.run_sectors >= sectors_min

@@ -70,6 +70,7 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         following,
         near,
         streams,
+        // The probabilities of the quantiles that a description states.
         spread_us: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(quantile_us).to_vec(),
     })
 }

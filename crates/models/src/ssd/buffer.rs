@@ -73,7 +73,8 @@ impl WriteBuffer {
         Some(units)
     }
 
-    /// Pads the open unit to its full size; the caller programs it. Returns false without one.
+    /// Pads the open unit to its full size; the caller programs it. Returns false without one. The
+    /// padding may exceed the capacity for a moment, because a flush does not wait for room.
     pub fn pad_open_unit(&mut self) -> bool {
         if self.open_bytes == 0 {
             return false;
@@ -99,7 +100,8 @@ impl WriteBuffer {
         self.admitted_bytes - self.used_bytes
     }
 
-    /// Removes the oldest unit, which has been programmed: its bytes become free.
+    /// Removes the oldest unit, which has been programmed: its bytes become free. Dies can finish
+    /// in another order; the model counts bytes and takes each end for the oldest unit's.
     pub fn release_unit(&mut self) {
         self.used_bytes -= self.unit_bytes;
     }

@@ -64,7 +64,7 @@ pub enum FlashEvent {
 /// A read of one page, or of pages of one row that are sensed together.
 #[derive(Clone, Copy, Debug)]
 struct PageRead {
-    /// Key of the request, or the drive's number for reads that no request waits for.
+    /// Key of the request, or the caller's number for reads that no request waits for.
     slot: u32,
     /// Bytes of the page, or pages, that cross the channel.
     bytes: u32,
@@ -231,6 +231,7 @@ impl Flash {
     }
 
     /// Counts a program of data, and queues a parity program after the last one of a stripe.
+    /// Without parity the count never equals `data_programs_per_parity`, which is 0.
     fn count_for_parity(&mut self, now: Time) {
         self.programs_since_parity += 1;
         if self.programs_since_parity == self.timing.data_programs_per_parity {
@@ -317,8 +318,9 @@ impl Flash {
     }
 
     /// Selects the die's next background operation: a suspended one first, then erases, row reads,
-    /// moves and programs. Returns the operation with its end time; `None` if none waits. Queues
-    /// the transfer on the channel for all but erases and suspended operations.
+    /// moves and programs. This order is chosen: room is made before it is used. Returns the
+    /// operation with its end time; `None` if none waits. Queues the transfer on the channel for
+    /// all but erases and suspended operations.
     fn take_background(&mut self, now: Time, die: u32) -> Option<(BackgroundOp, Time)> {
         let this_die = &mut self.dies[die as usize];
         if let Some((operation, remaining)) = this_die.suspended.take() {
@@ -368,7 +370,8 @@ impl Flash {
     }
 
     /// Suspends a background operation, which would end at `end`, for a new read. No effect if the
-    /// die cannot suspend it, or if the operation ends before the suspension would.
+    /// die cannot suspend it, or if the operation ends before the suspension would. The remaining
+    /// time counts from `now`.
     fn suspend_for_read(&mut self, now: Time, die: u32, operation: BackgroundOp, end: Time) {
         let suspend_time = match operation {
             BackgroundOp::Erase => self.timing.suspend_erase_time,

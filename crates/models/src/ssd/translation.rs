@@ -71,7 +71,7 @@ pub struct Translation {
     division: FlashDivision,
     /// Pages per counted block, which can be several blocks of the drive.
     block_pages: u64,
-    /// Number of free blocks below which collection starts.
+    /// Number of free blocks below which collection starts. 0 until the blocks exist.
     free_blocks_min: usize,
     /// Blocks, by number. Empty until the first write.
     blocks: Vec<FlashBlock>,
@@ -163,7 +163,8 @@ impl Translation {
         let mut moved_rows = MovedRows::default();
         let mut last_old_block = self.take_continued_stream_block(pages);
         for page in pages.pages() {
-            // Collection comes first, because it relies on the current mapping.
+            // Collection comes first, because it relies on the current mapping. It runs once for
+            // each block that the host fills.
             if self.host_block.free_pages == 0 {
                 self.collect();
                 self.host_block = self.replace_open_block(self.host_block.block);
@@ -202,7 +203,8 @@ impl Translation {
     }
 
     /// Invalidates one old page: in the block `last_old_block` if it has any, otherwise in a random
-    /// block. Returns that block; `None` if no old page is left.
+    /// block. A stream thus empties one block before it takes the next. Returns that block; `None`
+    /// if no old page is left.
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old_pages > 0 => block,
@@ -225,7 +227,8 @@ impl Translation {
                 return Some(block as u32);
             }
         }
-        // A random old page is selected by its number, and the pages before it are skipped.
+        // A random old page is selected by its number, and the pages before it are skipped. Without
+        // old pages no block is found: the bound 1 only keeps the draw valid.
         let mut pages_before =
             self.rng.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
         let index =

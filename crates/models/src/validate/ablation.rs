@@ -27,7 +27,8 @@ pub struct AblationRow {
 /// Replays `requests` on `drive` with an increasing set of features, from a constant access time to
 /// the complete model. Returns one row per added feature. `seed` decides the initial angle of the
 /// platter. The replays take the idle times of the trace as its format defines them, and are not
-/// corrected by the measured times.
+/// corrected by the measured times. The drives are made from the last row to the first: each lacks
+/// one feature more.
 pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
     let window_without_choice = 1;
     let queueless = with_queue(drive, window_without_choice);

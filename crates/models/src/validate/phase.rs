@@ -82,6 +82,7 @@ pub fn coherence_by_distance(
     hdd: &Hdd,
     gap: GapMeaning,
 ) -> [CoherenceAt; 4] {
+    // Class limits in cylinders, chosen: a factor of ten each, and no limit.
     let ends = [3, 30, 300, u32::MAX];
     let mut sums: [UnitVectorSum; 4] = std::array::from_fn(|_| UnitVectorSum::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
