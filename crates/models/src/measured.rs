@@ -251,7 +251,8 @@ impl Device for MeasuredDevice {
         let size_interval = responses.size_interval(u64::from(request.sectors) * SECTOR_BYTES);
         let depth_alone = 1;
         let alone_ns = responses.response_ns(size_interval, depth_alone) as f64;
-        // Work relative to a whole request. The bounds only exclude extreme results.
+        // Work relative to a whole request. Extra times were measured at depth 1, so they are a
+        // share of the time alone. The bounds are chosen and only exclude extreme results.
         let mut relative_work = ((alone_ns + extra_ns) / alone_ns).max(0.01);
         if !is_following {
             relative_work *= self.spread.draw(&mut self.rng).ns() as f64 / self.spread_mean_ns;

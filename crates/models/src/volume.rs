@@ -137,6 +137,7 @@ impl Volume {
                 }
             }
         };
+        // The bucket fills at the baseline, which cannot be 0.
         let baseline_rate = rate("rate_per_tib", "rate_max").max(1);
         let burst_rate = rate("burst_per_tib", "burst_max");
         let rate_credits = settings.of("rate_credits") * (size / 100);

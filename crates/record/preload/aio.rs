@@ -1,8 +1,8 @@
 //! Asynchronous reads (`io_submit(2)`). A read is recorded when its result is fetched, from the
 //! time of its submission to the time of the fetch.
 //!
-//! Reads of POSIX AIO (`aio_read(3)`) are only counted. Threads of the C library make them one after
-//! the other, by calls within the library, so their times are not known.
+//! Reads of POSIX AIO (`aio_read(3)`) are only counted. Threads of the C library make them one
+//! after the other, by calls within the library, so their times are not known.
 
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use crate::{
     ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno, thread,
 };
 
-/// Requests that are copied at once. The copies lie on the stack, which may be a small one.
+/// Requests that are copied at once, chosen. The copies lie on the stack, which may be a small one.
 const BATCH_REQUESTS: usize = 16;
 
-/// Entries that are tried for a request. A request without a free entry is counted as lost.
+/// Entries that are tried for a request, chosen. A request without a free entry is counted as lost.
 const ATTEMPTS: usize = 16;
 
 /// Values of [`SubmittedRead::request`] for a free entry, and for one that is being written.
@@ -56,8 +56,11 @@ pub struct Event {
 struct SubmittedRead {
     /// Address of the request, or [`FREE`], or [`TAKEN`].
     request: AtomicU64,
+    /// Time of the submission, by the monotonic clock.
     begin_ns: AtomicU64,
+    /// Descriptor of the file.
     descriptor: AtomicU64,
+    /// First byte in the file.
     offset: AtomicU64,
     /// Requested bytes; [`u64::MAX`] for a vector.
     bytes: AtomicU64,

@@ -26,7 +26,9 @@ static CACHED_FILES: [CachedFile; 1024] = [const { CachedFile::nothing() }; 1024
 struct CachedFile {
     /// End of its validity; 0 if nothing is cached.
     valid_until_ns: AtomicU64,
+    /// Device of the file: major number × 2²⁰ + minor number.
     device: AtomicU64,
+    /// Inode number of the file.
     inode: AtomicU64,
 }
 
@@ -77,8 +79,11 @@ pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opt
 
 /// Attributes of a file from `statx(2)`.
 struct FileAttributes {
+    /// Major number × 2²⁰ + minor number.
     device: u64,
+    /// Inode number.
     inode: u64,
+    /// Length in bytes.
     bytes: u64,
 }
 
@@ -88,7 +93,9 @@ static STATX_BUFFERS: [StatxBuffer; 64] = [const { StatxBuffer::free() }; 64];
 
 /// Space for the result of one `statx(2)`.
 struct StatxBuffer {
+    /// True while a thread uses the buffer.
     is_taken: AtomicBool,
+    /// Space for the kernel's struct.
     words: [AtomicU64; size_of::<c::statx_buffer>() / 8],
 }
 

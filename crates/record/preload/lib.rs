@@ -52,7 +52,8 @@ use layout::{ADVICE, BYTES, Cells, MAGIC, REQUESTS_SHIFT, RecordRing, VARIABLE};
 /// The shared memory; null while the program is not recorded.
 static RING: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Counter of forks, incremented in each child.
+/// Counter of forks, incremented in each child. A thread compares it with its own copy, to see if
+/// its numbers are still valid.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 #[used]
@@ -202,7 +203,9 @@ const COUNTED_NS_MIN: u64 = 4_000;
 struct RecordedCall {
     /// Method number of a read or of advice.
     method: u64,
+    /// Descriptor of the file that is read.
     descriptor: c_int,
+    /// Source of the offset of the first byte.
     position: ReadPosition,
     /// Requested bytes, or `None` for a vector. The library must not read the vector: a wrong
     /// address is an error of the call, and would end the program here. The number of bytes read

@@ -17,9 +17,9 @@ use crate::{
     ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno,
 };
 
-/// Lines are usually shorter, in bytes. With more than this in the buffer, a function that reads a
-/// line passes at once, and a fill within it is not recorded. A larger number would read the clock
-/// at more lines.
+/// Lines are usually shorter, in bytes. The number is chosen. With more than this in the buffer, a
+/// function that reads a line passes at once, and a fill within it is not recorded. A larger number
+/// would read the clock at more lines.
 const LINE_BYTES: usize = 512;
 
 /// Flag of a stream whose current buffer holds characters of `ungetc`.
@@ -202,6 +202,7 @@ pub fn read_line(
         return result;
     }
     let Some(after) = buffer_of(stream) else { return result };
+    // All bytes that were in the buffer or entered it: the line and the rest.
     let taken_and_left = line_length_of(result) + after.available;
     if let Some(bytes) = taken_and_left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
         let (end_ns, error_number) = (now_ns(), errno());

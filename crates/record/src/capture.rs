@@ -69,7 +69,8 @@ const MARGIN_NS: u64 = 1_000_000;
 /// per processor.
 const CALLS_PER_LOST_COUNT: u32 = 16;
 
-/// Minimum interval between two reads of the buffers, which cost microseconds, with advice.
+/// Minimum interval, chosen, between two reads of the buffers with advice. A read costs
+/// microseconds.
 const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 
 /// A running recorder.
@@ -252,6 +253,7 @@ impl Recorder {
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.read_task_events()?;
+        // With an advisor the calls are frequent. Names are then read only after new events.
         if self.advisor.is_none() || self.events.len() > old_count {
             self.read_names()?;
         }

@@ -113,6 +113,7 @@ impl Record {
     /// run may remove the empty folder. Returns the last error, or the one of a missing object.
     fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
+        // The other kinds are recognized by their type when they are removed.
         let identity = match kind {
             CleanupKind::File | CleanupKind::Folder => file_identity(&path)?,
             _ => "-".to_owned(),

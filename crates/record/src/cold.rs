@@ -123,6 +123,7 @@ fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
 /// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
 /// Without permission all pages count as resident, as with `mincore(2)`.
 fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
+    // A length of 0 means the whole file.
     let error = match page_cache::resident_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,

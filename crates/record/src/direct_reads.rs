@@ -93,6 +93,7 @@ pub(crate) fn seconds_per_read(
     let completed_share =
         requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
     let passed_time = end_time.saturating_duration_since(start_time);
+    // The workers waited for processors at the same time, so their mean delay counts.
     let seconds = passed_time.saturating_sub(delays / depth.max(1) as u32).as_secs_f64();
     Ok(seconds / (read_count * completed_share).max(1e-9))
 }

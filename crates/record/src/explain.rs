@@ -88,7 +88,7 @@ pub const SMALL_BYTES: u64 = 64 << 10;
 /// Size above which a request is large: its bytes dominate its cost.
 pub const LARGE_BYTES: u64 = 512 << 10;
 
-/// Mean number of device requests below which the queue depth is low.
+/// Mean number of device requests below which the queue depth is low. Chosen.
 pub const LOW_DEPTH: f64 = 2.0;
 
 /// Length of a run of reads in order that shows a random hint to be wrong: the kernel's default
@@ -98,13 +98,14 @@ pub const ORDERED_BYTES: u64 = 128 << 10;
 /// Number of waits before a cause is reported: fewer may be chance, or the start of a program.
 pub const WAITS_MIN: u64 = 16;
 
-/// Least time in seconds that a finding costs.
+/// Least time in seconds that a finding costs. Chosen.
 pub const SECONDS_MIN: f64 = 1e-3;
 
 /// Ratio to the median of other files above which a file is slow.
 pub const SLOW_FACTOR: f64 = 4.0;
 
-/// Fraction of the recording's duration that may be unknown if no cause is found.
+/// Fraction of the recording's duration that may be unknown if no cause is found. With more, the
+/// limit of the program is `Unknown`. Chosen.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
 
 /// Minimum cost of a reported cause, as a part of the waits without recorded reads. A smaller one
@@ -115,7 +116,7 @@ const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
 const STORAGE_ACTIVITIES: [Activity; 4] =
     [Activity::Read, Activity::Fault, Activity::SwapIn, Activity::AsyncIo];
 
-/// Fraction of the recording's duration above which a cause is reported.
+/// Fraction of the recording's duration above which a cause is reported. Chosen.
 pub const REPORTED_SHARE_MIN: f64 = 0.05;
 
 /// Cause of an avoidable wait.
@@ -342,12 +343,14 @@ impl Explainer {
         let passed_per_waited =
             (gathered.waits.union_ns() as f64 / gathered.waited_ns.max(1) as f64).min(1.0);
         let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * passed_per_waited));
+        // These three are times that passed already, so they are not scaled.
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
             (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
         ]);
-        // The causes that cost enough become findings.
+        // The causes that cost enough become findings, also in comparison with the waits that are
+        // in no recorded read (`hidden`).
         let hidden = cause::hidden_waits(gathered).or_else(|| cause::polled_waits(gathered));
         let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
@@ -396,7 +399,8 @@ impl Explainer {
 
 /// Returns the devices that both the program and others read from, if others read much. With
 /// recorded requests, this means at least one request of others in flight on average. With samples,
-/// it means samples of others in half of the time, with at least the bytes of the program.
+/// it means samples of others in half of the time, with at least the bytes of the program. Samples
+/// decide only where the requests do not.
 fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
     let length_ns = gathered.length_ns.max(1);
     let others = gathered.devices.iter().filter_map(|(number, device)| {

@@ -105,7 +105,8 @@ impl LiveReads {
             let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
             waits(right).total_cmp(&waits(left)).then(bytes(right).cmp(&bytes(left)))
         });
-        // The hints of this interval hold for the next ones.
+        // The hints of this interval hold for the next ones. WILLNEED is no hint: it names pages to
+        // fetch now.
         for record in &records {
             let Record::Advice(advice) = record else { continue };
             if advice.hint != AdviceType::WillNeed {

@@ -20,13 +20,14 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::readahead_file::ReadaheadFile;
 
-/// Number of ranges that are sorted together.
+/// Number of ranges that are sorted together, chosen. A larger batch departs more from the order of
+/// use.
 const BATCH_RANGES: usize = 1024;
-/// Largest range in pages that one readahead call gets: 512 KiB.
+/// Largest range in pages that one readahead call gets, chosen: 512 KiB.
 const RANGE_PAGES_MAX: u64 = 128;
-/// Ranges of one group; together they have at most [`RANGE_PAGES_MAX`] pages.
+/// Ranges of one group, chosen; together they have at most [`RANGE_PAGES_MAX`] pages.
 const GROUP_RANGES_MAX: usize = 4;
-/// Number of threads, each with one group under way: up to 32 requests, and 4 MiB.
+/// Number of threads, chosen, each with one group under way: up to 32 requests, and 4 MiB.
 const THREADS: usize = 8;
 
 /// Pages of one or several recordings, in the order of their first use.

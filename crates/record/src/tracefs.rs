@@ -108,6 +108,7 @@ impl Instance {
     }
 
     /// Takes the lock for the preparation of this instance. `None` while another process has it.
+    /// The result holds no lock if the folder cannot be locked.
     pub fn try_lock(&self) -> Option<ChangeLock> {
         let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         match ChangeLock::take(&self.tracefs.path, operation) {
@@ -284,7 +285,8 @@ fn write_cleanup_record(kind: CleanupKind, path: &Path) -> Result<Record, Tracef
     })
 }
 
-/// Removes the folders in `instances` that are named after a process which has ended.
+/// Removes the folders in `instances` that are named after a process which has ended. A folder
+/// stays while another process has its number.
 fn remove_abandoned(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -314,9 +314,11 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
             false => read_water_mark(disk)?,
         }),
         stops_in_sector: disk.switch_or("Stop prefetch in sector", false)?,
+        // DiskSim always stops the read-ahead when a command arrives.
         stops_on_arrival: true,
         writes: WriteCacheSpec { spans: u32::from(fast_write_level > 0), sectors: segment_sectors },
         write_back_tracks: 1,
+        // DiskSim always writes cached data to the medium before it serves another request.
         flushes_first: true,
         appends: match (combines_writes, fast_write_level) {
             (false, _) => AppendPolicy::Never,

@@ -67,8 +67,8 @@ impl Hdd {
     }
 
     /// Returns true if a write can enter the cache at time `now_ns`, behind the writes that are
-    /// being written to the medium: some are, the `appends` policy allows it, and the unfinished
-    /// sectors leave room. Removes the finished ones from `writes_to_medium`.
+    /// being written to the medium. There are such writes, the `appends` policy allows it, and the
+    /// unfinished sectors leave room. Removes the finished ones from `writes_to_medium`.
     fn joins_write_to_medium(&mut self, now_ns: u64, request: &DeviceRequest) -> bool {
         while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now_ns) {
             self.writes_to_medium.pop_front();

@@ -39,7 +39,7 @@ use worth::{AdviceCredit, AdviceState, PrefetchReason, WholeFileRest};
 
 pub use worth::{StopReason, Waits};
 
-/// Age in nanoseconds at which an unused page counts as waste and may be evicted.
+/// Age in nanoseconds, chosen, at which an unused page counts as waste and may be evicted.
 const STALE_NS: u64 = 2_000_000_000;
 
 /// Interval in nanoseconds between verdicts on the advice, and between resident page counts.
@@ -48,7 +48,7 @@ const CHECK_INTERVAL_NS: u64 = 250_000_000;
 /// Time in nanoseconds of immediate event processing after a useful prefetch (else every 10 ms).
 const AWAKE_NS: u64 = 100_000_000;
 
-/// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
+/// Age in nanoseconds, chosen, up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
 /// Maximum number of open files. Idle ones are closed first.
@@ -299,6 +299,7 @@ impl Advisor {
     /// half of the prefetched bytes were used.
     pub fn finish(mut self) -> AdviceResult {
         for task in self.requested_ranges.keys().copied().collect::<Vec<u32>>() {
+            // The time has no effect, as no further event is processed.
             self.mark_used_up_to(task, None, 0);
         }
         self.update_resident_max();
@@ -464,6 +465,7 @@ impl Advisor {
         evidence.now = Time(at_ns);
         evidence.open_reads = waiting_readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
+        // The congestion of the device is not known here.
         let request =
             ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
         let mut runs = Vec::new();

@@ -99,7 +99,8 @@ pub(super) struct System {
     disks: HashMap<u64, DeviceRecord>,
 }
 
-/// Maximum number of page table reads between two calls of `allow_lookups`. One takes about 5 µs.
+/// Maximum number of page table reads between two calls of `allow_lookups`. One takes about 5 µs,
+/// so all of them take some 3 ms.
 const LOOKUPS_MAX: u32 = 512;
 
 impl System {
@@ -238,8 +239,8 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
     Some(fanotify)
 }
 
-/// Maximum time for the servers of file systems to answer. Files of a slower one have no names if
-/// they are closed quickly.
+/// Maximum time, chosen, for the servers of file systems to answer. Files of a slower one have no
+/// names if they are closed quickly.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Watches file systems with a server on a thread of its own, and waits at most `SERVER_TIMEOUT`.

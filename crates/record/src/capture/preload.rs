@@ -47,6 +47,9 @@ pub use kernel_counts::{KernelCounts, wait_counted};
 #[path = "../../preload/layout.rs"]
 mod layout;
 
+// A *cell* has space for one report, and a *ticket* is the number of a write to a ring. A cell is
+// `ABANDONED` if its writer found the path too long. Bits from `REQUESTS_SHIFT` on show if the
+// thread sent requests, and method numbers from `ADVICE` on are advice.
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
@@ -109,7 +112,8 @@ pub struct Preload {
     advisor: Option<Advisor>,
     /// Samples of activities or touches. `None` before the program starts, and without access.
     states: Option<StateSampler>,
-    /// Device and inode of each file that a call has read.
+    /// Device and inode of each file that a call has read. Sampled faults of these files are left
+    /// out.
     called_files: BTreeSet<(u64, u64)>,
     /// Records that wait for the samples of their time.
     pending: PendingRecords,
@@ -405,6 +409,8 @@ impl Preload {
             if self.pending.wait_of(read) > 0
                 && self.own_requests.has_none(get(&slot.device), requests)
             {
+                // The thread inserted no page for this read: it waited for the request of another
+                // one.
                 let &ReadRecord { end_ns: at_ns, thread, file, offset, .. } = read;
                 let none = PagesInserted { at_ns, thread, file, offset, bytes: 0 };
                 self.put_called(Record::Insert(none), get(&slot.task), writer)?;

@@ -27,7 +27,7 @@ use super::names::{FileNames, System, is_executable, parse_mapping};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
-/// Minimum interval between two samples.
+/// Minimum interval between two samples, chosen.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling.

@@ -47,10 +47,10 @@ use touches::TouchSamples;
 pub(super) use uring::UringRead;
 use uring::UringSamples;
 
-/// Minimum pause between two samples.
+/// Minimum pause between two samples, chosen.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// Maximum pause between two samples.
+/// Maximum pause between two samples, chosen.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Time as a multiple of the samples' own time, within these limits: samples take a fiftieth of it.
@@ -101,7 +101,7 @@ pub enum SamplePurpose {
     Prefetch,
 }
 
-/// Time of each activity in nanoseconds.
+/// Time of each activity in nanoseconds, by the number of the activity.
 type Times = [u64; Activity::ALL.len()];
 
 impl StateSampler {
@@ -223,7 +223,7 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
 /// State of the sampling thread.
 #[derive(Debug)]
 struct Sampling {
-    /// Sampled processes, by number.
+    /// Sampled processes, by number: the program and its descendants.
     processes: BTreeMap<u32, Process>,
     /// Processor time of each thread at its last sample.
     processor_times: BTreeMap<u32, ProcessorTime>,
@@ -378,6 +378,7 @@ impl Sampling {
                 let Some(activity) = activity(number, thread, process) else { continue };
                 threads[activity as usize] += 1;
                 if let Some(times) = &mut self.thread_times {
+                    // A copy that waits for its receiver does not wait for the file it reads.
                     let is_idle = activity == Activity::Others && is_copying(number, thread);
                     times.sample(number, thread, is_idle);
                 }

@@ -25,10 +25,10 @@ use crate::tracefs::{ChangeLock, Instance, TracefsError};
 /// 50,000 reads a second produce about 10 MB of events a second.
 const BUFFERS_KIB_MAX: usize = 256 << 10;
 
-/// Minimum size in KiB of the buffer of one processor.
+/// Minimum size in KiB of the buffer of one processor, chosen.
 const BUFFER_KIB_MIN: usize = 1 << 10;
 
-/// Maximum size in KiB of the buffer of one processor.
+/// Maximum size in KiB of the buffer of one processor, chosen.
 const BUFFER_KIB_MAX: usize = 16 << 10;
 
 /// The first tracefs instance of a recorder, without events yet. Its creation takes little time and
@@ -91,6 +91,7 @@ impl Tracing {
             // Offsets of fields in the kernel's structures, for the tracer of submissions.
             let offsets = scope.spawn(read_offsets);
             let starter = Starter::start();
+            // The lock is held until both instances are prepared.
             let (instance, _lock) = match permit {
                 Some(TracingPermit { instance, lock }) => {
                     let lock = lock.unwrap_or_else(|| instance.lock());

@@ -140,6 +140,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
+                    // Otherwise the program already has several requests in flight.
                     if is_depth_low {
                         add_charge(WaitCause::Depth, ns * (1.0 - lost_share));
                     }
@@ -217,8 +218,11 @@ pub(super) fn build_finding(
 
 /// Texts of a finding: summary in one line, evidence in the recording, proposed remedy.
 struct CauseText {
+    /// Summary in one line, with the numbers that identify the cause.
     title: String,
+    /// Counts and times from the recording.
     evidence: String,
+    /// Change that the user can make.
     remedy: String,
 }
 
@@ -237,6 +241,7 @@ pub(super) fn program_limit(
     if let Some(text) = unseen_reads_text(gathered).or_else(hidden_text) {
         return (ProgramLimit::Unseen, text);
     }
+    // The reads are recorded, but no thread slept for them: the program may have polled.
     if let Some(polled) = hidden {
         return (ProgramLimit::Unknown, polled.text.clone());
     }

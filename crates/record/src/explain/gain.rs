@@ -35,7 +35,8 @@ const ROUNDS_MIN: usize = 3;
 /// has changed.
 const CHANGE_MAX: f64 = 2.0;
 
-/// Processor time of a read in seconds, at most. Recorded waits do not contain it.
+/// Processor time of a read in seconds, at most, chosen. Recorded waits do not contain it, measured
+/// times do.
 const PROCESSOR_SECONDS: f64 = 20e-6;
 
 /// Number of requests in flight that a remedy proposes.
@@ -44,7 +45,7 @@ const REMEDY_DEPTH: usize = 16;
 /// Size of the requests that the remedy of small reads proposes, in bytes.
 const LARGE_READ_BYTES: u64 = 256 << 10;
 
-/// Aim for the time of a round's reads as recorded.
+/// Aim for the time of a round's reads as recorded. Chosen.
 const ROUND_TIME: Duration = Duration::from_millis(60);
 
 /// Longest time for one finding. The round in progress is completed.
@@ -337,7 +338,8 @@ fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String
     Ok((files, sample.runs.iter().filter_map(open_run).collect()))
 }
 
-/// Opens a recorded file for direct reads.
+/// Opens a recorded file for direct reads. It may have grown since: the recorded reads are still
+/// within it.
 ///
 /// # Errors
 /// The file is not the recorded one, cannot be opened, or has no direct reads.
@@ -379,7 +381,8 @@ fn split_into_requests(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> 
 }
 
 /// Compares the measured time of a read with its wait in the recording. A read also takes processor
-/// time, at most [`PROCESSOR_SECONDS`].
+/// time, at most [`PROCESSOR_SECONDS`], which makes only the measured time longer. It is therefore
+/// added to the upper limit alone.
 ///
 /// # Errors
 /// As text: they differ by more than [`CHANGE_MAX`].

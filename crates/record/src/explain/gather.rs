@@ -40,6 +40,7 @@ use inferred_fetches::InferredFetches;
 const INSERTED_RUNS_MAX: usize = 1 << 14;
 
 /// Maximum number of requests of a device that are kept to see which of them delayed a read.
+/// Chosen.
 const RECENT_MAX: usize = 1 << 10;
 
 /// Data of a file.
@@ -127,7 +128,8 @@ impl FileData {
     }
 
     /// Records that a direct read fetched bytes of the file. Returns the number of those that had
-    /// been fetched before. A part of a page is compared with the other fetched parts of it.
+    /// been fetched before. A part of a page is compared with the other fetched parts of it, by
+    /// sectors. If one of the pages was fetched as a whole, the read counts in whole pages.
     fn record_direct_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         if (offset | bytes).is_multiple_of(PAGE_BYTES) {
             return self.record_fetch(offset, bytes);
@@ -189,7 +191,7 @@ impl FileData {
         self.direct_reads * 2 > self.reads && !self.direct_reads_fill_cache()
     }
 
-    /// Returns true if direct reads filled the page cache: more than an eighth of them, as
+    /// Returns true if direct reads filled the page cache: more than an eighth of them (chosen), as
     /// later ones find their pages there. Reads that pass the cache never fill it.
     pub fn direct_reads_fill_cache(&self) -> bool {
         self.cached_direct_reads * 8 > self.direct_reads
@@ -233,7 +235,8 @@ pub(super) struct ThreadData {
     inserted: Vec<Inserted>,
     /// Last range that the thread advised the kernel to fetch.
     will_need: Option<AdviceGiven>,
-    /// File of its current read, if the recording says that the thread inserted no page for it.
+    /// File of its current read, if the recording says that the thread inserted no page for it: by
+    /// an insertion of 0 bytes before the read.
     inserted_none: Option<u32>,
     /// True if that holds for the read in progress.
     has_inserted_none: bool,
@@ -281,7 +284,7 @@ impl DeviceData {
     }
 
     /// Returns true if the read had the device for itself: no request that began before it was
-    /// still in progress after the first eighth of the read's duration.
+    /// still in progress after the first eighth of the read's duration. The eighth is chosen.
     fn is_read_alone(&self, read: &ReadRecord) -> bool {
         let eighth_ns = read.begin_ns + read.duration_ns() / 8;
         let overlapping =
@@ -394,6 +397,7 @@ impl RecordingData {
             }
             Record::Open(open) => {
                 self.opens += 1;
+                // The last open of a descriptor decides if its reads are direct.
                 let opened = (open.file, open.descriptor);
                 let (opens, other_opens) = match open.is_direct {
                     true => (&mut self.direct_opens, &mut self.buffered_opens),
@@ -423,6 +427,7 @@ impl RecordingData {
             }
             Record::OthersRequests(others) => self.others_requests.push(others.clone()),
             Record::OthersSampled(others) => self.on_others_sampled(others),
+            // No rule needs them.
             Record::Map(_) | Record::Evict(_) => {}
         }
     }

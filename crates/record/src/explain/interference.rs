@@ -15,7 +15,8 @@ use super::WAITS_MIN;
 /// four intervals of 120 ms later. A request that ends later had no influence on the wait.
 const RECORD_DELAY_NS: u64 = 500_000_000;
 
-/// Minimum number of waits for a comparison.
+/// Minimum number of waits for a comparison, chosen: of both kinds together, and of waits alone for
+/// their mean.
 const MIN_SAMPLES: u64 = 20;
 
 /// Ratio of the mean wait next to others to the baseline above which they count as the cause.
@@ -149,7 +150,8 @@ impl Interference {
 
     /// Returns the part of the waits for a device that is lost to others: in each size class, the
     /// excess of the delayed waits over the baseline. A class with too few waits, or with a mean of
-    /// less than twice the baseline, loses nothing. `None` if nothing is lost.
+    /// less than twice the baseline, loses nothing. The lost share is one of all waits for the
+    /// device, also in classes that lose nothing. `None` if nothing is lost.
     pub fn lost_waits(&self, device: u64, baseline: Baseline) -> Option<LostWaits> {
         let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
             (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -190,7 +192,7 @@ pub(super) fn duration_class(ns: u64) -> u32 {
 }
 
 /// Returns the longest wait of the fastest tenth of all waits of a size class, in nanoseconds: the
-/// lower bound of its duration class.
+/// lower bound of its duration class. 0 without waits.
 fn fastest_tenth_ns(histogram: &WaitHistogram) -> f64 {
     let mut counts = histogram.alone.clone();
     for (class, count) in &histogram.delayed {

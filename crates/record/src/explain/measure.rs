@@ -16,7 +16,8 @@ const IDLE_PART_MIN: f64 = 0.8;
 /// that is faster becomes a further finding. If none is faster, the waits for readahead are taken
 /// out.
 pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
-    // The number of threads that repeat the reads as recorded. The limit of 64 is chosen.
+    // The number of threads that repeat the reads as recorded: the mean number of requests in
+    // flight, rounded. The limit of 64 is chosen.
     let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };

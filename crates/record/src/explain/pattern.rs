@@ -12,13 +12,13 @@ use readpath_trace::page_set::PAGE_BYTES;
 /// Source of reads: thread, file, descriptor (none for a mapping).
 pub(super) type ReaderKey = (u32, u32, Option<u64>);
 
-/// Number of streams tracked per source; the oldest is dropped.
+/// Number of streams tracked per source, chosen. The one read longest ago is dropped.
 const STREAMS_PER_READER: usize = 4;
 
 /// Maximum number of sources. If there are more, all are forgotten.
 const READERS_MAX: usize = 1 << 16;
 
-/// Maximum gap within a stream, in bytes.
+/// Maximum gap within a stream, in bytes. Chosen: the program skips up to four pages.
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
 /// Maximum number of distinct distances that are counted.

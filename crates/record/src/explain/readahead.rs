@@ -46,13 +46,14 @@ pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
     (is_in_order || is_long_copy(wait)) && !has_own_ahead
 }
 
-/// Returns true for a copy of several windows. The kernel reads the file in order for it, window by
-/// window, and the call waits for each.
+/// Returns true for a copy of several windows (`sendfile` and similar calls). The kernel reads the
+/// file in order for it, window by window, and the call waits for each.
 fn is_long_copy(wait: &ReadWait) -> bool {
     wait.method == ReadMethod::Copied && wait.fetched_bytes > ORDERED_BYTES
 }
 
-/// Returns the number of windows for which a read has waited, at least one.
+/// Returns the number of windows for which a read has waited, at least one. A window has
+/// `ORDERED_BYTES`.
 pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
     if is_long_copy(wait) { wait.fetched_bytes / ORDERED_BYTES } else { 1 }
 }

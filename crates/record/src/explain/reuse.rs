@@ -16,13 +16,13 @@ use serde::Serialize;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::references::{self, BlockTrace};
 
-/// Maximum number of stored references. Beyond it, half of the pages are dropped.
+/// Maximum number of stored references, chosen. Beyond it, half of the pages are dropped.
 const REFERENCES_MAX: usize = 1 << 19;
 
 /// Bit position of the file number in a page key. Files can have up to 4 PiB.
 const FILE_SHIFT: u32 = 40;
 
-/// Memory sizes of the curve, as fractions of all distinct pages.
+/// Memory sizes of the curve, as fractions of all distinct pages. Chosen.
 const MEMORY_SHARES: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0];
 
 /// A point of the curve.

@@ -2,10 +2,10 @@
 
 use crate::thinned::ThinnedList;
 
-/// Largest number of runs that a sample keeps.
+/// Largest number of runs that a sample keeps, chosen.
 const RUNS_MAX: usize = 1 << 10;
 
-/// Largest run of several reads in bytes. A longer one continues as another run.
+/// Largest run of several reads in bytes, chosen. A longer one continues as another run.
 const RUN_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads of a file, each from the end of the one before.

@@ -7,7 +7,7 @@ use super::reuse::ReusePoint;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::ReadMethod;
 
-/// Maximum number of listed files, threads and distances.
+/// Maximum number of listed files, threads and distances. Chosen.
 const LISTED_MAX: usize = 8;
 
 /// Statistics of the reads.

@@ -1,7 +1,7 @@
 //! Union of time intervals.
 
-/// Number of intervals that can still be merged with later ones. Beyond twice this number the
-/// earliest are closed.
+/// Number of intervals, chosen, that can still be merged with later ones. Beyond twice this number
+/// the earliest are closed.
 const OPEN_INTERVALS_MAX: usize = 4096;
 
 /// Union of intervals that arrive in order of their ends.

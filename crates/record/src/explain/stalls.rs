@@ -90,7 +90,8 @@ impl StallHistogram {
     }
 }
 
-/// Returns the mean of the waits in the class of the median, in nanoseconds. `waits`: their number.
+/// Returns the mean of the waits in the class of the median, in nanoseconds. `waits`: number of all
+/// waits, at least one.
 fn median_class_mean_ns(durations: &BTreeMap<u32, CountAndSumNs>, waits: u64) -> f64 {
     let mut counted = 0;
     for &(count, ns) in durations.values() {

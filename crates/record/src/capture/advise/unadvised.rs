@@ -30,6 +30,8 @@ impl UnadvisedFiles {
         self.insert(inode, true);
     }
 
+    /// Adds a file, or replaces its entry. At the limit all others are discarded first, and may be
+    /// examined again.
     fn insert(&mut self, inode: Inode, is_short: bool) {
         if self.0.len() >= FILES_MAX {
             self.0.clear();

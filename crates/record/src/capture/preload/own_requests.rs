@@ -31,8 +31,10 @@ impl Default for OwnRequests {
 }
 
 impl OwnRequests {
-    /// Returns true if a thread certainly sent no request for its read. `device`: device of the
-    /// file, as major number × 2²⁰ + minor number. `requests`: the count in the report.
+    /// Returns true if a thread certainly sent no request for its read. A device without a driver
+    /// counts only after one request on it was counted. `device`: device of the file, as major
+    /// number × 2²⁰ + minor number. `requests`: the count in the report, which is `NO_REQUEST`,
+    /// `SOME_REQUEST` or unknown.
     pub fn has_none(&mut self, device: u64, requests: u64) -> bool {
         let has_driver = device >> MINOR_BITS != 0;
         if requests == SOME_REQUEST && !has_driver {

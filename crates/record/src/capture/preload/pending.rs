@@ -14,21 +14,25 @@ use crate::called_wait::{NO_WAIT_NS, wait_of_call};
 /// queue after its end, and is at most 50 ms late on an idle machine.
 const DELAY_NS: u64 = 200_000_000;
 
-/// Maximum number of records that are delayed.
+/// Maximum number of records that are delayed, chosen. Beyond it the oldest is written early.
 const RECORDS_MAX: usize = 1 << 16;
 
 /// A delayed record, with the wait of a read.
 #[derive(Debug)]
 struct Pending {
+    /// The record, with an unknown wait if it is a read.
     record: Record,
+    /// Wait by the duration of the call. `None` for other records, and for a read without a wait.
     wait: Option<CallWait>,
 }
 
 /// Records in the order of their times, not yet written.
 #[derive(Debug, Default)]
 pub(super) struct PendingRecords {
+    /// The delayed records, the oldest first.
     records: VecDeque<Pending>,
-    /// Number of the first records whose waits are in the sums of their intervals.
+    /// Number of records at the front whose waits are counted in `sleep_times`. The waits of an
+    /// interval share its sleep, so all of them are counted before one is bounded.
     claimed: usize,
     /// Sleep of the threads.
     sleep_times: SleepTimes,
@@ -70,7 +74,8 @@ impl PendingRecords {
         self.records.push_back(Pending { record, wait: wait.filter(|wait| wait.wait_ns > 0) });
     }
 
-    /// Adds the waits up to the last sample to the sums of their intervals.
+    /// Adds the waits up to the last sample to `sleep_times`, in the order of the records. It ends
+    /// at the first read that ended after that sample.
     fn claim(&mut self) {
         for pending in self.records.range(self.claimed..) {
             if let Some(wait) = &pending.wait {
@@ -83,8 +88,9 @@ impl PendingRecords {
         }
     }
 
-    /// Takes the next record, with the wait of a read bounded, if it is old enough or
-    /// `must_end`.
+    /// Takes the next record, with the wait of a read bounded, if it is old enough or `must_end`.
+    /// `None` if no record waits or the oldest is still too young. A record without a wait only
+    /// waits for its predecessors.
     fn next(&mut self, must_end: bool) -> Option<Record> {
         let first = self.records.front()?;
         let is_full = self.records.len() > RECORDS_MAX;

@@ -35,7 +35,9 @@ pub(super) struct CallWait {
 /// Interval between two samples of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
+    /// Time of the sample at its start.
     begin_ns: u64,
+    /// Time of the sample at its end.
     end_ns: u64,
     /// Time in which the thread neither ran nor queued for a processor.
     asleep_ns: u64,
@@ -55,6 +57,7 @@ impl Interval {
 /// Sampled intervals of all threads.
 #[derive(Debug, Default)]
 pub(super) struct SleepTimes {
+    /// Latest intervals of each thread, the oldest first.
     threads: BTreeMap<u32, VecDeque<Interval>>,
     /// Time of the last search for ended threads.
     searched_ns: u64,
@@ -99,8 +102,9 @@ impl SleepTimes {
         }
     }
 
-    /// Returns the wait that the sleep of the thread allows. The part of a wait outside the sampled
-    /// intervals stays as it is.
+    /// Returns the wait that the sleep of the thread allows. Each interval shortens its part of the
+    /// wait in proportion, if all waits in it exceed the sleep. The part of a wait outside the
+    /// sampled intervals stays as it is.
     pub fn bounded(&self, wait: &CallWait) -> u64 {
         let mut bounded_ns = wait.wait_ns;
         for interval in self.threads.get(&wait.thread).into_iter().flatten() {

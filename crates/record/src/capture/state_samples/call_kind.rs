@@ -38,6 +38,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_sync_file_range
         | libc::SYS_msync
         | libc::SYS_fallocate => Known(Write),
+        // Closing a file can write its data back.
         libc::SYS_close => Transfer(Write),
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },

@@ -273,7 +273,7 @@ fn added_ranges(previous: &[bool], current: &[bool]) -> Vec<PageRange> {
     ranges
 }
 
-/// Divides a range into parts of at most `pages_max` pages, of nearly equal size.
+/// Divides a range into parts of at most `pages_max` pages (at least 1), of nearly equal size.
 fn divide(range: PageRange, pages_max: u64) -> Vec<PageRange> {
     let parts = range.count().div_ceil(pages_max);
     let bound = |part: u64| range.first + range.count() * part / parts;

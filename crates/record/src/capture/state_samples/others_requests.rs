@@ -35,7 +35,7 @@ const OPEN_INTERVALS: usize = 3;
 /// Maximum length of a request in bytes.
 const REQUEST_BYTES_MAX: u64 = 2 << 20;
 
-/// Minimum part of a disk's bytes read in an interval that others have read, as a divisor.
+/// Inverse of the minimum part of a disk's bytes read in an interval that others have read. Chosen.
 const OTHERS_SHARE_DIVISOR: u64 = 4;
 
 /// Maximum number of processes whose counters are read for a sample.
@@ -193,6 +193,7 @@ impl DiskSamples {
         let last = std::mem::replace(&mut self.counters, counters);
         let mut certain = Vec::new();
         let write_ms = counters.write_ms.saturating_sub(last.write_ms);
+        // At least one write was in flight on average.
         if write_ms * 1_000_000 >= end_ns - begin_ns {
             let bytes = counters.written_bytes.saturating_sub(last.written_bytes);
             certain.push((DeviceOperation::Write, begin_ns, end_ns, bytes));

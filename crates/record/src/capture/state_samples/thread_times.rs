@@ -47,9 +47,10 @@ pub struct SampledThread {
 /// Last sample of each thread.
 #[derive(Debug)]
 pub(super) struct ThreadTimes {
-    /// Busy time and time of the last sample, by thread.
+    /// Busy time until the last sample and time of that sample, both in nanoseconds, by thread.
     last: BTreeMap<u32, (u64, u64)>,
-    /// Time of the search before the last one. Threads without samples are younger.
+    /// Times of the last two searches for threads, the earlier one first. A thread without a sample
+    /// was not found by the earlier search, so it is younger.
     searched_ns: [u64; 2],
     /// Destination of the samples.
     sender: Sender<SampledThread>,

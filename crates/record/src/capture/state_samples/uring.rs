@@ -52,7 +52,7 @@ const OP_READ_FIXED: u8 = 4;
 const OP_READ: u8 = 22;
 /// Maximum number of reads in flight per ring. The oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 1 << 16;
-/// Time in nanoseconds for which the file of a descriptor is taken to be the same.
+/// Time in nanoseconds, chosen, for which the file of a descriptor is taken to be the same.
 const DESCRIPTOR_NS: u64 = 100_000_000;
 
 /// A sampled read.
@@ -96,7 +96,9 @@ type FoundFile = Option<(Inode, NamedFile)>;
 /// Files of descriptors, by process and descriptor, with the time of the look.
 #[derive(Debug)]
 struct DescriptorFiles {
+    /// Looks up the file of a descriptor in `/proc`.
     system: System,
+    /// Time of the last look in nanoseconds and its answer, by process and descriptor.
     files: HashMap<(u32, u64), (u64, FoundFile)>,
 }
 
@@ -160,7 +162,9 @@ struct Request {
 /// Memory of a ring, mapped for reading until it is dropped.
 #[derive(Debug)]
 struct Mapped {
+    /// Address of the first byte in this process.
     address: *mut u8,
+    /// Length of the mapping.
     bytes: usize,
 }
 

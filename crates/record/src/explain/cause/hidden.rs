@@ -14,8 +14,8 @@ use super::super::UNKNOWN_SHARE_MAX;
 use super::super::gather::RecordingData;
 use super::words::duration_text;
 
-/// Part of the waits for files from which unrecorded ones are named. Sampled times and the times of
-/// reads differ by a few percent.
+/// Part of the waits for files, chosen, from which unrecorded ones are named. Sampled times and the
+/// times of reads differ by a few percent.
 const HIDDEN_PART_MIN: f64 = 0.25;
 
 /// Waits that are in no recorded read.

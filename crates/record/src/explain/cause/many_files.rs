@@ -13,7 +13,7 @@ use super::super::{SMALL_BYTES, WaitCause};
 use super::CauseText;
 use super::words::{bytes_text, duration_text};
 
-/// Minimum number of small files before this cause is considered.
+/// Minimum number of small files before this cause is considered. Chosen.
 const FILES_MIN: usize = 16;
 
 /// Returns true if a file is small and had waits.

@@ -13,8 +13,8 @@ use super::words::{bytes_text, duration_text};
 use super::{CauseText, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 
-/// Number of fetched pages before a file is judged. Fewer may be the end of a window, or the head
-/// of a small file.
+/// Number of fetched pages (1 MiB) before a file is judged, chosen. Fewer may be the end of a
+/// window, or the head of a small file.
 const FETCHED_PAGES_MIN: u64 = 256;
 
 /// Returns the waits for a file that readahead may have prolonged: without a cause, or for depth.

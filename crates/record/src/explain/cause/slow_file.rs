@@ -10,7 +10,7 @@ use super::CauseText;
 use super::words::duration_text;
 use crate::median::median;
 
-/// Minimum number of waits for a file, before it is compared with others.
+/// Minimum number of waits for a file, chosen, before it is compared with others.
 const MIN_WAITS: u64 = 8;
 
 /// Minimum number of other files. A median of fewer files is no measure of the storage.

@@ -72,7 +72,8 @@ impl SizeClass {
         self.bytes += bytes;
     }
 
-    /// Returns the mean size in bytes, and the lower quartile of the waits in nanoseconds.
+    /// Returns the mean size in bytes, and the lower quartile of the waits in nanoseconds. The
+    /// class has at least one wait.
     fn mean_bytes_and_quartile_ns(&self) -> (f64, f64) {
         let mut waits_ns = self.sampled_waits_ns.clone();
         waits_ns.sort_unstable();

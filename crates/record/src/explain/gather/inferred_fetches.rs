@@ -12,15 +12,20 @@ use readpath_trace::recording::ReadRecord;
 
 use super::FileData;
 
-/// Number of fetches that are kept of a file.
+/// Number of fetches that are kept of a file, chosen. Only fetches at about the same time are
+/// compared.
 const FETCHES_MAX: usize = 32;
 
 /// A read that counts as a fetch.
 #[derive(Clone, Copy, Debug)]
 struct InferredFetch {
+    /// Number of the reading thread in the recording.
     thread: u32,
+    /// Start of the read, in nanoseconds since the start of the recording.
     begin_ns: u64,
+    /// End of the read, by the same clock.
     end_ns: u64,
+    /// Pages of the file that it read.
     pages: PageRange,
 }
 
@@ -55,7 +60,8 @@ impl FileData {
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
     /// were read before count as cached, unless all pages were. These pages were fetched again if
     /// the thread may have inserted pages, and if no other thread fetched them at the same time.
-    /// Returns the number of fetched bytes, and of bytes fetched again.
+    /// Returns the number of fetched bytes, and of bytes fetched again. Both are 0 if the read only
+    /// waited for another thread or for a processor.
     pub fn record_absent_fetch(
         &mut self,
         read: &ReadRecord,

@@ -18,7 +18,7 @@ use readpath_trace::recording::{
 };
 
 /// Time in nanoseconds after the end of a fault within which inserted pages of its file are its
-/// readahead.
+/// readahead. Chosen.
 const FAULT_READAHEAD_NS: u64 = 1_000_000;
 
 /// Bytes inserted into the page cache for one read.
@@ -290,6 +290,7 @@ impl RecordingData {
         if wait.is_announced {
             self.announced_waits.add(waited_ns, fetched_bytes);
         }
+        // A read is taken to end with its wait.
         let span @ (begin_ns, end_ns) = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
         self.waits.add(begin_ns, end_ns);
         if fetched_bytes > 0 {
