@@ -128,7 +128,8 @@ pub const fn bounds(least: f64, most: f64, unit: &'static str) -> NumberBounds {
 }
 
 impl FieldBlock {
-    /// Returns the error for a problem with the field `key`, with its line.
+    /// Returns the error for a problem with the field `key`, with its line, or the line of the
+    /// block if it is absent.
     pub fn error(&self, key: &str, problem: String) -> FileError {
         let field = self.fields.iter().find(|field| field.key == key);
         let line = field.map_or(self.line, |field| field.line);
@@ -302,7 +303,8 @@ impl FieldBlock {
             .collect()
     }
 
-    /// Returns the numbers of the list in the field `key`. An absent field returns an empty list.
+    /// Returns the numbers of the list in the field `key`. An absent field returns an empty list,
+    /// because a list without items means no such items.
     ///
     /// # Errors
     /// Fails if the field is not a list of numbers, or if one is out of bounds.

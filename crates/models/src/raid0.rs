@@ -265,6 +265,7 @@ impl Device for Raid0 {
     /// Returns the time of the next completion or member event.
     fn next_event(&self) -> Option<Time> {
         match self.done.front() {
+            // Completions in `done` are due already.
             Some(completion) => Some(completion.at),
             None => self.next_events.first().map(|(time, _)| time),
         }

@@ -51,6 +51,9 @@ impl Quantiles {
     ///
     /// # Errors
     /// Returns the index of the first time that is smaller than its predecessor.
+    ///
+    /// # Panics
+    /// Panics if the first probability is not 0 or the last one is not 1,000,000.
     pub fn new(points: Vec<(u64, Time)>) -> Result<Quantiles, usize> {
         assert!(points.first().is_some_and(|point| point.0 == 0), "the first quantile has share 0");
         assert!(

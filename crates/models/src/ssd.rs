@@ -454,6 +454,7 @@ impl FlashLayout {
     fn die_and_row(&self, page: u64) -> (u32, u64) {
         let row = page / self.row_pages;
         let index_in_row = (page - row * self.row_pages) as u32;
+        // Consecutive pages are on consecutive dies, first all on one plane, then on the next one.
         (index_in_row % self.dies, row)
     }
 }

@@ -71,6 +71,7 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
         } else if kind == "instantiate" {
             parser.read_instances(&mut statements.instances)?;
         } else if let Some(root) = kind.strip_prefix("topology ") {
+            // The file's own topology has precedence over one of an included file.
             statements.topology = Some(parser.read_part(root)?);
         } else {
             parser.expect(&FileToken::Open, "`{` after the block's name")?;

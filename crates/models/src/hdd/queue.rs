@@ -165,6 +165,7 @@ impl CommandQueue {
     /// room, so `writes_without_room` stays.
     pub(super) fn return_rest(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
+        // The command that leaves the window for it may have been the earliest.
         self.update_earliest_ready();
     }
 

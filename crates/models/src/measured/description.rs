@@ -203,7 +203,7 @@ fn is_rising<T: PartialOrd>(values: &[T]) -> bool {
     values.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// Reads the response times of one request size at some or all of `depth_count` depths.
+/// Reads the response times of one request size at the first depths: some or all of `depth_count`.
 fn read_size_costs(block: &FieldBlock, depth_count: usize) -> Result<SizeCosts, FileError> {
     let costs =
         SizeCosts { bytes: block.integer("bytes", REQUEST_SIZES)?, us: block.numbers("us", US)? };

@@ -161,6 +161,7 @@ impl Translation {
             self.create_blocks();
         }
         let mut moved_rows = MovedRows::default();
+        // Block with the old copy of the page written last, where a stream's next page is expected.
         let mut last_old_block = self.take_continued_stream_block(pages);
         for page in pages.pages() {
             // Collection comes first, because it relies on the current mapping. It runs once for

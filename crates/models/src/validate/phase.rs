@@ -99,7 +99,7 @@ pub fn coherence_by_distance(
 }
 
 /// Returns consecutive pairs of reads from the medium: both took over half a revolution. Reads from
-/// the cache are faster.
+/// the cache are faster. Faster reads from the medium are left out with them.
 fn pairs_from_medium<'a>(
     requests: &'a [TracedRequest],
     hdd: &Hdd,

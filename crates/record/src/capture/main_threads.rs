@@ -79,7 +79,8 @@ impl Recorder {
         }
     }
 
-    /// Notes the end of a thread.
+    /// Notes the end of a thread. The end of the last one is the end of its process. A main thread
+    /// that ends before others is watched, since one of them may replace it.
     fn note_end(&mut self, at_ns: u64, task: u32) {
         let Some(process) = self.tracker.process_of(task) else { return };
         let is_last = self.tracker.threads_of(process).len() == 1;

@@ -140,8 +140,8 @@ impl Maps {
         parts.collect()
     }
 
-    /// Sets the file of the mapping at an address: the last one that begins there or before. `file`
-    /// is its number in the recording.
+    /// Sets the file of the mapping at an address: the last one that begins there or before. No
+    /// effect if no mapping begins before. `file` is its number in the recording.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {

@@ -53,7 +53,8 @@ pub(super) struct OpenFile {
 
 /// Source of names.
 pub(super) trait FileNames {
-    /// Returns the file with this inode, if its open was reported.
+    /// Returns the file with this inode, if its open was reported. `None` also for a file that was
+    /// open before the recording.
     fn file(&mut self, inode: Inode) -> Option<NamedFile>;
 
     /// Returns the file of a descriptor. `None` for objects without offsets and for closed

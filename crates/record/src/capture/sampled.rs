@@ -91,7 +91,7 @@ pub struct SampledFile {
     pub bytes: u64,
     /// True if it was mapped.
     pub is_mapped: bool,
-    /// Forward movement of its descriptors' positions in bytes.
+    /// Forward movement of its descriptors' positions in bytes. A movement back counts as 0.
     pub moved_bytes: u64,
     /// Residency of the file. `None` where the kernel does not report it.
     pub cache: Option<SampledCache>,

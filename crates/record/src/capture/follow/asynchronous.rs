@@ -346,8 +346,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Handles the end of `io_getevents` at `at_ns`. Queues the records of the process's reads
-    /// without pending sectors, which are complete by now. A `result` that is not positive has no
-    /// effect.
+    /// without pending sectors, which are complete by now. This includes reads for which no request
+    /// of a device was seen. A `result` that is not positive has no effect.
     pub(super) fn on_io_getevents_end(
         &mut self,
         at_ns: u64,

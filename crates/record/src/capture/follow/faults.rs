@@ -225,6 +225,8 @@ impl<N: FileNames> TaskTracker<N> {
             fault.window = Some(window);
             return;
         }
+        // The event does not name the touched page: it cuts no range, and the first page of the
+        // window stands for it.
         self.end_fault(task, None);
         let fault = OpenFault::new(inode, window.first, at_ns);
         let fault = OpenFault { window: Some(window), ..fault };

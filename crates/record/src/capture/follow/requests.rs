@@ -124,7 +124,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let end_sector = sector + bytes / SECTOR_BYTES;
         self.on_aio_completion(at_ns, device, sector, end_sector);
-        // A task with a number in the recording is recorded, any other one is of another program.
+        // A recorded task has a number in the recording, any other one is of another program.
         let thread = issued.task.and_then(|task| self.thread_number(task));
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.on_own_completion(at_ns, task, issued.begin_ns);
@@ -163,7 +163,8 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Records that a read request of `task` from `since_ns` was completed at `at_ns`. If no sleep
     /// of its call or fault is reported, the time counts as a wait when the task cannot continue
-    /// without the result.
+    /// without the result. Only a call or a fault that had begun before the request can have caused
+    /// it.
     fn on_own_completion(&mut self, at_ns: u64, task: u32, since_ns: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.last_completion_ns = at_ns;

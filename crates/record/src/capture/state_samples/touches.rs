@@ -21,7 +21,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling. The
 /// pause between two samples of all pages is set by their own duration.
 const PAUSE_PER_SAMPLE: u32 = 19;
-/// Period of the search for new mappings.
+/// Period of the search for new mappings, chosen.
 const SEARCH_PERIOD: Duration = Duration::from_millis(20);
 /// Maximum size of a mapping in pages (64 GiB).
 const PAGES_MAX: u64 = 1 << 24;

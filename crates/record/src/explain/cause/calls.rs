@@ -5,7 +5,7 @@ use super::super::gather::{BUFFER_BYTES, RecordingData};
 use super::CauseText;
 use super::words::{bytes_text, duration_text};
 
-/// Number of calls before they are reported.
+/// Number of calls before they are reported, chosen.
 pub(super) const CALLS_MIN: u64 = 1000;
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.

@@ -2,8 +2,8 @@
 
 use readpath_trace::recording::{AdviceGiven, AdviceType};
 
-/// Number of ranges that are kept. A program with more ranges advises single records. All hints are
-/// then dropped, because a stale hint is worse than no hint.
+/// Number of ranges that are kept. The number is chosen: a program with more ranges advises single
+/// records. All hints are then dropped, because a stale hint is worse than no hint.
 const RANGES_MAX: usize = 1 << 10;
 
 /// Hints of one file, for one method of access, oldest first. The newest range that contains an
