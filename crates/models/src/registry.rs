@@ -348,7 +348,8 @@ impl ComposedDevice {
     }
 
     /// Builds the members as a striped array. `settings` contains the stripe size. Fails if the
-    /// stripe is not made of whole sectors, or if it is larger than every member.
+    /// stripe is not made of whole sectors, or if it is larger than every member. Each member gets
+    /// a seed of its own, drawn from `seed`.
     fn build_striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {

@@ -118,10 +118,12 @@ impl Volume {
         let iops = match settings.of("iops_per_gib") {
             0 => iops_max,
             per_gib => {
+                // Only whole GiB count. If the minimum is above the maximum, the maximum holds.
                 (per_gib * (size / GIB)).clamp(settings.of("iops_min").min(iops_max), iops_max)
             }
         };
         let ios_max = request_bytes_max.div_ceil(io_bytes);
+        // Small volumes have a maximum rate of their own, for baseline and burst.
         let small_rate_max = match size <= settings.of("small_size") {
             true => settings.of("small_rate"),
             false => u64::MAX,
@@ -140,6 +142,7 @@ impl Volume {
         // The bucket fills at the baseline, which cannot be 0.
         let baseline_rate = rate("rate_per_tib", "rate_max").max(1);
         let burst_rate = rate("burst_per_tib", "burst_max");
+        // The parameter is in percent of the size.
         let rate_credits = settings.of("rate_credits") * (size / 100);
         Ok(Volume {
             caps: DeviceCaps {

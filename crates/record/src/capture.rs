@@ -200,6 +200,7 @@ impl Recorder {
         let started_before = || io::Error::other("this recorder has its program");
         let (child, begun) = self.starter.take().ok_or_else(started_before)?.spawn(command)?;
         self.begin_at(begun);
+        // The name is empty until the events tell it.
         self.tracker.add_task(child.id(), child.id(), "");
         self.tracker.names().add_process(child.id());
         if let Some(times) = &mut self.time_split {
@@ -222,8 +223,9 @@ impl Recorder {
         self.tracker.has_no_tasks()
     }
 
-    /// Sleeps for `span`. While the advisor is awake, it gets the events as soon as they arrive.
-    /// Otherwise it gets them once, at the end.
+    /// Sleeps for `span`. While the advisor is awake, it gets the events as soon as they arrive,
+    /// but waits at least `READ_INTERVAL_MIN` between two times. Otherwise it gets them once, at
+    /// the end.
     ///
     /// # Errors
     /// The buffers cannot be read.

@@ -111,6 +111,7 @@ fn ms_to_signed_ns(ms: f64) -> i64 {
 pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     let mechanics = read_mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = read_layout(root.block("geometry")?, &mechanics)?;
+    // In every curve a seek over 0 cylinders takes no time. A time for it would have no effect.
     if let SeekCurve::Table(points) = &mechanics.seek
         && points[0].0 == 0
     {
@@ -144,7 +145,7 @@ fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec
         write_seek,
         head_switch_ns: ms_to_ns(block.number("head_switch_ms", MS)?),
         write_settle_ns,
-        // Without a key, this is the same for all descriptions in TOML.
+        // No key states this. It is the same for all descriptions in TOML.
         settles_on_return: true,
         access: match access {
             "tracked" => AccessTime::Tracked,
@@ -393,6 +394,7 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
         bus_write_sector_ns: bus_sector_ns,
         // In 1/1024 of the read.
         bus_after: WaterMark::Part((fraction * 1024.0) as u32),
+        // No key states this. It is the same for all descriptions in TOML.
         buffers_waiting_writes: true,
         ..ControllerSpec::default()
     };

@@ -165,7 +165,8 @@ struct HostPath {
 }
 
 impl HostPath {
-    /// Adds the arbitration and transfer times of one bus or controller on the path to the host.
+    /// Adds the arbitration and transfer times of one bus or controller on the path to the host. An
+    /// absent time counts as 0, which limits nothing.
     fn add_part(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read_key, write_key) = match part.kind.as_str() {
             "disksim_bus" => {
@@ -176,6 +177,7 @@ impl HostPath {
                 }
                 ("Read block transfer time", "Write block transfer time")
             }
+            // A controller.
             _ => {
                 let scale =
                     part.number_or("Scale for delays", 0.0, bounds(0.0, 1000.0, "times"))?;
@@ -317,6 +319,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         // DiskSim always stops the read-ahead when a command arrives.
         stops_on_arrival: true,
         writes: WriteCacheSpec { spans: u32::from(fast_write_level > 0), sectors: segment_sectors },
+        // Without effect, since `flushes_first` is true.
         write_back_tracks: 1,
         // DiskSim always writes cached data to the medium before it serves another request.
         flushes_first: true,
@@ -339,7 +342,8 @@ fn read_water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
 }
 
 /// Reads the overheads of commands and the times of the bus from the block of the drive. All
-/// overheads are multiplied by the file's time scale.
+/// overheads are multiplied by the file's time scale. The bus time per sector and the minimum seek
+/// delay are not.
 fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let per_request_ms = disk.number("Per-request overhead time", MS)?;

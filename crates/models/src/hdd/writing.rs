@@ -17,7 +17,8 @@ impl Hdd {
     /// the read-ahead has stopped (`stop_delay_ns`). Data for the cache does not need the arm, and
     /// the write in progress has stopped the read-ahead before.
     pub(super) fn accept_write(&mut self, now_ns: u64, request: DeviceRequest) {
-        // The write is reported complete before it is on the medium.
+        // The write is reported complete before it is on the medium, because the cache is large
+        // enough for it.
         let is_early = self.write_cache.can_hold(request.sectors);
         let is_idle = self.queue.is_empty() && self.arm_free_at_ns <= now_ns;
         let continues = self.written_end == request.start;
@@ -34,6 +35,7 @@ impl Hdd {
             position: self.geometry.locate(request.start),
             may_be_cached: false,
             waits_for_room: is_early && !cache.flushes_first,
+            // An idle drive takes the data at once.
             bus: match is_idle || controller.never_disconnects {
                 true => BusState::Held { from_ns: ready_ns },
                 false => BusState::Left { from_ns: ready_ns + controller.write_disconnect_ns },
@@ -68,7 +70,8 @@ impl Hdd {
 
     /// Returns true if a write can enter the cache at time `now_ns`, behind the writes that are
     /// being written to the medium. There are such writes, the `appends` policy allows it, and the
-    /// unfinished sectors leave room. Removes the finished ones from `writes_to_medium`.
+    /// unfinished sectors leave room. Removes the finished ones from `writes_to_medium`. The caller
+    /// has checked that the write continues the last of them.
     fn joins_write_to_medium(&mut self, now_ns: u64, request: &DeviceRequest) -> bool {
         while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now_ns) {
             self.writes_to_medium.pop_front();
@@ -77,6 +80,7 @@ impl Hdd {
             self.writes_to_medium.iter().map(|write| u64::from(write.sectors)).sum();
         let may_append = match self.drive.cache.appends {
             AppendPolicy::Never => false,
+            // No other request waits.
             AppendPolicy::Alone => self.queue.is_empty(),
             AppendPolicy::Always => true,
         };

@@ -39,6 +39,7 @@ impl ProfileReliability {
         let mut spreads: Vec<(f64, MeasurementCell)> =
             samples.iter().filter_map(|sample| Some((sample.spread()?, sample.cell))).collect();
         spreads.sort_unstable_by(|(left, _), (right, _)| right.total_cmp(left));
+        // With an even number, the lower one of the two in the middle.
         let median_spread = spreads.get(spreads.len() / 2).map(|(spread, _)| *spread);
         let disagreeing = spreads.iter().take_while(|(spread, _)| *spread >= ROUND_RATIO_MAX);
         let disagreeing_cells = disagreeing.map(|(_, cell)| *cell).collect();

@@ -185,7 +185,8 @@ impl System {
 }
 
 /// Stores path and length of an open file by its inode, and returns the inode. A file without a
-/// path is ignored. The path of a file with at most `unnamed_bytes_max` bytes stays empty.
+/// path is ignored. The path of a file with at most `unnamed_bytes_max` bytes stays empty. With 0
+/// bytes as this limit every file gets its path, also an empty one.
 fn remember_path(
     paths: &mut HashMap<Inode, NamedFile>,
     descriptor: impl AsFd,

@@ -391,6 +391,7 @@ impl Sampling {
             }
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
+        // While no request in the rings waits for storage, the threads in such calls do not either.
         if self.waits_for_async && self.rings.as_mut().is_some_and(UringSamples::are_idle) {
             threads[Activity::Others as usize] +=
                 std::mem::take(&mut threads[Activity::AsyncIo as usize]);

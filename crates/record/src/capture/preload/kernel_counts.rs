@@ -63,7 +63,7 @@ impl KernelCounts {
 /// The wait failed.
 pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
     // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
-    // reads too, so their cost is subtracted.
+    // reads too. The difference of the first two readings is the cost of one, and it is subtracted.
     let own_counts = [KernelCounts::of_own(), KernelCounts::of_own()];
     let status = child.wait()?;
     let counted = || {

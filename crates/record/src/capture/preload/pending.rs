@@ -126,8 +126,8 @@ impl Preload {
         Ok(())
     }
 
-    /// Writes the delayed records that are due; all of them if `must_end`. Fails if the recording
-    /// cannot be written.
+    /// Writes the delayed records that are due; all of them if `must_end`, since no more samples
+    /// follow then. Fails if the recording cannot be written.
     pub(super) fn record_pending<W: Write>(
         &mut self,
         must_end: bool,

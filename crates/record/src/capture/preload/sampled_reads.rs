@@ -127,7 +127,8 @@ impl Preload {
         writer.put(Record::Unseen(Unseen { at_ns, thread, way, count, waited_ns: 0 }))
     }
 
-    /// Lets the advisor see a touch of a mapping, like a read of its pages that has just ended.
+    /// Lets the advisor see a touch of a mapping, like a read of its pages that has just ended. A
+    /// sample does not tell the thread, so the process takes its place.
     fn advise_touch<W: Write>(
         &mut self,
         touch: SampledTouch,

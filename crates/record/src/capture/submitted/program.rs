@@ -334,6 +334,7 @@ pub(super) fn open_program(
     program.extend(clear_record());
     let pointer = FILE_BASE - 8;
     // r7 = the descriptor. r8 follows the pointers from the task to its array of open files.
+    // In the record the descriptor takes the place of the address of a request.
     let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
     for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
         push_kernel_read(&mut rest, pointer, offset, 8);

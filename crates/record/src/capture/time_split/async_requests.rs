@@ -16,7 +16,8 @@ pub(super) struct AsyncRequests {
 }
 
 impl AsyncRequests {
-    /// True for an event that changes the requests in flight.
+    /// True for an event that changes the requests in flight. A call of AIO that failed or handled
+    /// no request is none.
     pub fn has_effect(data: &EventData) -> bool {
         matches!(
             data,
@@ -26,7 +27,8 @@ impl AsyncRequests {
         )
     }
 
-    /// Adds or removes the requests of an event.
+    /// Adds or removes the requests of an event. The event must be one for which `has_effect`
+    /// returns true, so the counts are positive.
     pub fn process(&mut self, data: &EventData) {
         match data {
             EventData::UringSubmit { request, operation }
