@@ -344,7 +344,7 @@ pub struct BenchArgs {
     /// System calls denied to the library and its baselines with seccomp, as in a container
     #[arg(long, value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub refuse: Vec<DeniedInterface>,
-    /// Compare cold rows with a program that knows its reads beforehand as well: it keeps as many of
+    /// Compare cold rows also with a program that knows its reads beforehand. It keeps as many of
     /// them in flight (io_uring and O_DIRECT; small files: threads), for each of these numbers
     #[arg(long, value_name = "DEPTH,…", value_delimiter = ',')]
     pub queue: Vec<NonZero<u32>>,

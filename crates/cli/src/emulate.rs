@@ -6,6 +6,7 @@
 //! also while a program has the file open. The command then reports the delay of the answers.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -79,13 +80,18 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     ))?;
 
     let end = wait_for_end(&signals, parent, &session);
-    let is_detached = end_mount(session, &args.folder, end);
+    let mount_end = end_mount(session, &args.folder, end);
     let reported = print_report(&engine.answer_counters());
-    if is_detached {
-        notice::print(format_args!(
-            "{} was still in use and has been detached; programs that have it open get errors",
-            args.folder.display()
-        ));
+    let folder = args.folder.display();
+    match mount_end {
+        MountEnd::Removed => {}
+        MountEnd::Detached => notice::print(format_args!(
+            "{folder} was still in use and has been detached; programs that have it open get errors"
+        )),
+        MountEnd::Left(error) => notice::print(format_args!(
+            "{folder} is still mounted: {error}; end the programs that use it, and then run \
+             fusermount3 -u {folder}"
+        )),
     }
     reported
 }
@@ -191,27 +197,39 @@ fn wait_for_end(
     }
 }
 
-/// Removes the mount. Returns true if it was busy and could only be detached, or if its removal
-/// failed.
-fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> bool {
+/// State of the mount at the end of the emulation.
+enum MountEnd {
+    /// The folder is no mount any more.
+    Removed,
+    /// The mount was busy. Programs that have it open keep it until they close it.
+    Detached,
+    /// The mount could not be removed.
+    Left(io::Error),
+}
+
+/// Removes the mount, unless it is gone already.
+fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> MountEnd {
     if end == EmulationEnd::Unmounted {
-        return false;
+        return MountEnd::Removed;
     }
     match unmount(folder, UnmountFlags::empty()) {
         Ok(()) => {
             // The kernel has released the mount, and the session's loop ends by itself.
             let _ = session.join();
-            false
+            MountEnd::Removed
         }
         Err(Errno::BUSY) => {
-            let _ = unmount(folder, UnmountFlags::DETACH);
+            let detached = unmount(folder, UnmountFlags::DETACH);
             // The loop continues while a program has the file open. This process does not wait for
             // it.
             std::mem::forget(session);
-            true
+            match detached {
+                Ok(()) => MountEnd::Detached,
+                Err(error) => MountEnd::Left(error.into()),
+            }
         }
         // Without root, unmount through fusermount3, as it was mounted.
-        Err(_) => session.umount_and_join().is_err(),
+        Err(_) => session.umount_and_join().map_or_else(MountEnd::Left, |()| MountEnd::Removed),
     }
 }
 

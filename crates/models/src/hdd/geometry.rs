@@ -254,12 +254,11 @@ impl Geometry {
             };
             let mut numbers_left = usable.numbers_max;
             let mut position = usable.start;
-            // A run ends at each slipped sector, which gets no number.
-            let run_ends = region_slips.iter().copied().filter(|slip| *slip >= usable.start);
+            // A run ends at each slipped sector, which gets no number. Slips among free spares
+            // change nothing.
+            let is_usable = |slip: &u64| (usable.start..usable.end).contains(slip);
+            let run_ends = region_slips.iter().copied().filter(is_usable);
             for run_end in run_ends.chain([usable.end]) {
-                if run_end > usable.end {
-                    break;
-                }
                 let count = (run_end - position).min(numbers_left);
                 let skipped = reserved_sectors.min(count);
                 let (zone_offset, zone) = (position + skipped, index as u32);
@@ -375,6 +374,18 @@ mod tests {
             geometry(TrackOrder::SerpentineInZone, SparingScheme::None, vec![first, second]);
         assert_eq!(rounded_position(&on_disk, 8), (1, 1, 0));
         assert_eq!(rounded_position(&in_zone, 8), (1, 0, 0));
+    }
+
+    /// 24 sectors with 4 spares at the end, which slips do not use: 20 numbers. A defective sector
+    /// among the spares, also the first one, takes none of them. One before takes one.
+    #[test]
+    fn slips_among_free_spares_take_no_numbers() {
+        let sectors = |slip| {
+            let zone = DiskZone { spares: 4, slips: vec![slip], ..zone() };
+            let scheme = SparingScheme::PerZoneSlipToEnd;
+            geometry(TrackOrder::Cylinders, scheme, vec![zone]).sectors()
+        };
+        assert_eq!([sectors(23), sectors(20), sectors(19)], [20, 20, 19]);
     }
 
     #[test]

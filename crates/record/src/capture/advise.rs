@@ -481,8 +481,8 @@ impl Advisor {
     }
 
     /// Prefetches the absent pages of a range within budget and credit. Returns their number, 0
-    /// while the advice is off or for a file without a target. If a part was not prefetched, the
-    /// policy is informed that the pages beyond the limits are absent.
+    /// while the advice is off or for a file without a target. The policy is informed of the parts
+    /// that stay absent.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
@@ -499,22 +499,27 @@ impl Advisor {
             self.credit.record_credit_refusal();
         }
         let allowed = range.clipped(range.first.saturating_add(room_pages.min(credit_pages)));
-        let (mut is_whole, mut prefetched_pages) = (allowed == range, 0);
+        let mut prefetched_pages = 0;
+        // Parts that stay absent: beyond the limits, and refused by the kernel.
+        let mut absent_ranges = vec![PageRange { first: allowed.end, end: range.end }];
         for (part, absent) in target.absent_parts(allowed) {
             // Pages that were resident before do not count as help.
-            for absent in target.absent_runs(part, absent) {
+            let absent_runs = target.absent_runs(part, absent);
+            if !target.prefetch(part) {
+                absent_ranges.push(part);
+                continue;
+            }
+            for absent in absent_runs {
                 self.ledger.add(file.number, absent, at_ns);
             }
-            is_whole &= target.prefetch(part);
             target.record_present(part);
             self.credit.record_prefetched(absent, why);
             prefetched_pages += absent;
             self.result.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
-        if !is_whole {
-            let device = self.devices.entry(file.disk).or_default();
-            let rest = PageRange { first: allowed.end, end: range.end };
-            file.advised.on_evicted(rest, &mut device.evidence);
+        let evidence = &mut self.devices.entry(file.disk).or_default().evidence;
+        for absent in absent_ranges.into_iter().filter(|range| !range.is_empty()) {
+            file.advised.on_evicted(absent, evidence);
         }
         self.result.prefetched_bytes += prefetched_pages * PAGE_BYTES;
         prefetched_pages

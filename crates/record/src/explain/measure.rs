@@ -12,17 +12,29 @@ const IDLE_PART_MIN: f64 = 0.8;
 /// `should_continue` is asked before each round; after false the other findings have no gain.
 ///
 /// A remedy without a gain is taken out: the text of its remedy says so. If the rounds differ too
-/// much, the remedy stays, and its gain is unknown. A larger readahead window
-/// that is faster becomes a further finding. If none is faster, the waits for readahead are taken
-/// out.
+/// much, the remedy stays, and its gain is unknown.
 pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
+    if measure_findings(explanation, should_continue) {
+        measure_readahead(explanation, should_continue);
+    }
+    limit_gains(explanation);
+}
+
+/// Measures the gain of each finding that has a trial. Returns false if it was interrupted: the
+/// findings measured until then keep their gains.
+fn measure_findings(
+    explanation: &mut Explanation,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> bool {
     // The number of threads that repeat the reads as recorded: the mean number of requests in
     // flight, rounded. The limit of 64 is chosen.
     let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
         let Some(trial) = Trial::of_remedy(finding.cause, sample, depth) else { continue };
-        let Some(gain) = trial.measure_gain(finding, sample, should_continue) else { return };
+        let Some(gain) = trial.measure_gain(finding, sample, should_continue) else {
+            return false;
+        };
         if let Gain::Measured { with, .. } = &gain
             && gain.is_none(finding.seconds)
         {
@@ -32,6 +44,12 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
         }
         finding.gain = Some(gain.if_certain());
     }
+    true
+}
+
+/// Measures larger readahead windows. A faster one becomes a finding. If none is faster, the waits
+/// for readahead are taken out.
+fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
     let readahead = explanation.readahead.as_ref();
     match readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
         None => {}
@@ -41,7 +59,6 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
             explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
         }
     }
-    limit_gains(explanation);
 }
 
 /// Replaces the gains that exceed the time in which the program had no other work than to wait for

@@ -76,7 +76,7 @@ impl<'a> FileLayout<'a> {
         id: ProcessId,
     ) -> Result<Vec<FileArea>, WorkloadError> {
         let job_number = job_number(job, process_index);
-        let fio_names = self.file_names(job, job_number)?;
+        let fio_names = self.file_names(job, process_index)?;
         let names = match self.source {
             FileSource::One { name, .. } => vec![name.to_owned()],
             _ => fio_names.clone(),
@@ -101,10 +101,11 @@ impl<'a> FileLayout<'a> {
         Ok(areas)
     }
 
-    /// Returns the names of the files of a process of `job` with its job number, as fio would give
-    /// them. Fails if there are too many files. The number is a bound: it has all files of the job,
-    /// and in addition the files found so far, among them files of its earlier processes.
-    fn file_names(&self, job: &Job, job_number: u32) -> Result<Vec<String>, WorkloadError> {
+    /// Returns the names of the files of the process at `process_index` of `job`, as fio would give
+    /// them. Fails if there are too many files: the files so far, and all files of this process and
+    /// of later ones of the job.
+    fn file_names(&self, job: &Job, process_index: u32) -> Result<Vec<String>, WorkloadError> {
+        let job_number = job_number(job, process_index);
         let directory = match job.directories.len() {
             0 => String::new(),
             count => format!("{}/", job.directories[job_number as usize % count]),
@@ -112,7 +113,8 @@ impl<'a> FileLayout<'a> {
         if !job.file_names.is_empty() {
             return Ok(job.file_names.iter().map(|name| format!("{directory}{name}")).collect());
         }
-        let file_count = u64::from(job.files) * u64::from(job.processes) + self.files.len() as u64;
+        let processes_left = u64::from(job.processes - process_index);
+        let file_count = u64::from(job.files) * processes_left + self.files.len() as u64;
         if file_count > FILES_MAX {
             return Err(WorkloadError::TooManyFiles { asked: file_count });
         }
