@@ -171,6 +171,7 @@ impl MeasuredDevice {
             ends: VecDeque::new(),
             streams_max: streams.count.max(1) as usize,
             stream_switch_ns,
+            // At least 1 ns, since it is a divisor.
             spread_mean_ns: mean_parts.sum::<f64>().max(1.0),
             spread: Quantiles::new(points).expect("a description's quantiles rise"),
             rng: SeededRng::new(seed),

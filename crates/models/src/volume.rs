@@ -191,6 +191,8 @@ impl Device for Volume {
         self.caps
     }
 
+    /// Takes the request from both token buckets. It completes `latency` after both have let it
+    /// pass.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let (ios, bytes) = self.charge(&request);
         let ios_passed = self.ios.take(now, ios);

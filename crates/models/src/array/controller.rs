@@ -204,6 +204,7 @@ impl Controller {
     }
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent. A read is
+    /// `run_sectors` does not include the request itself.
     /// part of a stream if it continues a run of at least `readahead_after_sectors`. It then
     /// requests its absent lines, extends the stream's read-ahead, and drops the lines that it has
     /// read. Without a stream, lines are requested only if the controller caches all reads.
@@ -430,6 +431,7 @@ impl Controller {
                     self.events.add(now, ControllerEvent::Answered(slot, completion.outcome))
                 }
             },
+            // The outcome is ignored: the write has completed at the host before.
             JobPurpose::WriteBack => {
                 self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
                 self.admit_writes(now);

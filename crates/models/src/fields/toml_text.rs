@@ -43,7 +43,8 @@ impl LineOffsets {
 }
 
 /// Converts a TOML table to a block of fields. `kind` is the key of the table, `line` its line in
-/// `file`. `lines` gives each field its own line. A source that is no text is dropped.
+/// `file`. `lines` gives each field its own line. A source that is no text is dropped. Further keys
+/// of a table with a `value` are ignored.
 fn convert_table(
     table: &DeTable<'_>,
     file: &str,
@@ -88,6 +89,8 @@ fn convert_value(
     let number_or_text =
         |text: &str| text.parse().map_or(FieldValue::Text(text.to_owned()), FieldValue::Number);
     match item {
+        // A number that is too large for its type stays a text, which the reader of the field
+        // refuses.
         DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(digits) if digits.radix() == 10 => number_or_text(digits.as_str()),
         // The digits must be read in their radix: 0x10 is 16. A number beyond 64 bits stays text.

@@ -311,6 +311,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,
         reads_written: disk.switch_or("Allow read hits on write data", false)?,
         hits_overtake: disk.switch_or("Allow sneaky full read hits", false)?,
+        // With this switch, cached data is sent at once from one sector on.
         early_send_mark: Some(match disk.switch_or("Immed transfer partial hit", true)? {
             true => WaterMark::default(),
             false => read_water_mark(disk)?,

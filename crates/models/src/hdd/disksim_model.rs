@@ -206,7 +206,8 @@ pub(super) fn read_mechanics(
             "every drive turns at its speed",
         ));
     }
-    // Fields of other access times and seek types are accepted without effect.
+    // Fields of other access times and seek types are accepted without effect. `find` marks them as
+    // read.
     for unused_key in [
         "Constant access time",
         "Constant seek time",

@@ -219,7 +219,8 @@ impl FileParser<'_> {
     }
 
     /// Reads one or more words up to the next sign or line end. Joins them by single spaces: keys
-    /// and values of DiskSim consist of several words. Fails if the next token is no word.
+    /// and values of DiskSim consist of several words. Fails if the next token is no word. Quoted
+    /// texts count as words.
     fn read_words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
@@ -237,6 +238,7 @@ impl FileParser<'_> {
     /// words before the brace: the type and, if given, the name. Fails on a second field of the
     /// same key.
     fn read_block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
+        // The caller has consumed the opening brace, so the previous token exists.
         let line = self.tokens[self.next_index - 1].0;
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
@@ -255,6 +257,7 @@ impl FileParser<'_> {
                 return Err(self.error(line, &key, problem));
             }
             let value = self.read_value()?;
+            // DiskSim's files state no sources of their values.
             fields.push(NamedValue::new(key, line, value, None));
         }
         self.depth -= 1;
@@ -287,6 +290,7 @@ impl FileParser<'_> {
         if let Some(name) = words.strip_prefix("source ") {
             return self.read_source(line, name);
         }
+        // `inf` and `nan` are words here, not numbers.
         Ok(match words.parse::<f64>() {
             Ok(number) if number.is_finite() => FieldValue::Number(number),
             _ => FieldValue::Text(words),
@@ -316,6 +320,7 @@ impl FileParser<'_> {
                 let ends = words.split_once("..");
                 match ends.and_then(|(first, last)| numbered_names(first, last)) {
                     Some(range) => names.extend(range),
+                    // Not a range: single names, separated by spaces.
                     None => names.extend(words.split(' ').map(str::to_owned)),
                 }
             }

@@ -212,7 +212,8 @@ impl Geometry {
     }
 
     /// Returns the surface of the track with index `head_index` in the zone's cylinder `cylinder`.
-    /// Serpentine mappings reverse the order in alternate cylinders.
+    /// Serpentine mappings reverse the order in alternate cylinders. The number of the cylinder
+    /// counts in the zone or on the disk, as the mapping states.
     fn surface(&self, zone: &ZoneGeometry, cylinder: u64, head_index: u32) -> u32 {
         let is_reversed = match self.mapping {
             TrackOrder::Cylinders => false,
@@ -235,6 +236,7 @@ impl Geometry {
         slips.sort_unstable();
         slips.dedup();
         let mut remaps = layout.sparing.remapped_sectors(zone);
+        // A sector remapped to itself is not moved.
         remaps.retain(|(bad, spare)| bad != spare);
         remaps.sort_unstable();
         let mut reserved_sectors = zone.front_sectors;

@@ -72,6 +72,7 @@ impl SparingScheme {
             | SparingScheme::CylinderFront
             | SparingScheme::CylinderFrontSlipToEnd => cylinder_sectors,
             SparingScheme::PerRange { cylinders } => cylinder_sectors * u64::from(cylinders),
+            // Schemes without spares in the zone, or with spares for the zone as a whole.
             _ => zone.physical_sectors(heads),
         }
     }
@@ -81,11 +82,14 @@ impl SparingScheme {
         match self {
             SparingScheme::None | SparingScheme::EndOfDisk => 0,
             SparingScheme::TracksPerZone => zone.spares * u64::from(zone.track_sectors),
+            // Every other scheme counts its spares in sectors.
             _ => zone.spares,
         }
     }
 
-    /// Returns true if slipped sectors do not use up the region's spares.
+    /// Returns true if slipped sectors do not use up the region's spares. Each slip then costs a
+    /// number, and the numbers end before the spares. Without spares in the region both results
+    /// have the same effect.
     fn slips_avoid_spares(self) -> bool {
         matches!(
             self,
@@ -97,9 +101,11 @@ impl SparingScheme {
     }
 
     /// Returns the part of the region `start..end` that contains numbered sectors. The region has
-    /// `spares` spare and `slips` slipped sectors. If slips use up the spares, numbers may extend
-    /// over the spares, up to the region's size without them. Otherwise the spares stay free, and
-    /// each slip costs a number.
+    /// `spares` spare and `slips` slipped sectors. The caller numbers the sectors of this part in
+    /// order, skips the slipped ones, and stops at `numbers_max`. If slips use up the spares, the
+    /// part includes the spares: each skipped sector moves the last number one sector further. The
+    /// count of numbers stays the size without spares. Otherwise the spares stay free, and each
+    /// slip costs a number.
     pub(super) fn usable_sectors(
         self,
         start: u64,
@@ -107,18 +113,22 @@ impl SparingScheme {
         spares: u64,
         slips: u64,
     ) -> UsableSectors {
+        // Only a guard: `check_zones` accepts only regions with fewer spares than sectors.
         let spares = spares.min(end - start);
         let is_front =
             matches!(self, SparingScheme::CylinderFront | SparingScheme::CylinderFrontSlipToEnd);
         match (is_front, self.slips_avoid_spares()) {
+            // Spares in front, which slips leave free: numbers begin behind all of them.
             (true, true) => UsableSectors { start: start + spares, end, numbers_max: u64::MAX },
-            // Each slip uses up one spare, so the numbers begin one sector earlier.
+            // Spares in front: each slip uses up one, so the numbers begin one sector earlier.
             (true, false) => UsableSectors {
                 start: start + spares.saturating_sub(slips),
                 end,
                 numbers_max: end - start - spares,
             },
+            // Spares at the end, which slips leave free: numbers end before them.
             (false, true) => UsableSectors { start, end: end - spares, numbers_max: u64::MAX },
+            // Spares at the end: after slips the numbers extend into them, up to the limit.
             (false, false) => UsableSectors { start, end, numbers_max: end - start - spares },
         }
     }
@@ -274,6 +284,7 @@ impl DriveLayout {
                     format!("{front} sectors of a zone of {zone_sectors}"),
                 );
             }
+            // A range of cylinders can be larger than the zone, which then is one region.
             let region_sectors = self.sparing.region_sectors(zone, self.heads).min(zone_sectors);
             let spares = self.sparing.region_spares(zone);
             if spares >= region_sectors {

@@ -212,6 +212,7 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
         };
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
+        // The first words of a source name its type.
         let origin = ParameterOrigin::of(&source);
         parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }

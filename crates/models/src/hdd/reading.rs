@@ -1,4 +1,8 @@
 //! Reads: cache hits, transfers from the medium, and read-ahead.
+//!
+//! A command holds the bus to the host (`Held`), or has released it for the time of the arm's work
+//! (`Left`). The cache consists of segments, each with one range of consecutive sectors. Read-ahead
+//! fills the segment of the last read. The fields of `drive.cache` follow DiskSim's parameters.
 
 use readpath_core::request::{DeviceRequest, Op};
 
@@ -13,7 +17,7 @@ use super::service::{MediumAccess, sectors_until_read_ahead};
 impl Hdd {
     /// Accepts a read that arrives at `now_ns`: serves it from the cache or queues it for the arm.
     /// A hit that may not overtake the commands before it is queued too, with the overhead of a
-    /// miss.
+    /// miss. The overheads depend on the direction of the previous command.
     pub(super) fn accept_read(&mut self, now_ns: u64, request: DeviceRequest) {
         let cached_end = self.cached_end(now_ns, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
@@ -27,11 +31,14 @@ impl Hdd {
             self.answer_from_cache(BusState::Held { from_ns: hit_ready_ns }, request, is_arm_idle);
             return;
         }
+        // With `early_send_mark`, a part of the read that starts in the cache is sent before the
+        // rest. It must have the mark's size: a fraction or a number of sectors.
         let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
         // The bus is held if cached data can be sent at once, or if the drive never releases it. In
-        // the first case the overhead of a hit applies.
+        // the first case the overhead of a hit applies. With other commands first, no data is sent
+        // at once.
         let bus = if can_send_start && is_arm_idle {
             BusState::Held { from_ns: hit_ready_ns }
         } else if controller.never_disconnects {
@@ -45,7 +52,9 @@ impl Hdd {
             in_window_since_ns: now_ns,
             ready_ns: miss_ready_ns + stop_delay_ns,
             position: self.geometry.locate(request.start),
+            // Set later too, if data with this start enters the cache.
             may_be_cached: cached_end.is_some(),
+            // Only writes wait for room in the cache, or disconnect early.
             waits_for_room: false,
             bus,
             bus_release_ns,
@@ -64,6 +73,7 @@ impl Hdd {
         let sent_ns = self.send_to_host(bus, bus_release_ns, flow);
         let done_ns = sent_ns + self.drive.controller.read_completion_ns;
         self.schedule_completion(request.id, done_ns);
+        // Every hit has a segment; the return is only a guard.
         let Some(index) = self.segments.segment_with(request.start) else { return };
         self.segments.mark_used(index);
         let cache = &self.drive.cache;
@@ -72,16 +82,19 @@ impl Hdd {
                 self.segments.release_before(index, request.start);
             }
             ReleasePolicy::Requested => self.segments.release_before(index, request.end()),
+            // The data stays until the segment is reused.
             _ => {}
         }
         let ahead_end = self.read_ahead_end(index, request.start, request.end());
         match &mut self.read_ahead {
+            // The read-ahead in progress fills this segment: it continues to the later end.
             Some(run) if run.segment_index == index && !run.is_done() => {
                 run.end_sector = run.end_sector.max(ahead_end);
             }
             _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
                 let next_sector = self.segments.segment(index).end;
                 if next_sector < ahead_end && self.read_ahead.is_none_or(|run| run.is_done()) {
+                    // It begins when the drive has processed the command and the arm is free.
                     let (BusState::Held { from_ns } | BusState::Left { from_ns }) = bus;
                     let free_ns = self.arm_free_at_ns.max(from_ns);
                     let track = self.arm_position();
@@ -99,7 +112,8 @@ impl Hdd {
     pub(super) fn serve_read(&mut self, start_ns: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
-        // The read-ahead was advanced to this time before the command was chosen.
+        // The read-ahead was advanced to this time before the command was chosen. Without this mark
+        // the start is certainly not cached, which saves the search.
         let cached_end = match command.may_be_cached {
             true => self.cached_end(start_ns, request.start),
             false => None,
@@ -140,6 +154,7 @@ impl Hdd {
             None => start_ns.max(self.arm_free_at_ns),
         };
         let passing_sectors = self.sectors_passing_before(arm_free_ns, medium_start);
+        // An access that continues the read-ahead needs no seek on the same track.
         let access =
             MediumAccess { arm_free_ns, continues: joins_ahead, ..MediumAccess::default() };
         let transfer = self.transfer(access, medium_start, end - medium_start, Op::Read);
@@ -295,6 +310,7 @@ impl Hdd {
                 let segment_end = segment.start + segment_sectors;
                 if cache.ahead_over_requested { wanted_end } else { wanted_end.min(segment_end) }
             }
+            // The read ends with the drive's last sector.
             ReadAhead::NextTrack => end,
         };
         let end_max = end + u64::from(cache.read_ahead_sectors_max);

@@ -62,7 +62,8 @@ impl WriteCache {
     }
 
     /// Returns true if a write of the sectors from `start` to `end` fits at `time_ns`. A write that
-    /// only partly overlaps a span needs room for all its sectors.
+    /// only partly overlaps a span needs room for all its sectors. A write inside a span needs
+    /// none, because it replaces the span's data. A write that continues a span needs no new span.
     pub(super) fn has_room_for(&self, time_ns: u64, start: u64, end: u64) -> bool {
         if self.contains_all(start, end) {
             return true;
@@ -132,9 +133,12 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Removes and returns a piece of the oldest span that overlaps `start..end`, if any. The
-    /// caller needs these sectors on the medium, so the cost does not count. The arrival time does
-    /// not count either: the model does not delay a read for it.
+    /// Removes and returns the first piece of the oldest span that overlaps `start..end`; `None` if
+    /// no span does. The piece starts at the span's start, which can lie before `start`. The caller
+    /// repeats the call until no waiting data overlaps.
+    /// The caller needs these sectors on the medium, so the cost does not count. The arrival time
+    /// does not count either: the model does not delay a read for it. `locate` returns the position
+    /// of a sector.
     pub(super) fn take_overlapping(
         &mut self,
         start: u64,
@@ -153,9 +157,10 @@ impl WriteCache {
     }
 
     /// Removes and returns a piece of at most one track from the start of the span at `index`. A
-    /// span without further sectors is removed.
+    /// span without further sectors is removed. The rest of a span keeps its time of arrival.
     fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
+        // `run_sectors` is the number of sectors from the first one to the end of its track.
         let sectors = (span.end - span.start).min(u64::from(span.first_position.run_sectors));
         let piece = TrackPiece { start: span.start, sectors };
         span.start += sectors;

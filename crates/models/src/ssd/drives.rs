@@ -266,7 +266,8 @@ fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     specs
 }
 
-/// Declares one parameter, with its default and its bounds.
+/// Declares one parameter, with its default and its bounds. The bounds are chosen: they only
+/// exclude senseless values.
 fn parameter_spec(
     key: &'static str,
     description: &'static str,

@@ -52,7 +52,8 @@ impl WrittenPages {
         self.entries[index] = (page + 1) << BLOCK_BITS | u64::from(block);
     }
 
-    /// Returns the index of a page's entry, or of the free entry where it belongs.
+    /// Returns the index of a page's entry, or of the free entry where it belongs. The table must
+    /// not be empty. It always has free entries, so the search ends.
     #[inline]
     fn entry_index(&self, page: u64) -> usize {
         let mask = self.entries.len() - 1;
@@ -68,6 +69,7 @@ impl WrittenPages {
 
     /// Doubles the table and inserts all entries again.
     fn double_table(&mut self) {
+        // At least 64 entries: chosen.
         let count = (2 * self.entries.len()).max(64);
         let old_entries = std::mem::replace(&mut self.entries, vec![0; count]);
         for entry in old_entries.into_iter().filter(|entry| *entry != 0) {

@@ -18,7 +18,8 @@ const CHOSEN_LATENCY: &str =
     "chosen: the guide states milliseconds in one digit for the types on solid-state drives";
 const CHOSEN_DISK_LATENCY: &str = "chosen: a disk's seek and half a revolution; none is published";
 
-/// Values of one type.
+/// Values of one type. `parameter_specs` and `io_specs` describe each of them. Rates are in bytes
+/// per second, sizes in bytes, and the latency in ns.
 struct TypeValues {
     size: ValueAndSource,
     iops_per_gib: ValueAndSource,
@@ -185,7 +186,7 @@ fn io_specs(values: &TypeValues) -> [ParameterSpec; 7] {
     ]
 }
 
-/// Creates one parameter.
+/// Creates one parameter. Its bounds are chosen: they only exclude senseless values.
 fn spec(
     key: &'static str,
     description: &'static str,
