@@ -110,6 +110,7 @@ pub struct StepDifference {
 }
 
 impl fmt::Display for StepDifference {
+    /// Writes the number of the step, from 1, and the folios that each side added.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kernel, policy) = (FolioRuns(&self.kernel), FolioRuns(&self.policy));
         write!(f, "step {}: {}: ", self.index + 1, format_step(&self.step))?;
@@ -158,6 +159,7 @@ pub fn compare(steps: &[HandleStep], kernel: &Recording, policy: &Recording) -> 
     let pages = |recording: &Recording| -> u64 {
         recording.added.iter().flatten().map(|folio| folio.range().count()).sum()
     };
+    // Every difference is a read or a touch (see `differences`).
     ConformanceReport {
         reads,
         equal: reads - differences.len(),

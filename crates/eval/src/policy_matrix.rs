@@ -287,6 +287,7 @@ impl MatrixCell {
         size: CellSize,
     ) -> Result<JudgedCell, SimulateError> {
         let adaptive = self.run(policies, size)?;
+        // No baseline list of a cell is empty.
         let ratio = adaptive.mib_per_s / baselines[0].mib_per_s;
         let is_regret = ratio < REGRET_RATIO_MAX;
         let cause = is_regret.then(|| {

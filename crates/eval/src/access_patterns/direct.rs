@@ -128,6 +128,7 @@ impl Read for DirectStream {
             let bytes_read = self.file.read_aligned(&mut self.buffer, first)?;
             self.buffered_range = first..first + bytes_read as u64;
         }
+        // At the end of the file the buffer does not reach the position, and 0 is returned.
         if self.buffered_range.contains(&self.position) {
             let skip = (self.position - self.buffered_range.start) as usize;
             count = ((self.buffered_range.end - self.position) as usize).min(buffer.len());

@@ -111,6 +111,7 @@ fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
             return ranges;
         }
         bytes_left -= entry_bytes;
+        // Entries may overlap: only offsets and sizes of the reads count.
         let offset = splitmix::next(&mut rng_state) % (directory_offset - entry_bytes);
         // The parts of the header and the data are separate reads.
         ranges.extend([
@@ -160,6 +161,7 @@ impl Accesses for Ranges {
             let buffer = &mut self.buffer[..bytes as usize];
             self.stream.seek(SeekFrom::Start(offset))?;
             self.stream.read_exact(buffer)?;
+            // One byte of each page. A range within a page has only its ends in the sum.
             sum.add(offset, buffer);
             sum.add_ends(offset, buffer);
         }

@@ -139,6 +139,7 @@ fn read_at_each(
     let mut sum = Checksum::default();
     for offset in offsets {
         match byte_use {
+            // In shared memory, or else copied to the buffer.
             ByteUse::InPlace => sum.add(offset, file.borrow_at(buffer, offset)?),
             ByteUse::Copied => {
                 let bytes = file.read_at(buffer, offset)?;

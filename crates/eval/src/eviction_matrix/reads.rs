@@ -312,6 +312,7 @@ struct ZipfPages {
 impl ZipfPages {
     /// Adds a file of `pages` pages, whose pages are read with a Zipf distribution.
     fn new(files: &mut LoadFiles, rng: &mut SeededRng, pages: u64) -> ZipfPages {
+        // Without a centre, the frequent pages are scattered over the file.
         let distribution = Distribution::Zipf { theta: 0.9, center: None };
         let skew =
             SkewedPositions::new(&distribution, pages, rng.bits()).expect("Zipf's law is skewed");

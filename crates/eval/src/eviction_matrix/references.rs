@@ -73,6 +73,7 @@ impl ZipfBlocks {
         let theta = theta_hundredths as f64 / 100.0;
         // The formula of the distribution has a pole at 1.
         let theta = if theta == 1.0 { 1.01 } else { theta };
+        // Without a centre, the frequent positions are scattered.
         let distribution = Distribution::Zipf { theta, center: None };
         let skew =
             SkewedPositions::new(&distribution, blocks, rng.bits()).expect("Zipf's law is skewed");

@@ -56,6 +56,7 @@ impl EvictionSummary {
         ratios_by_cell.sort_by(|left, right| right.1.total_cmp(&left.1));
         let ratios: Vec<f64> = ratios_by_cell.iter().map(|(_, ratio)| *ratio).collect();
         let to_two_lists = |cell: &JudgedEviction| {
+            // A cost of 0 counts as 1, so that the ratio is finite.
             Some(ratio_of_costs(cell.judged.cost, cell.result_of("two-lists")?.cost))
         };
         EvictionSummary {
@@ -102,7 +103,7 @@ fn fixed_policy_results(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     fixed
 }
 
-/// Returns the number of ratios that count as regrets.
+/// Returns the number of ratios that count as regrets: above 1.02.
 fn count_regrets(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio > REGRET_RATIO_MIN).count()
 }

@@ -157,6 +157,7 @@ impl Drop for MemoryGroup {
 /// group with processes stays; its processes end with the process that started them. Returns the
 /// paths with the outcome.
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
+    // The lock is only a test, and ends with the closure.
     let is_abandoned =
         |path: &PathBuf| File::open(path).is_ok_and(|directory| try_lock_file(&directory));
     let abandoned = own_entries(parent, ENDING).into_iter().filter(is_abandoned);
@@ -223,7 +224,7 @@ impl Parent {
 }
 
 /// Path of a group's folder below a mount. In a container, the mount shows only the groups below
-/// its root.
+/// its root. A group outside of that root has the mount point as its path.
 fn group_path(mount: &Mount<'_>, group: &str) -> PathBuf {
     let below = group.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or("");
     Path::new(mount.mount_point).join(below.trim_start_matches('/'))

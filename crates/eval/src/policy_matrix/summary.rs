@@ -166,7 +166,7 @@ pub fn geometric_mean(ratios: &[f64]) -> f64 {
     (logarithms / ratios.len() as f64).exp()
 }
 
-/// Returns the number of ratios that count as regrets.
+/// Returns the number of ratios that count as regrets: below 0.95.
 fn count_regrets(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio < REGRET_RATIO_MAX).count()
 }

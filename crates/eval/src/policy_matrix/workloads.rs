@@ -5,6 +5,7 @@
 //! work is about the same for any number of processes, with a minimum per process. Private files of
 //! the processes are at random positions on the device, as on a used disk. At equal distances, all
 //! of them would begin on the same member of an array and on the same die of a solid-state drive.
+//! The totals and minimums of the work are chosen.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -195,6 +196,7 @@ impl ReadPattern {
                 Some(reads) => every_nth(reads, process, processes),
                 None => self.reads_of_process(&mut files, processes, work_divisor, rng),
             };
+            // Engines have fio's names: a mapping, io_uring for several reads in flight, and pread.
             let (engine, depth) = match self {
                 ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. } => {
                     (JobEngine::Mmap, 1)

@@ -120,6 +120,7 @@ fn table(
         case("2.6.0-test2: in fact synchronous", SYNCHRONOUS, "window,announce=page", Some(8.54)),
         case("mm4: asynchronous, window shrunk", ASYNCHRONOUS, "window", Some(2.40)),
         case("mm4 + repair", ASYNCHRONOUS, "window-fixed", Some(21.45)),
+        // The source has no figures of the last two rows.
         case("mm4, O_DIRECT", &direct, "none", None),
         case("on-demand readahead (2007)", ASYNCHRONOUS, "ondemand", None),
     ];

@@ -184,6 +184,7 @@ fn table(
             scheduler: spec_of("cfq"),
             eviction: spec_of("two-lists"),
             write_pages_max: Some(WRITE_PAGES_MAX),
+            // Pages leave memory in the order of their age, as in the kernel.
             swap_out: SwapOut::Oldest,
             seed,
             // Processor times of a fault and of a touch on the machine of the source.
@@ -207,7 +208,7 @@ fn table(
 /// Returns the memory load of a table. `divisor` reduces all sizes alike, so the part that does not
 /// fit stays the same.
 fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
-    // At least a hundredth of each size is kept.
+    // At least a hundredth of each size is kept. The shift converts MiB to bytes.
     let bytes_of_mib = |mib: u64| (mib / divisor).max(mib / 100) << 20;
     let mapping_bytes = bytes_of_mib(1000);
     // Five sweeps over pages of 4 KiB.
@@ -218,6 +219,7 @@ fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
         pattern: cell.pattern,
         touches: match cell.pattern {
             TouchPattern::Sequential => touches_of_sweeps,
+            // No table has `Zipf` or `Swept`.
             TouchPattern::Random | TouchPattern::Zipf | TouchPattern::Swept => 5_000_000 / divisor,
         },
         writes_percent: 100,

@@ -14,9 +14,6 @@
 //! The remaining tables are not in the source. They show sequential reads over links of several
 //! latencies and bandwidths. `ondemand` is limited to one of three window sizes, and `adaptive`
 //! selects its own.
-//!
-//! The machine is a server that has the data in memory (`nfs:ssd`, filled by its own readahead),
-//! with one READ per request of the client.
 
 use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, TableRow, spec_of};
 use readpath_sim::job::JobFile;
@@ -38,11 +35,12 @@ pub const RSIZE_BYTES: u64 = 32_768;
 pub struct ReadCase {
     /// Label of the row.
     pub label: &'static str,
-    /// Readahead policy that represents it.
+    /// Readahead policy that represents it. The `window` policy is the read loop of 2003. `none`
+    /// requests each read whole, without readahead.
     pub readahead: &'static str,
     /// True for direct I/O.
     pub is_direct: bool,
-    /// Published number of READs.
+    /// Published number of READs: 24 pages of 4 KiB, or 3 calls of 32 KiB.
     pub reads: u32,
 }
 
@@ -58,7 +56,9 @@ pub const READ_CASES: [ReadCase; 3] = [
     ReadCase { label: "O_DIRECT", readahead: "none", is_direct: true, reads: 3 },
 ];
 
-/// Device text of the mount.
+/// Device text of the mount in the first two tables. The server has a solid-state drive, memory for
+/// data, and readahead of its own. A request and a READ have the same maximum, so each request of
+/// the client is one READ.
 const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 
 /// Simulates all tables of this experiment. `divisor` shortens the work.
@@ -86,7 +86,7 @@ fn one_read_table(
         let direct = u32::from(case.is_direct);
         let text = format!("[read]\nrw=read\nbs=96k\nsize=96k\nfadvise_hint=0\ndirect={direct}\n");
         let row = simulate_job(case.label, &text, LINK, case.readahead, seed, on_progress)?;
-        // One device request is one READ.
+        // One device request is one READ. A simulation always counts them.
         let reads = row.device_requests.unwrap_or(0);
         let first = f64::from(READ_CASES[0].reads);
         rows.push(TableRow {
@@ -114,7 +114,8 @@ fn one_read_table(
 }
 
 /// Simulates the second table: the throughput in MB/s of a program that reads 16 to 96 KiB at
-/// random. `divisor` shortens the work.
+/// random. `divisor` shortens the work. Rows are the `READ_CASES`, of which only the second has a
+/// published factor. Direct I/O shows the limit without a page cache.
 fn random_program_table(
     seed: u64,
     divisor: u32,
@@ -135,7 +136,8 @@ fn random_program_table(
             on_progress,
         )?;
         let modelled = row.bytes as f64 / 1e6 / row.seconds;
-        // The second row is the one that the source repaired: 313 % faster than the first.
+        // The second row is the one that the source repaired: 313 % faster than the first. The
+        // source states no gain for the third.
         let published_ratio = match rows.len() {
             0 => Some(1.0),
             1 => Some(4.13),
@@ -178,7 +180,8 @@ fn random_job(reads: u32, is_direct: bool) -> String {
     text
 }
 
-/// Round-trip times of the links in the sequential tables, in microseconds.
+/// Round-trip times of the links in the sequential tables, in microseconds. Chosen: from one switch
+/// to a distant site.
 const ROUND_TRIPS_US: [u32; 4] = [200, 1_000, 5_000, 20_000];
 
 /// Rows of the sequential tables: limited windows, and the policy that selects its own.
@@ -190,7 +193,9 @@ const WINDOWS: [(&str, &str); 4] = [
 ];
 
 /// Simulates the sequential table of a link of `gigabits` Gbit/s: the throughput in MB/s by
-/// readahead window and round-trip time. `divisor` shortens the work.
+/// readahead window and round-trip time. `divisor` shortens the work. All parameters are chosen,
+/// not published. Slots, threads and depth admit more calls than fill a link: 10 Gbit/s and 20 ms
+/// hold 24 MB, or 24 calls of 1 MiB. The server reads ahead further than any window of the client.
 fn sequential_table(
     gigabits: u32,
     seed: u64,
@@ -199,13 +204,14 @@ fn sequential_table(
 ) -> Result<ReproducedTable, SimulateError> {
     let device = |round_trip_us: u32| {
         // 1 Gbit/s are 125 MB/s, of which headers take about a seventeenth: 117.7 MB/s remain.
+        // Rounded down to whole MB/s.
         let megabytes_per_second = u64::from(gigabits) * 1_177 / 10;
         format!(
             "nfs:nvme,rsize=1m,request_max=1m,slots=128,threads=64,depth=128,jitter=0,\
              server_readahead=64m,rtt={round_trip_us}us,bandwidth={megabytes_per_second}m"
         )
     };
-    // A shortened stream still has twice the largest window, 15 MiB.
+    // 1 GiB, or less if shortened, but at least twice the largest window, 15 MiB. The unit is MiB.
     let mib = (1024 / divisor).max(32);
     let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
     let mut rows = Vec::new();
@@ -216,6 +222,7 @@ fn sequential_table(
             let row = simulate_job(label, &text, &device, policies, seed, on_progress)?;
             modelled.push(row.bytes as f64 / 1e6 / row.seconds);
         }
+        // The source has no such table.
         let published = vec![None; ROUND_TRIPS_US.len()];
         rows.push(GridRow {
             label: label.to_owned(),
@@ -240,7 +247,8 @@ fn sequential_table(
 
 /// Simulates the text of one job on a device, under a readahead policy. The other settings are
 /// equal for all tables. They are the defaults of a simulation, except eviction by two lists, as in
-/// the kernels of that time.
+/// the kernels of that time. In all jobs (`fadvise_hint=0`) the program gives the kernel no advice
+/// on its reads.
 fn simulate_job(
     label: &str,
     job: &str,

@@ -1,4 +1,6 @@
 //! Reads of the patterns with their own files, in read order.
+//!
+//! All sizes and counts are chosen to resemble typical programs, not measured.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
@@ -27,7 +29,8 @@ pub(super) fn mixed_reads(
 }
 
 /// Returns the reads of four phases: `blocks` reads in each, in one file. The phases are
-/// sequential, random, backward, and with strides. They use the first half of the file.
+/// sequential, random, backward, and with strides. They use the first half of the file. The
+/// backward phase starts in the middle of that half.
 pub(super) fn phase_reads(
     files: &mut WorkloadFiles,
     blocks: u64,
@@ -114,7 +117,7 @@ pub(super) fn scan_reads(
 
 /// Draws a block number below `blocks`, a power of two. The `n`-th most popular block is about `1 ÷
 /// n` as likely as the first: each doubling of the rank has equal probability. A multiplication
-/// scatters neighbours in popularity.
+/// scatters neighbours in popularity. Its factor is odd, so no two ranks get the same block.
 fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
     // Ranks count from 1. Rank `blocks` and above do not occur.
     let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
@@ -204,8 +207,9 @@ fn in_pieces(
     (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
-/// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each. The stream of
-/// each read is random. With `is_one_handle`, all streams are in one file.
+/// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each, until all
+/// streams are read. The stream of each read is random. With `is_one_handle`, all streams are in
+/// one file.
 pub(super) fn interleaved_reads(
     files: &mut WorkloadFiles,
     streams: u64,
@@ -271,7 +275,7 @@ impl BlockOrder {
         self
     }
 
-    /// Converts the blocks to reads of `bytes` bytes each in `file`, which is the block size too.
+    /// Converts the blocks to reads in `file`. `bytes` is the size of a block and of its read.
     pub(super) fn reads_of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
         let read = |block| GivenRead { file, offset: block * bytes, bytes };
         self.0.into_iter().map(read).collect()
