@@ -264,6 +264,7 @@ fn verdict(cells: &[MissCell]) -> String {
         .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))
         .collect();
     // The optimum comes last in each row.
+    // There is at least one trace and one size.
     let policy_count = rows[0].len() - 1;
     let least_misses = |row: &[MissCell]| row[..policy_count].iter().map(|cell| cell.misses).min();
     let rows_won = |policy_index: usize| {

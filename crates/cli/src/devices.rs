@@ -27,6 +27,7 @@ fn print_list() -> CommandResult {
 /// Prints the limits and the table of parameters of one device.
 fn print_device(name: &str) -> CommandResult {
     let spec = Spec::parse(with_example_members(name)).map_err(Failure::usage)?;
+    // Any seed serves: only the limits are printed.
     let seed = 1;
     let device = registry::build(&spec, seed).map_err(Failure::usage)?;
     print_unmodelled(&spec);

@@ -286,6 +286,7 @@ fn print_results(
     let sentences = [(name, &summary)].into_iter().chain(first_summary).chain(parts);
     let sentences: Vec<String> =
         sentences.map(|(name, part)| summary_sentence(name, part)).collect();
+    // On real storage without named policies, the library runs with its defaults.
     let policies = match (&args.on, &args.policies) {
         (Some(_), None) => "nothing set".to_owned(),
         _ => format!("{} {}", policies.readahead, policies.scheduler),
@@ -419,7 +420,9 @@ fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool)
     format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }
 
-/// Table with one row per cell: best baseline (the first), tested policy, and its ratio.
+/// Table with one row per cell: best baseline, tested policy, and its ratio. Baselines are sorted,
+/// the best first, and never empty. `read amp` is bytes read from the device ÷ bytes requested.
+/// `coverage` is the part of the requested bytes that was cached in time.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
     let columns: [Column<&JudgedCell>; 10] = [
         ("cell", |cell| cell.name()),

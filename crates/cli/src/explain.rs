@@ -112,6 +112,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     let recorded = record::record_into(program, path.clone(), is_kept);
     // Failure::Run reports a program that failed; its reads were recorded all the same.
     match recorded {
+        // A refused recording leaves no file to explain.
         Ok(()) | Err(Failure::Run(_)) if path.exists() => {
             print_explanation(&path, &args).and(recorded)
         }

@@ -74,7 +74,8 @@ impl Page {
     }
 
     /// Adds a table under a caption. A row whose first cell is empty or begins with spaces is a
-    /// part of the row above. Sorting moves it with that row.
+    /// part of the row above. Sorting moves it with that row. The attribute `data-key` is the
+    /// number by which the script of the page sorts a cell; a cell without one is sorted as text.
     pub fn table(&mut self, caption: &str, table: &Table) {
         let table_number = self.tables;
         self.tables += 1;
@@ -85,6 +86,7 @@ impl Page {
         );
         for (column, name) in table.header().iter().enumerate() {
             // The name is the text of the button that sorts by the column, so it is never empty.
+            // Any word serves for a column without a name.
             let name = if name.is_empty() { "what" } else { name };
             let class_attribute = column_class(column, table);
             let name = escaped(name);

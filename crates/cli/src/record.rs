@@ -212,6 +212,7 @@ fn run(args: RecordPlan) -> CommandResult {
     if let Some(bytes_max) = budget_bytes.filter(|_| !args.from.is_empty()) {
         return from_set::run(&args, time_max, bytes_max);
     }
+    // A write beyond the file size limit becomes an error instead of a fatal signal.
     file_limit::report_as_error();
     // Without a recording to complete, the program does not wait for the preparation. The permit, a
     // first instance of tracefs, shows that this process may trace.
@@ -247,6 +248,10 @@ fn run(args: RecordPlan) -> CommandResult {
 /// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
 /// comes. It also ends when advice was given up and no recording is written: no work is left then.
 /// `start` starts the program or attaches to it, and returns as `start_or_attach` does.
+///
+/// Prints a notice for each event that the kernel lacks, and for processes of an ended program that
+/// run on. A control group has ended as a whole, so it has none. The kernel removes the tracing in
+/// the background: the caller need not wait for it.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
@@ -256,7 +261,7 @@ fn record_traced(
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
-    // Advice keeps a recording only in a named file.
+    // Advice keeps a recording only in a named file. Without one, short files need no path.
     let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT_DEFAULT)));
     let failure = |error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),

@@ -126,7 +126,7 @@ pub enum ExportFormat {
 
 /// Executes a subcommand of `readpath recording`.
 pub fn run(command: &RecordingCommand) -> CommandResult {
-    // An incomplete output is a scratch file.
+    // A signal may end the process at once: an incomplete output is a scratch file.
     Interrupt::ending_at_once();
     match command {
         RecordingCommand::Show(args) => show(&args.recording),
@@ -212,7 +212,9 @@ fn show(path: &Path) -> CommandResult {
 }
 
 /// Copies the records that end within a time span, which becomes the recording's duration. Names,
-/// openings, mappings and advice stay, and totals of the whole recording are dropped.
+/// openings, mappings and advice stay, and totals of the whole recording are dropped. Page
+/// insertions, evictions and losses have one time, which counts; reads and requests count by their
+/// end.
 fn cut(args: &CutArgs) -> CommandResult {
     let time_ns = |option: &str, text: &str| {
         let span = job::span(text);
@@ -250,6 +252,7 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
     if let Record::End(end) = &mut record {
         // The processor time of the span is not known.
         end.processor_ns = None;
+        // An end after the span is outside of it: the program still ran.
         end.has_exited &= end.at_ns <= to_ns;
     }
     if let Some((end_ns, begin_ns)) = record.times_mut() {
@@ -261,6 +264,7 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
         // 0 is an unknown time.
         Record::Start(start) if start.wall_ns > 0 => start.wall_ns += from_ns,
         Record::Read(read) => {
+            // No more than the part of the read that lies in the span.
             read.waited_ns = read.waited_ns.min(read.end_ns.saturating_sub(read.begin_ns));
         }
         _ => {}

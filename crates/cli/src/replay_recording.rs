@@ -321,6 +321,7 @@ fn simulation_setup(
 ) -> SimulationSetup {
     let setup = SimulationSetup::new(device.clone());
     let setup = SimulationSetup { readahead, eviction, scheduler, seed, ..setup };
+    // Also sets the readahead window of the recorded machine, if it is known.
     recorded.with_memory(setup, memory_bytes)
 }
 

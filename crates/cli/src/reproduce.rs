@@ -131,6 +131,7 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
             pairs.push(FigurePair { name, published, modelled });
         }
     };
+    // The ratio of the first row is 1 by definition.
     for row in table.rows.iter().skip(1) {
         add(&format!("{}, ratio", row.label), row.published_ratio, row.modelled_ratio);
     }

@@ -42,6 +42,7 @@ impl ScratchFiles {
         let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
         match Record::write_record(CleanupKind::File, path) {
             Ok(record) => {
+                // A signal handler removes the files on this list if it ends the process.
                 CREATED_PATHS
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)

@@ -92,6 +92,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
     }
     attach(args, &mut recorder)?;
     let is_over = || args.pid.is_some_and(|process| !is_alive(process));
+    // Reads of each process in the present interval.
     let mut reads = LiveReads::default();
     let mut shown = 0;
     // The recording began with the first process.

@@ -121,6 +121,7 @@ fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPag
     let mut last = Time::ZERO;
     for (touch_index, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
         match touch.is_write {
+            // The written value is arbitrary: only the first word of a page is checked.
             true => memory.write(touch.page, touch_index as u64)?,
             false => memory.read(touch.page)?,
         }

@@ -153,6 +153,7 @@ impl Accesses for BatchReads {
     fn pass(&mut self) -> io::Result<Checksum> {
         let BatchReads { batch, file, pattern, depth, buffer } = self;
         let mut sum = Checksum::default();
+        // The rows with a batch have one thread.
         let only_thread = 0;
         let mut offsets = pattern.of_thread(only_thread);
         let mut in_flight_count = 0;
@@ -163,6 +164,7 @@ impl Accesses for BatchReads {
                 batch.read(file, offset, pattern.read_bytes, ticket)?;
                 in_flight_count += 1;
             }
+            // `None`: no read is in flight, and no offset is left.
             let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };
             in_flight_count -= 1;
             sum.add(read.ticket, &buffer[..read.bytes?]);

@@ -34,7 +34,7 @@ const UNJUDGED_COLOUR: &str = "#6e7781";
 
 /// Draws the matrix: a line for each row, a field for each state, and the dots of the cells at
 /// their ratios. Returns the SVG document. `summaries` has one entry per state, in the order of
-/// fields.
+/// fields. Literal numbers are distances in pixels.
 pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for cell in cells {

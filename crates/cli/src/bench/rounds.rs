@@ -41,8 +41,8 @@ const TIME_LIMIT_EXTRA: Duration = Duration::from_millis(500);
 /// Longest measurement, and the limit if no other duration is known.
 const TIME_LIMIT_MAX: Duration = Duration::from_secs(60);
 
-/// Time limit of a pass with little memory, as a multiple of a cold pass. A thrashing pass may take
-/// too long to wait for.
+/// Time limit of a pass in a cell without a completed baseline, as a multiple of a cold pass. A
+/// thrashing pass may take too long to wait for. This factor and the ones above are chosen.
 const SHORT_TIME_LIMIT_FACTOR: u32 = 4;
 
 /// Number of OOM kills of a contender in a cell before the cell counts as out of memory. One or two

@@ -145,6 +145,7 @@ pub fn prepare(
         }
         let missing = read_into_page_cache(path, &mut buffer);
         let missing = missing.map_err(|error| Failure::usage_of(path.display(), error))?;
+        // Pages that are still absent do not matter for a cold state.
         stray_pages += if state.is_cold() { 0 } else { missing };
     }
     if state.is_cold() {

@@ -84,7 +84,8 @@ pub fn curves(cells: &[MissCell]) -> Chart {
             .map(|cell| (pages(cell), cell.miss_ratio))
             .collect();
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
-        // The optimum alone has the grey colour, the last one. The policies have the others.
+        // The optimum alone has the grey colour, the last one. Its number is thus the number of the
+        // other colours, which the policies have in turn.
         let (series, dashes) = match policy {
             OPTIMUM => (colours::GREY, ""),
             _ => (index % colours::GREY, ["", DASHED, DOTTED][index / colours::GREY % 3]),

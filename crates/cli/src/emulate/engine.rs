@@ -158,6 +158,7 @@ impl EngineShared {
         loop {
             state.advance(self.clock.now());
             if !state.finished.is_empty() {
+                // Without the lock, so that new requests can be submitted meanwhile.
                 let finished = std::mem::take(&mut state.finished);
                 drop(state);
                 let answered = self.give_answers(finished);
@@ -165,6 +166,7 @@ impl EngineShared {
                 for (due, answered_at, bytes) in answered {
                     state.answer_counters.record(due, answered_at, bytes);
                 }
+                // Events may have become due during the answers.
                 continue;
             }
             if state.is_stopping && state.requests.is_empty() {

@@ -200,7 +200,8 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Write, offset, bytes, Box::new(answer));
     }
 
-    /// Replies at once: the models complete a write when it is durable.
+    /// Replies at once: the bytes are in the backing file, and the flush of a modelled device is
+    /// not emulated.
     fn flush(
         &self,
         _request: &Request,
@@ -212,7 +213,8 @@ impl Filesystem for Mount {
         reply.ok();
     }
 
-    /// Replies at once: the models complete a write when it is durable.
+    /// Replies at once, as for `flush`. The time that a device takes to store its write cache is
+    /// thus missing.
     fn fsync(
         &self,
         _request: &Request,

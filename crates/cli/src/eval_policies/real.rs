@@ -176,7 +176,7 @@ impl Data {
         ours == theirs
     }
 
-    /// Drops the files' pages from the kernel page cache.
+    /// Drops the files' pages from the kernel page cache. Pages that stay are ignored.
     fn make_cold(&self) -> io::Result<()> {
         self.paths.iter().try_for_each(|path| cold::drop_pages(path).map(drop))
     }
@@ -215,6 +215,7 @@ fn run_contenders(
                 return Err(Failure::Interrupted);
             }
             let measure = || {
+                // Every run has the same seed, so all contenders perform the same reads.
                 let workload = work.workload(size.seed, size.part);
                 let row = match &contenders[contender_index] {
                     Contender::Library(policies) => run_library(data, workload, policies.as_ref()),

@@ -33,7 +33,8 @@ const CHARACTER_WIDTH: f64 = 6.8;
 /// Maximum number of characters of a label. About half of the chart's width is then left.
 const LABEL_CHARS_MAX: usize = 64;
 
-/// Draws the chart. A missing value has no bar and the label `not measured`.
+/// Draws the chart. `unit` follows each value, and may be empty. A missing value has no bar and the
+/// label `not measured`. Literal numbers are distances in pixels.
 pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     let longest_chars = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_CHARS_MAX)).max();
     let left = 16.0 + CHARACTER_WIDTH * longest_chars.unwrap_or(0) as f64;

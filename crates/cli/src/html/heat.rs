@@ -100,6 +100,7 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
 /// grows with the distance of the ratio from 1. `x` and `y` are its upper left corner, in pixels.
 /// The caller adds a tooltip and closes the tags.
 fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
+    // On a logarithmic scale; the minimum avoids the logarithm of 0.
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let height = ROW_HEIGHT - 2.0;
@@ -111,7 +112,8 @@ fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     )
 }
 
-/// Legend of the colours below the map. `height` is the height of the picture in pixels.
+/// Legend of the colours below the map. `height` is the height of the picture in pixels, as are the
+/// literal distances.
 fn legend(height: f64) -> String {
     let mut text = String::new();
     for (number, (ratio, name)) in [

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 use super::print_plain;
 use crate::exit::CommandResult;
 
-/// Prints the rows as one JSON document in fio's format. Each job section of a row is a job.
+/// Prints the rows as one JSON document in fio's format. Each job section of a row is a job. The
+/// global options are empty, because each job states all of its own.
 pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let jobs: Vec<Value> = rows
@@ -87,6 +88,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     for name in ["latency_depth", "latency_target", "latency_window"] {
         job[name] = json!(0);
     }
+    // The value that fio reports without a latency target.
     job["latency_percentile"] = json!(100.0);
     job
 }
@@ -148,7 +150,7 @@ const BIN_BOUNDS_US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000]
 
 /// Latencies in nanoseconds with their counts, in ascending order, and the total count.
 struct Bins {
-    /// Latency in nanoseconds and number of operations.
+    /// Latency in nanoseconds, the upper bound of a histogram bucket, and number of operations.
     recorded: Vec<(u64, u64)>,
     /// Number of all operations.
     operation_count: u64,
@@ -164,9 +166,9 @@ impl Bins {
         Bins { recorded, operation_count }
     }
 
-    /// Percentage of operations in each bin. A bin ends at one of `bounds`, in units of `unit_ns`
-    /// nanoseconds, and starts at the previous one. Bins end at `end_ns`, exclusive;
-    /// with `u64::MAX`, a last bin holds all longer latencies.
+    /// Percentage of operations in each bin. A bin ends before one of `bounds`, in units of
+    /// `unit_ns` nanoseconds, and starts at the previous one. Bins end at `end_ns`, exclusive; with
+    /// `u64::MAX`, a last bin holds all longer latencies.
     fn percentages(&self, bounds: &[u64], unit_ns: u64, end_ns: u64) -> Value {
         // The bins of larger units begin where the bins of the smaller unit end.
         let mut low = if unit_ns == 1 { 0 } else { unit_ns };

@@ -67,6 +67,7 @@ pub fn job_verdict(rows: &[ResultRow]) -> String {
 /// and leave another as it is.
 fn section_verdicts(rows: &[ResultRow]) -> String {
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
+    // A single row has no other to be compared with.
     let [first, _, ..] = rows else { return String::new() };
     if !is_repeated || first.sections.len() < 2 {
         return String::new();

@@ -179,6 +179,7 @@ impl LoadRun {
         match error {
             SimulateError::Config(ConfigError::Policy(_))
             | SimulateError::Swap(SwapError::Policy(_)) => Failure::usage(error),
+            // The simulation makes no progress, which is no error of the user.
             SimulateError::Stuck(_) => Failure::Run(format!("{}: {error}", self.storage)),
             _ => Failure::usage_of(&self.storage, error),
         }
@@ -227,6 +228,7 @@ fn applies_to(policy: &Spec, storage: &Storage) -> bool {
 /// Refuses a policy that no row would use, a probable typing error.
 fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResult {
     for policy in swapins {
+        // Checks the parameters also for a policy that no row would use.
         if policy.name == KERNEL_POLICY {
             parse_page_cluster(policy)?;
         }

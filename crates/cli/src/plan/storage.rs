@@ -46,6 +46,7 @@ impl Storage {
                 }
                 _ => {
                     let specs = input::parse_specs(text)?;
+                    // A notice about properties of the device that the model lacks.
                     specs.iter().for_each(print_unmodelled);
                     storages.extend(specs.into_iter().map(Storage::Modelled));
                 }

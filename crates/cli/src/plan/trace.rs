@@ -187,6 +187,8 @@ impl TraceSource {
             writes if writes == self.summary.requests => "write",
             _ => "rw",
         };
+        // In an open replay requests start at their own times, and the depth only bounds the
+        // memory.
         let depth = self.depth.min(OPEN_DEPTH);
         let (engine, is_direct) = (self.engine.name(), u8::from(self.is_direct));
         let text = format!(

@@ -141,6 +141,7 @@ impl Worker {
                         buffer[..length].iter().copied().filter(|byte| *byte != 0).collect();
                     let _ = std::io::stderr().write_all(&text);
                 }
+                // No line waits now, or the pipe failed. The next call tries again.
                 Err(_) => return,
             }
         }
@@ -181,6 +182,7 @@ fn advise(
     std::thread::spawn(move || {
         // The other end is never written to: a read returns at its end.
         let _ = File::from(stopped).read(&mut [0]);
+        // `is_interrupted` is true from here on, which ends the advice.
         signals::count_as_signal();
     });
     std::thread::sleep(PREPARED_AFTER);
@@ -206,6 +208,7 @@ fn advise(
 /// prints the result.
 fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
     let plan = RecordPlan { pid: Some(process), is_advised: true, ..RecordPlan::default() };
+    // The parent process keeps the time, and closes the pipe at its end.
     let time_max = None;
     let result = record_traced(&plan, recorder, time_max, |recorder| {
         recorder.attach_program(process).map_err(Failure::usage)?;

@@ -1,4 +1,8 @@
 //! Recording without root: a preloaded library replaces functions of the C library.
+//!
+//! The library is loaded into the program and its children. It reports their reads through memory
+//! that it shares with this process (`Preload`). A program that does not load it is only sampled:
+//! its open files and their cached pages are inspected from outside (`Sampled`).
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -25,7 +29,9 @@ const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
 /// Records without root, by a preloaded library, until the program ends, `time_max` is over, or a
 /// signal comes. Without `time_max` there is no limit. With `budget_bytes` it also advises the
-/// program: at most this number of bytes is prefetched and not yet used.
+/// program: at most this number of bytes is prefetched and not yet used. Without advice the
+/// recording goes to the default file if no other is named. Advice keeps a recording only in a
+/// named file. The processor time is recorded only if the program has ended.
 pub fn run(
     args: &RecordPlan,
     time_max: Option<Duration>,
@@ -57,7 +63,7 @@ pub fn run(
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(preload.first_record(&name)).map_err(failure)?;
     let (start, mut status, mut counts) = (Instant::now(), None, None);
-    // Samples are needed until the preloaded library reports, and used only if it never does.
+    // Samples are needed until a program has loaded the library, and used only if none ever does.
     let mut sampling = Sampled::start(child.id()).ok();
     let (mut samples, mut output_error, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {

@@ -51,6 +51,7 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
                     write_line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
                 }
             }
+            // It precedes the fault that mapped the pages.
             Record::Mapped(range) => mapped.map(&range),
             _ => {}
         }
@@ -64,7 +65,9 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
     Ok(())
 }
 
-/// Writes the trace event format: a list of complete events, with times in microseconds.
+/// Writes the trace event format: a list of events, with times in microseconds. Events with `ph` M
+/// name processes and threads, those with X have a begin and a duration. Names precede the reads
+/// that refer to them.
 fn write_chrome(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, String> = BTreeMap::new();
     let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();

@@ -127,6 +127,7 @@ impl<'a> RealStorage<'a> {
         // A program may have run for any time, and so may its replay.
         let no_deadline = None;
         let answer = worker.receive_answer(no_deadline, self.interrupt);
+        // The process has loaded the recording and waits for the start of the reads.
         let own_bytes = match answer.map_err(answer_failure)? {
             ReplayReply::Ready { own_bytes } => own_bytes,
             ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
@@ -198,6 +199,7 @@ fn memory_group(bytes: u64) -> Result<MemoryGroup, Failure> {
     let unavailable = |error: SwapError| {
         Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))
     };
+    // The entries of groups that killed runs left are not reported here.
     MemoryGroup::new(bytes).map(|(group, _)| group).map_err(unavailable)
 }
 

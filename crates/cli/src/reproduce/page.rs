@@ -71,6 +71,7 @@ fn grid_chart(table: &ReproducedTable, grid: &Grid) -> String {
                 name,
                 series,
                 dashes,
+                // Points are joined by straight lines.
                 has_steps: false,
                 points: points(figures),
             });

@@ -186,6 +186,7 @@ fn forward(
     });
     let answers = Arc::clone(reads);
     std::thread::spawn(move || {
+        // The size of the buffer is chosen.
         let mut bytes = vec![0; 256 << 10];
         while let Ok(count @ 1..) = from_server.read(&mut bytes) {
             std::thread::sleep(ANSWER_DELAY);

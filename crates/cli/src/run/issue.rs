@@ -1,4 +1,7 @@
 //! Operations of a process: one call after the other, or a batch with many in flight.
+//!
+//! The module `content` fills the data of writes and verifies the data of reads, if the job says
+//! so.
 
 use std::time::Duration;
 
@@ -31,6 +34,7 @@ pub fn run_calls(
     mut call: impl FnMut(ProcessOperation, u64, &mut [u8]) -> Result<(), String>,
 ) -> Result<(), Failure> {
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
+    // Returns when all processes of the phase are prepared.
     shared.begin();
     sleep_until(process.start_delay(), shared);
     while !(shared.is_stopping)() {
@@ -187,6 +191,7 @@ pub fn run_batch(
             (NextAction::Sync { is_data_enough: is_fdatasync_enough }, _) => {
                 execute_sync(&mut process, figures, shared, is_fdatasync_enough);
             }
+            // Reads in flight continue meanwhile. Their ends are recorded after the sleep.
             (NextAction::WaitUntil(time), _) => sleep_until(time, shared),
             // Takes one completed read, copies its bytes, verifies and records it.
             (NextAction::WaitForCompletion, _) => {

@@ -40,11 +40,14 @@ pub fn run(
     let log = log.transpose()?;
     let _created_files = make_files(plan, &interrupt)?;
     plan.rows.iter().try_for_each(|row| check_row(&plan.run, row))?;
+    // A repeated row would have the result of an earlier one, for example on the kernel, which
+    // ignores the policies. It was only checked.
     let rows_to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
     let mut runs_of_rows: Vec<Vec<ResultRow>> = vec![Vec::new(); rows_to_run.len()];
     let outcome =
         run_rows(plan, &rows_to_run, log.as_ref(), &interrupt, &mut runs_of_rows, recorded_events);
     finished_rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
+    // The failure of a run precedes the failure of its log.
     outcome.and(log.map_or(Ok(()), |log| log.finish()))?;
     match interrupt.is_signalled() {
         true => Err(Failure::Interrupted),

@@ -26,6 +26,7 @@ use crate::real_file::{kernel_queue, make_cold};
 /// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
 /// cache first.
 pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
+    // The file is checked with buffered reads; a process with `is_direct` opens it on its own.
     let (mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);

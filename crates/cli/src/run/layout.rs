@@ -48,6 +48,7 @@ fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
     // Each file gets the size that its jobs need, as on a modelled device.
     let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
+            // A job without a size has the existing file as its only one.
             let source = FileSource::One { name, bytes: have_bytes };
             return Workload::new(&run.jobs, source, seed).map_err(job_failure);
         }

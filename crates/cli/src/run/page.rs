@@ -155,7 +155,7 @@ fn storage_colour(storage: &str) -> usize {
 /// Returns the cumulative distribution of a row's latencies: time in µs and share of the
 /// operations. `None` without operations.
 fn latency_distribution(row_index: usize, row: &ResultRow) -> Option<ChartLine> {
-    // Latency in nanoseconds and number of operations.
+    // Latency in nanoseconds, as the upper bound of a histogram bucket, and number of operations.
     let mut counts: Vec<(u64, u64)> = row
         .sections
         .iter()

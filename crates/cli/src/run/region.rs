@@ -100,6 +100,7 @@ fn run_on_threads(
 ) -> Result<(), Failure> {
     let mapping_bytes = load.mapping_bytes as usize;
     std::thread::scope(|scope| {
+        // The region consists of one part of this size for each process.
         let memories = region.as_mut_slice().chunks_exact_mut(mapping_bytes);
         let threads: Vec<_> = (0..)
             .zip(memories)
