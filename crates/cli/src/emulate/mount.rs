@@ -200,8 +200,7 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Write, offset, bytes, Box::new(answer));
     }
 
-    /// Replies at once: the bytes are in the backing file, and the flush of a modelled device is
-    /// not emulated.
+    /// Replies at once: a program closes the file, and no byte need become durable.
     fn flush(
         &self,
         _request: &Request,
@@ -213,8 +212,8 @@ impl Filesystem for Mount {
         reply.ok();
     }
 
-    /// Replies at once, as for `flush`. The time that a device takes to store its write cache is
-    /// thus missing.
+    /// Replies when the modelled device has made all answered writes durable. The bytes are in the
+    /// backing file already.
     fn fsync(
         &self,
         _request: &Request,
@@ -223,7 +222,11 @@ impl Filesystem for Mount {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        reply.ok();
+        let answer = move |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        };
+        self.engine.flush(Box::new(answer));
     }
 
     /// Lists the root folder from the entry with index `offset` on, until the reply is full.

@@ -43,8 +43,8 @@ impl LineOffsets {
 }
 
 /// Converts a TOML table to a block of fields. `kind` is the key of the table, `line` its line in
-/// `file`. `lines` gives each field its own line. A source that is no text is dropped. Further keys
-/// of a table with a `value` are ignored.
+/// `file`. `lines` gives each field its own line. In a table with a `value`, further keys and a
+/// source that is no text become fields of their own, such as `depth.unit`, which no block reads.
 fn convert_table(
     table: &DeTable<'_>,
     file: &str,
@@ -52,13 +52,21 @@ fn convert_table(
     kind: &str,
     lines: &LineOffsets,
 ) -> FieldBlock {
-    let fields = table.iter().map(|(key, item)| {
+    let mut unknown_keys = Vec::new();
+    let named_values = table.iter().map(|(key, item)| {
         let line = lines.line_number(key.span().start);
         let name = key.get_ref().to_string();
         // A table with a `value` is the value of the field, with its source.
         let (item, source) = match item.get_ref() {
             DeValue::Table(pair) if pair.get("value").is_some() => {
                 let source = pair.get("source").and_then(|text| text.get_ref().as_str());
+                let is_known = |key: &str| key == "value" || key == "source" && source.is_some();
+                for (key, item) in pair.iter().filter(|(key, _)| !is_known(key.get_ref())) {
+                    let line = lines.line_number(key.span().start);
+                    let name = format!("{name}.{}", key.get_ref());
+                    let value = convert_value(item.get_ref(), file, line, &name, lines);
+                    unknown_keys.push(NamedValue::new(name, line, value, None));
+                }
                 (&pair["value"], source.map(str::to_owned))
             }
             _ => (item, None),
@@ -66,7 +74,8 @@ fn convert_table(
         let value = convert_value(item.get_ref(), file, line, &name, lines);
         NamedValue::new(name, line, value, source)
     });
-    let fields = fields.collect();
+    let mut fields: Vec<NamedValue> = named_values.collect();
+    fields.extend(unknown_keys);
     FieldBlock {
         file: file.to_owned(),
         line,

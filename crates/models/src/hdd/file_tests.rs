@@ -392,6 +392,8 @@ fn toml_description_errors_name_their_line() {
     assert_eq!(error.to_string(), "d.toml:20: `rpm`: 10 rpm is less than 60 rpm");
     let error = load_toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");
     assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
+    let error = load_toml("rpm = { value", "rpm = { unit = 'Hz', value").expect_err("bad");
+    assert_eq!(error.to_string(), "d.toml:20: `rpm.unit`: is no field of this block");
     let error = load_toml("[queue]\n", "[queue\n").expect_err("bad");
     assert!(error.line > 40, "{error}");
     for write in ["", "write_"] {
