@@ -290,7 +290,7 @@ impl Cache {
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove_page(id);
-        // A reader has the frame pinned: it must not take the content for valid data.
+        // A pinned page became an orphan: its reader must not take the content for valid data.
         if self.state(id) == FrameState::Orphan {
             self.frame_mut(id).state = FrameState::Failed;
         }
@@ -318,7 +318,7 @@ impl Cache {
         match frame.state {
             FrameState::Orphan | FrameState::Failed => self.free_frame(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
-            // Eviction removed it from its list because it was pinned.
+            // Eviction may have removed it from its list because it was pinned.
             FrameState::Filled => self.list_file(id),
             // A page in flight is listed when it arrives.
             _ => {}

@@ -56,7 +56,7 @@ pub(super) struct FirstUseWaits {
 }
 
 impl FirstUseWaits {
-    /// Initial state for a memory of `pages` pages.
+    /// Initial state for a memory of `pages` pages, in which no page was added or used yet.
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits {
             added_pages: 0,
@@ -129,8 +129,9 @@ impl Cache {
         self.record_use(id);
     }
 
-    /// Counts the page as waste if it leaves prefetched and unused. A page of memory (swap) counts
-    /// in `waste_pages` like a page of a file, and also in `memory_waste_pages`.
+    /// Counts the page as waste if it leaves prefetched and unused: in the totals, and in the
+    /// credit of its file. A page of memory (swap) counts in `waste_pages` like a page of a file,
+    /// and also in `memory_waste_pages`.
     pub(super) fn count_waste_if_unused(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             let Frame { file, memory, .. } = &self.frames[id.0 as usize];
@@ -140,7 +141,8 @@ impl Cache {
         }
     }
 
-    /// Removes a page whose request was cancelled; counts it neither as used nor as waste.
+    /// Removes a page in flight whose request was cancelled; counts it neither as used nor as
+    /// waste.
     pub fn cancel_prefetch(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
@@ -202,7 +204,8 @@ impl Cache {
             return pages;
         }
         // Bounds the number of used pages that this call moves to the policy, in proportion to the
-        // pages that it is called for. The factor 2 is chosen, not measured.
+        // pages that it is called for, and by the longest possible list. The factor 2 is chosen,
+        // not measured.
         let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
             let allowed_pages = self
@@ -229,6 +232,7 @@ impl Cache {
         }
         // The limit of prefetched pages is no reason to evict here: see the module.
         let has_expired = self.waits.has_expired(self.frame_lists.note(id), self.budget_pages());
+        // A recall other than 0 was refused: a reader outside the machine uses the page.
         if !has_expired || self.recall_all(&[id]) != 0 {
             return false;
         }

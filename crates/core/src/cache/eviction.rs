@@ -139,8 +139,8 @@ impl Cache {
     }
 
     /// Frees the frames of the next victims: one page of memory, or else at most `frames_needed`
-    /// pages and one batch (`RECALL_BATCH_MAX`). Pages in use are set aside. Returns false if none
-    /// was left to free.
+    /// pages and one batch (`RECALL_BATCH_MAX`). Pages in use are set aside on the list `IN_USE`.
+    /// Returns false if no page was left to try: the caller then ends its scan.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These two lists hold only pages of memory, clean or prefetched, and unmapped. No reader
         // uses such a page, so it leaves without a recall. They leave before every page that the
@@ -181,7 +181,8 @@ impl Cache {
                     _ => self.frame_lists.push(id, FrameList::IN_USE),
                 }
             }
-            // The search is repeated only if every recall was refused.
+            // The search is repeated only if every recall was refused, because no frame is free
+            // then.
             if victims.is_empty() || (refused_bits.count_ones() as usize) < count {
                 return count > 0;
             }
@@ -191,8 +192,9 @@ impl Cache {
     /// Removes the next page of a file (or, if the policy has it, of memory) to leave from its
     /// list; `None` if no list has a page. Expired prefetched pages leave first, then the victims
     /// of the policy, then the other prefetched pages. `victims_taken` is the number of victims
-    /// removed and not evicted yet. `queries_left` is the number of further queries for uses of
-    /// pages by readers outside the machine; each query reduces it.
+    /// removed and not evicted yet, which the policy must not count as its own pages any more.
+    /// `queries_left` is the number of further queries for uses of pages by readers outside the
+    /// machine; each query reduces it.
     pub(super) fn next_victim(
         &mut self,
         victims_taken: u32,
@@ -233,8 +235,9 @@ impl Cache {
         }
     }
 
-    /// Evicts the next page of a file. `None` if no list has a page, or the page is in use by a
-    /// reader. `None` also if it is pinned or in flight: it is then on no list until that ends.
+    /// Evicts the next page of a file, whose frame is then free (`Gone`). `None` if no list has a
+    /// page, or the page is in use by a reader. `None` also if it is pinned or in flight: it is
+    /// then on no list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         let id = self.next_victim(victims_taken, &mut queries_left)?;
@@ -260,7 +263,7 @@ impl Cache {
             self.frame_lists.push(id, FrameList::PREFETCHED);
         } else {
             // It is on no list because it was selected as a victim while in flight, pinned or in
-            // use.
+            // use. The policy takes it back.
             let key = self.frame(id).key();
             self.policy.restore_victim(&mut self.frame_lists, id, key);
         }
@@ -290,6 +293,7 @@ impl Cache {
             return;
         }
         self.collect_due += added_pages;
+        // One word is due after `collect_interval` added pages.
         if self.collect_due < self.collect_interval {
             return;
         }
@@ -327,6 +331,7 @@ impl Cache {
         let [used_bits, used_again_bits] = sharer.take_uses_of(first, filled_bits);
         for id in frames_in_bits(first, used_bits) {
             self.touch(id);
+            // A second touch stands for all further uses, so that the policy sees a reused page.
             if used_again_bits >> (id.0 - first.0) & 1 != 0 {
                 self.touch(id);
             }

@@ -207,14 +207,15 @@ impl Cache {
         self.update_frame(id, |frame| frame.memory.is_dirty = is_dirty);
     }
 
-    /// Records the use of a page by a fault: the page does not count as waste. If the policy
-    /// manages memory, a page on no list is given to it as used when its last pin ends; the touch
-    /// of the fault then does not count again. Any other page that was in the cache
-    /// (`was_in_memory`) for another reason than prefetch becomes referenced.
+    /// Records the use of a page by a fault, at the end of that fault: the page does not count as
+    /// waste. If the policy manages memory, a page on no list is given to it as used when its last
+    /// pin ends; the touch of the fault then does not count again. Any other page that was in the
+    /// cache (`was_in_memory`) for another reason than prefetch becomes referenced.
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {
-            // Its note is still the count of added pages at its addition.
+            // The first use of a prefetched page that the policy has never had on its lists. Its
+            // note is still the count of added pages at its addition.
             self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         }
         if !self.has_memory_lists && !self.frame_lists.is_listed(id) {
@@ -259,7 +260,8 @@ impl Cache {
             let age = self.frame_lists.age(id);
             let frame = self.frame(id);
             if frame.pins > 0 || frame.state != FrameState::Filled {
-                // It returns to its list by itself. The next victim is tried.
+                // It returns to its list at its last unpin, or when it arrives. The next victim is
+                // tried.
                 continue;
             }
             if frame.memory.is_memory && frame.is_held() {
@@ -270,14 +272,16 @@ impl Cache {
                 self.evict_and_report(id);
                 return Some(LeavingChoice::Gone);
             }
-            // A reader uses it: it returns to its list, and another page is selected next.
+            // A reader outside the machine uses it: it returns to its list, and another page is
+            // selected next.
             self.list_file(id);
         }
         None
     }
 
-    /// Chooses the older of the next page of memory and the next page of a file. `None` if no page
-    /// can leave.
+    /// Chooses the older of the next page of memory and the next page of a file. A page of memory
+    /// that was referenced since it entered its list is spared once, and moves to the active list.
+    /// `None` if no page can leave.
     fn choose_oldest(&mut self) -> Option<LeavingChoice> {
         // Each page is spared at most twice: for its referenced bit, or for a reader that has it
         // pinned.
@@ -302,8 +306,9 @@ impl Cache {
                     Some(memory)
                 }
                 (_, Some(_)) => None,
-                // Prefetched pages count as inactive ones in `refill`. If they alone are enough,
-                // the inactive list may be empty: the oldest active page is then tried.
+                // No page of a file is left. Prefetched pages count as inactive ones in `refill`.
+                // If they alone are enough, the inactive list may be empty: the oldest active page
+                // is then tried.
                 (memory, None) => Some(memory.or_else(|| self.frame_lists.oldest(active))?),
             };
             let Some(id) = memory_page else {
@@ -432,6 +437,7 @@ impl Cache {
             frame.memory.is_dirty |= is_dirty;
         });
         if self.frame(id).pins == 0 {
+            // It may be on the list for its state during the write.
             self.unlist_memory(id);
             self.list_memory(id);
         }

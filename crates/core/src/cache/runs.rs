@@ -108,8 +108,8 @@ impl Cache {
         is_memory: bool,
         mut on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
-        // Frames for the run: others may be evicted for them. The frames of a read's own pages
-        // (`is_pinned`) were reserved for it.
+        // Frames for the run: others may be evicted for them (by `claim_frames`). The frames of a
+        // read's own pages (`is_pinned`) were reserved for it.
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
         // Collects the uses by outside readers, a few frames for each addition.
         self.collect_next_uses(pages_wanted);
@@ -132,6 +132,7 @@ impl Cache {
         // `table_home` is the index of the hash chain that the page belongs to.
         for (page, table_home) in table.homes(file, run) {
             let id = supply.take_frame().expect("as many are free as are added");
+            // Counts the page if it was evicted recently.
             if let Some(refaults) = refaults {
                 refaults.record_entry(PageKey::of(file, page));
             }
@@ -212,7 +213,8 @@ impl Cache {
     /// Records that the device has delivered the pages of `range`, all of which must be in flight.
     /// They become filled. Successive pages that may be shared are shared together.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
-        // Only the first `count` elements are valid.
+        // The batch of pages to be shared, from page `first` on. Only the first `count` elements
+        // are valid.
         let mut filled = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked_bits) = (range.first, 0, 0);
         let mut id = NO_PREVIOUS_FRAME;

@@ -71,6 +71,7 @@ impl FreeFrames {
             return Some(id);
         }
         if self.withdrawn_free > 0 {
+            // The frames at the end of the list are in circulation again.
             self.withdrawn_free -= 1;
             return self.withdrawn.pop();
         }
@@ -119,7 +120,8 @@ impl FreeFrames {
         self.never_used_free -= never_used;
         let withdrawn = self.withdrawn_free.min(frames - never_used);
         self.withdrawn_free -= withdrawn;
-        // The rest come from the end of `freed`, the most recently freed ones.
+        // The rest come from the end of `freed`, the most recently freed ones. The caller asks for
+        // no more frames than are free.
         let kept = self.freed.len().saturating_sub((frames - never_used - withdrawn) as usize);
         let withdrawing = self.freed.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;

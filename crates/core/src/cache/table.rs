@@ -143,6 +143,7 @@ impl PageTableIndex {
         let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
         self.pages[file.0 as usize] -= 1;
         let home = self.group(file, page).home(page);
+        // The link that is checked: the head of the chain, then the link of each of its frames.
         let mut link = &mut self.heads[home];
         while let Some(other) = frame_of(*link).filter(|&other| other != id) {
             // Follows the chain to the link that leads to the frame `id`.
@@ -192,6 +193,7 @@ impl PageTableIndex {
             .zip(frames)
             .filter(|(_, frame)| frame.holds(file, range) && is_match(frame))
             .map(|(id, frame)| (frame.page, id))
+            // Frames are in no order of pages: the lowest page is the first.
             .min()
     }
 
@@ -269,9 +271,9 @@ impl HeadGroup {
     /// 2^`heads_log2` heads.
     #[inline]
     fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
-        // Hashes the extent, then the group's position in its extent, and the page's position in
-        // its group, each differently. `spread` mixes all bits of a number into its high bits.
-        // Without this, pages 4 MiB apart would share a few heads.
+        // Hashes the extent (of 4 MiB), then the group's position in its extent, and the page's
+        // position in its group, each differently. `spread` mixes all bits of a number into its
+        // high bits. Without this, pages 4 MiB apart would share a few heads.
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);

@@ -123,6 +123,7 @@ impl fmt::Display for SwapError {
                 write!(f, "the swap area does not fit: {error}; give a smaller area")
             }
             SwapError::Second => f.write_str("there is a swap area already; one is all there is"),
+            // 2^32 pages of 4 KiB are 16 TiB.
             SwapError::TooManyPages { pages } => write!(
                 f,
                 "a mapping of {pages} pages is too large to be numbered; give less than 16 TiB"
@@ -142,6 +143,7 @@ impl fmt::Display for ConfigError {
                 "a memory of {memory_bytes} bytes holds no page for reads; give at least \
                  {needed_bytes} bytes"
             ),
+            // 2^32 pages of 4 KiB are 16 TiB.
             ConfigError::TooMuchMemory { memory_bytes } => write!(
                 f,
                 "a memory of {memory_bytes} bytes has more pages than the cache can number; \
@@ -221,7 +223,8 @@ impl fmt::Display for ReadError {
 }
 
 impl ReadError {
-    /// The first affected byte of the file, if the error has one.
+    /// The first affected byte of the file; `None` for an error that concerns no position of a
+    /// file.
     pub(super) fn offset(&self) -> Option<u64> {
         match self {
             ReadError::Device { offset, .. } | ReadError::Shrunk { offset } => Some(*offset),

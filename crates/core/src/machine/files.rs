@@ -191,11 +191,13 @@ impl MachineFiles {
         if end_sector > device_sectors {
             return Err(BeyondDevice { end_sector, device_sectors });
         }
+        // The identifier of a removed file is reused first.
         let id = self.files_free.pop().unwrap_or_else(|| base.frames.cache.add_file());
         let index = id.0 as usize;
         if index >= self.files.len() {
             self.files.resize_with(index + 1, MachineFile::default);
         }
+        // Without observations. The number names the file in the decision log.
         let evidence = FileEvidence::new(id.0);
         self.files[index] = MachineFile { bytes, start_sector, evidence };
         Ok(id)
@@ -229,6 +231,7 @@ impl MachineFiles {
         cache.invalidate(file, PageRange { first: 0, end });
         let is_removed = cache.is_empty(file);
         if is_removed {
+            // The credit bounds prefetch by the used share of the file's earlier prefetched pages.
             cache.forget_credit(file);
             self.files_free.push(file);
         }
@@ -278,8 +281,9 @@ impl MachineFiles {
         &mut *self.handles[handle.0 as usize].policy
     }
 
-    /// Applies advice about a range of an open file: reports it to the policy, and prefetches or
-    /// drops pages. See [`Machine::advise`](super::Machine::advise).
+    /// Applies advice about a range of an open file: prefetches or drops pages, then reports it to
+    /// the policy. `drop_unused` keeps pages that a read has pinned. See
+    /// [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,
@@ -301,7 +305,8 @@ impl MachineFiles {
     }
 
     /// Opens a read, which may begin when there is memory for its
-    /// [pages](MachineFiles::needed_pages); a direct one begins at once. Fails if a direct read is
+    /// [pages](MachineFiles::needed_pages); a direct one begins at once. A read at or past the end
+    /// of the file has no page, and ends with 0 bytes when it begins. Fails if a direct read is
     /// misaligned, if the pages exceed the memory, or if `open_reads_max` reads are open.
     pub(super) fn read(
         &mut self,
@@ -370,6 +375,7 @@ impl MachineFiles {
         if self.reads.len() as u64 >= u64::from(open_reads_max) {
             return Err(ReadError::TooManyReads { open_reads_max });
         }
+        // Policies take the number of open reads for the number of waiting readers.
         base.queue.evidence.open_reads += 1;
         // The read continues the one before it if it begins in the page where that ended.
         let last_page = &mut self.handles[transfer.handle.0 as usize].last_page;
@@ -419,6 +425,7 @@ impl MachineFiles {
             match frame {
                 // A failed read skips its remaining pages.
                 pages::NO_FRAME => {}
+                // `touch` counts a use, `continue_use` only if the page was not used before.
                 frame if index == 0 && read.is_continuation => cache.continue_use(frame),
                 frame => cache.touch(frame),
             }

@@ -86,8 +86,9 @@ impl Frames {
         };
         let eviction_spec = config.eviction.clone();
         let is_size_fixed = pages_max == pages;
-        // A memory that may grow begins with `TwoLists`. Its configured policy is only checked for
-        // errors here, and built for the size at that time by `apply_policy_if_reused`.
+        // A memory that may grow begins with `TwoLists`, which evicts in order of arrival until
+        // pages are used again. Its configured policy is only checked for errors here, with a size
+        // of 1 page. `apply_policy_if_reused` builds it for the size at that time.
         let policy_pages = if is_size_fixed { pages as u32 } else { 1 };
         let policy = eviction::build(&eviction_spec, policy_pages).map_err(ConfigError::Policy)?;
         let policy = if is_size_fixed { policy } else { Box::new(TwoLists) };
@@ -119,7 +120,7 @@ impl Frames {
             self.cache.shrink(u64::from(pages_before - pages).min(spare_pages) as u32)
         };
         // The policy is resized after the evictions, from which it may learn the hits of a smaller
-        // memory.
+        // memory. `policy_pages` is the size for which it was last set up.
         let policy_pages = self.cache.policy_pages();
         if self.is_policy_applied && pages.abs_diff(policy_pages) > policy_pages / 4 {
             self.cache.resize_policy(pages.max(1));
@@ -129,9 +130,10 @@ impl Frames {
     }
 
     /// Switches to the configured eviction policy, built for `pages` frames, if the present pages
-    /// are reused. More than half of these frames must be in use, and a sixteenth as many pages
-    /// must have returned after their eviction. Until then every policy is equally good, and
-    /// eviction in order of arrival costs the least time and memory.
+    /// are reused. More than half of these frames must have memory (`backed_pages`), and a
+    /// sixteenth as many pages must have returned after their eviction (`refault_pages`). Until
+    /// then every policy is equally good, and eviction in order of arrival costs the least time and
+    /// memory.
     fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {

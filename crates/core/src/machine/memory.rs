@@ -377,6 +377,7 @@ impl MachineMemory {
         if config.slots >= u64::from(NO_SLOT) {
             return Err(SwapError::TooManyPages { pages: config.slots });
         }
+        // Must be set before the first page of memory enters the cache.
         if config.by_policy {
             base.frames.cache.give_memory_to_policy();
         }
@@ -433,7 +434,8 @@ impl MachineMemory {
         access: MemoryAccess,
     ) -> bool {
         let Some(frame) = base.frames.cache.find(self.file_of(memory), page) else { return false };
-        // The cache doesn't set the dirty flag: `make_dirty` also frees the slot.
+        // `touch_mapped` sets the referenced bit, and returns false if the page is not mapped. It
+        // must not set the dirty flag: `make_dirty` does, and also frees the slot.
         let is_written = false;
         let is_mapped = base.frames.cache.touch_mapped(frame, is_written);
         if is_mapped && access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
@@ -458,6 +460,7 @@ impl MachineMemory {
                 kept_pages += 1;
                 continue;
             }
+            // An absent page may still have a slot, which is freed below.
             if let Some(frame) = frame {
                 self.cancel_swap_out(base, frame);
                 base.frames.cache.discard_memory(frame);

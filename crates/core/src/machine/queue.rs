@@ -63,7 +63,10 @@ pub(super) enum PartOutcome {
 }
 
 impl PartOutcome {
-    /// Number of whole good pages, and the error of the others: `Medium` if they were not moved.
+    /// Number of whole good pages from the start of the part, and the error of its other pages. A
+    /// page that was moved in part is not good. A short transfer has no error of its own, so its
+    /// missing pages get `Medium`, as unreadable ones. After a whole transfer no page has the
+    /// error.
     pub(super) fn good_pages(self) -> (u64, DeviceError) {
         match self {
             PartOutcome::Moved(bytes) => (bytes / PAGE_BYTES, DeviceError::Medium),
@@ -249,8 +252,8 @@ impl RequestQueue {
     /// Registers `waiter` for the end of the request, whose need becomes `Demand`. Informs the
     /// scheduler if the need has changed.
     pub(super) fn add_waiter(&mut self, id: RequestId, waiter: Waiter) {
-        // The scheduler knows the request by its head, the request that it was merged into. It now
-        // learns that a reader waits for that head.
+        // The scheduler knows the request by its head, the request that it was merged into.
+        // `idled_for` reports that a reader now waits, or idles, for that head.
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.idled_for(head, &self.requests);
         }
@@ -268,6 +271,7 @@ impl RequestQueue {
     pub(super) fn poll(&mut self, now: Time) -> Option<QueueAction> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
+            // `wake` is not set: each dispatch clears it. The next completion causes a poll.
             return None;
         }
         if self.retries.is_empty() && self.scheduler.queued() == 0 {
@@ -288,10 +292,12 @@ impl RequestQueue {
                     self.prepare_ended_parts(id, outcome);
                     return Some(QueueAction::Withdrawn);
                 }
+                // No request yet. The scheduler decides again at this time.
                 Dispatch::WaitUntil(time) => {
                     self.wake = Some(time);
                     return None;
                 }
+                // No request before the next arrival or completion.
                 Dispatch::Nothing => {
                     self.wake = None;
                     return None;
@@ -358,6 +364,7 @@ impl RequestQueue {
         let offset_bytes = (request.start - ending.start) * SECTOR_BYTES;
         let outcome = match ending.outcome {
             Outcome::Done => PartOutcome::Moved(request.bytes()),
+            // `bytes` counts from the start of the whole request.
             Outcome::Short { bytes } => {
                 PartOutcome::Moved(bytes.saturating_sub(offset_bytes).min(request.bytes()))
             }

@@ -4,7 +4,8 @@
 //! The *demand* is the range of the requested pages; all other added pages are prefetched. A *run*
 //! is a range of added pages. A *window* is a group of runs that is sent in requests of its own.
 //! `NO_FRAME` stands for the frame of an absent page. *Credit* limits the prefetch of a file by the
-//! use of its earlier prefetched pages.
+//! use of its earlier prefetched pages. *Unready* pages are pages of memory (swap) that are mapped,
+//! dirty or being written: their frames are not available now.
 
 use super::pages::{
     FilePages, NO_FRAME, ReadProgress, join_adjacent, move_demand_to_front, split_run,
@@ -65,6 +66,7 @@ impl MachineFiles {
             TransferKind::Read(ReadAccess::Fault) => {
                 handle.policy.fault(pages.demand.first, &read_request, &mut pages)
             }
+            // A buffered read: direct reads and writes start by `start_direct`.
             _ => handle.policy.read(&read_request, &mut pages),
         }
         let first_page = pages.demand.first;
@@ -169,7 +171,10 @@ impl MachineFiles {
         }
     }
 
-    /// Returns the handle of a read, and the pages of its file as the policy sees them.
+    /// Returns the handle of a read, and the pages of its file as the policy of that handle sees
+    /// and extends them. Pages that the policy adds get frames at once. They are collected in
+    /// `runs`, which the caller sends by `send_file_runs`. `runs` is empty here, because each send
+    /// clears it. Credit limits the prefetch only if the policy is subject to it.
     pub(super) fn pages_for<'a>(
         &'a mut self,
         base: &'a mut SharedState,
@@ -189,7 +194,7 @@ impl MachineFiles {
             budget: &mut base.frames.budget,
             unready_pages,
             // Credit is earned by used pages. The program uses mapped pages without a call, so a
-            // fault on a mapping would never earn credit.
+            // fault on a mapping would never earn credit, and is exempt.
             is_on_credit: handle.policy.is_limited_by_credit()
                 && read.kind != TransferKind::Read(ReadAccess::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
@@ -198,7 +203,8 @@ impl MachineFiles {
     }
 
     /// Makes the read wait for every request in flight that delivers one of these pages. Completes
-    /// the read if there is none. Pages that are in the cache already need no wait.
+    /// the read if there is none. Pages with their data in the cache, and failed ones, need no
+    /// wait.
     fn wait_for_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
         let index = |page: u64| (page - read.range.first) as usize;
@@ -214,6 +220,8 @@ impl MachineFiles {
                 last_request = Some(request);
             }
         }
+        // No page is in flight, so the read has reached its end: `add_next_requested` stops earlier
+        // only at a page in flight.
         if read.pending_requests == 0 {
             self.finish(base, id);
         }
@@ -234,7 +242,8 @@ impl MachineFiles {
         let pages_max = base.queue.request_pages_max();
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
-        // Speculative if most of the file's earlier prefetched pages were not used.
+        // `Prefetch`, or `Speculative` if most of the file's earlier prefetched pages were not
+        // used. A scheduler may cancel a speculative request.
         let prefetch_need = base.frames.cache.credit(file).need();
         // Requested pages are joined across windows. An empty run separates two windows.
         let demand_runs =
@@ -268,6 +277,7 @@ impl MachineFiles {
                         search_tail: SearchTail::none(range),
                     };
                     let request = base.queue.send(now, request, content);
+                    // Each page in flight stores the request that delivers it.
                     base.frames.cache.set_run_request(file, range, request);
                 });
             }

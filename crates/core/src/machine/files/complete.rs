@@ -38,7 +38,8 @@ impl MachineFiles {
             self.continue_search(now, base, request, next_try, &waiters);
             return waiters;
         }
-        // The good pages are filled, the others fail.
+        // The good pages are filled, the others fail. Pages of the search tail fail untried: each
+        // waiter needs all pages of the range, and gets the error in any case.
         let good_end_byte = match outcome {
             PartOutcome::Moved(bytes) => range.first * PAGE_BYTES + bytes,
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
@@ -51,7 +52,8 @@ impl MachineFiles {
         };
         let cache = &mut base.frames.cache;
         cache.fill_run(file, range.clipped(good_end_page));
-        // The scheduler cancelled a request that nothing waits for.
+        // The scheduler cancelled a request that nothing waits for. Its pages then count neither as
+        // used nor as wasted; `fail` counts an unused prefetched page as wasted.
         let was_withdrawn =
             outcome == PartOutcome::Failed(DeviceError::Cancelled) && waiters.is_empty();
         let bad_pages = PageRange { first: good_end_page, end: range.end };
@@ -117,6 +119,7 @@ impl MachineFiles {
         {
             // The error may be in a part that belongs to another transfer.
             base.queue.enqueue_retry(request, content);
+            // The transfer goes on waiting, for the retry of the same piece.
             return waiters;
         }
         // The last piece reaches past the requested bytes, to the alignment.
@@ -236,7 +239,8 @@ impl MachineFiles {
 
     /// Sends the pages of a failed request again, in a request of their own. `readers` wait for it.
     /// The pages of the search tail refer to the new request as well. The retry bypasses the
-    /// scheduler, so that it is not merged again.
+    /// scheduler, so that it is not merged again. Operation, process and priority are taken from
+    /// the failed `request`.
     fn retry_pages(
         &mut self,
         base: &mut SharedState,
@@ -293,6 +297,8 @@ impl RequestPages {
             PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
                 PageRange { first: range.end, end: search_tail.suspect_end }
             }
+            // A single page failed: it is the bad one. Or the transfer was short, or failed for
+            // another reason: no page is known to be bad.
             _ => return None,
         };
         if suspects.is_empty() {

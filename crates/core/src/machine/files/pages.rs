@@ -17,7 +17,8 @@ use crate::unit::PageRange;
 pub(super) const NO_FRAME: FrameId = FrameId(u32::MAX);
 
 /// Moves the runs with requested pages (`demand`) to the front, across all windows, and keeps the
-/// order of the others. Returns the number of moved runs.
+/// order of the others. Returns the number of moved runs. The empty runs between windows overlap
+/// nothing, so they stay among the others.
 pub(super) fn move_demand_to_front(runs: &mut [PageRange], demand: PageRange) -> usize {
     let mut moved = 0;
     for index in 0..runs.len() {
@@ -33,8 +34,10 @@ pub(super) fn move_demand_to_front(runs: &mut [PageRange], demand: PageRange) ->
     moved
 }
 
-/// Sorts runs, which must not overlap, and joins adjacent ones in place. Returns the new number of
-/// runs, at the front of `runs`.
+/// Sorts runs by their first page, and joins adjacent ones in place. Returns the new number of
+/// runs, at the front of `runs`; the elements behind them have no meaning. Called for the runs of
+/// one window of a file, and for the slots of a swap-in. They must not overlap, and none is empty:
+/// the empty runs between windows are removed before.
 pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     if runs.len() < 2 {
         return runs.len();
@@ -121,7 +124,8 @@ const UNMARKED: u64 = 0;
 impl FilePages<'_> {
     /// Adds the next requested pages, from `first_page` on: all at once if the policy answers
     /// `Demand::Whole`, or else one by one up to the first page that is in flight. The read waits
-    /// for that page before it goes on.
+    /// for that page before it goes on. The policy is asked for each page, cached or not, and may
+    /// prefetch at that call.
     pub(super) fn add_next_requested(
         &mut self,
         policy: &mut dyn ReadaheadPolicy,
@@ -222,6 +226,7 @@ impl FilePages<'_> {
                 credit_pages = self.cache.credit_room(self.file, request_pages);
             }
         }
+        // The cache limits prefetched, unused pages to a part of the memory.
         self.cache.room_ahead(pages.min(credit_pages))
     }
 
@@ -240,6 +245,7 @@ impl FilePages<'_> {
             }
         });
         assert_eq!(added, run.count(), "what has room, or was promised frames, finds them");
+        // For the policies: a measure of the memory's turnover.
         self.evidence.device.added_pages += added;
         self.budget.prefetch_pages += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
@@ -282,8 +288,9 @@ impl PageView for FilePages<'_> {
         frame.is_some_and(|frame| self.cache.is_unused(frame))
     }
 
-    /// Evidence of the device and the file, with the present sizes of memory and of unused pages.
-    /// The memory is at most the size that the configuration lets policies assume.
+    /// Evidence of the device and the file, with the present sizes of memory, of free frames, and
+    /// of prefetched, unused pages (`standing_pages`). The memory is at most the size that the
+    /// configuration lets policies assume.
     fn evidence(&mut self) -> Evidence<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
@@ -327,6 +334,7 @@ impl PageView for FilePages<'_> {
             return false;
         }
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            // A folio carries the mark as a whole, unlike a run of single pages.
             let marked_pages = if is_marked { part.count() } else { UNMARKED };
             self.add_run(part, folio.order, marked_pages);
         }

@@ -91,7 +91,7 @@ impl SwapArea {
 
     /// Finds a run of 1 to `slots_max` free slots, without taking them: the longest one within
     /// [`SEARCH_SLOTS`] slots from the first free slot on. The search begins where the last run
-    /// ended. `None` if all slots are taken.
+    /// ended. `None` if no slot is free: all are taken or bad. `slots_max` is at least 1.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free_count == 0 {
             return None;
@@ -113,7 +113,7 @@ impl SwapArea {
             if longest.count() == slots_max {
                 break;
             }
-            // The slot behind the run is taken.
+            // The slot behind the run is taken or bad, or the search ends there.
             slot += length as u64 + 1;
         }
         self.cursor = longest.end % slots;

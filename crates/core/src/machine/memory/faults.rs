@@ -52,13 +52,15 @@ impl MachineMemory {
         let MemoryFault { memory, page, process, .. } = self.fault_state(id).cause;
         let file = self.file_of(memory);
         let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
-            // The page is in memory or in flight, perhaps about to leave.
+            // The page is in memory or in flight, perhaps about to leave. `take_for_fault` pins its
+            // frame, and takes its mark.
             self.cancel_swap_out(base, frame);
             // The mark of a page shows that the policy prefetched it.
             let is_ahead = base.frames.cache.take_for_fault(frame);
             if is_ahead {
                 self.swap.counters.hits += 1;
                 let fault = self.swap_fault(memory, page).expect("what was read ahead has a slot");
+                // The policy may read further pages now.
                 self.swap_in_at_hit(now, base, &fault, process);
             }
             (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })
@@ -147,7 +149,8 @@ impl MachineMemory {
         // A fault that failed while it waited has no frame.
         let Some((frame, source)) = found else { return };
         if error.is_none() {
-            // For the referenced bit: the page was in memory before the fault, and not prefetched.
+            // The page counts as used, and as referenced if it was in memory before the fault for
+            // another reason than prefetch.
             let was_in_memory = source == PageSource::Memory;
             base.frames.cache.use_memory(frame, was_in_memory);
             if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {

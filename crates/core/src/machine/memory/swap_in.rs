@@ -42,6 +42,7 @@ impl MachineMemory {
                 if is_short || !base.waiting.is_empty() || base.queue.is_congested() {
                     break;
                 }
+                // Without a mark: the policy did not select the page, and learns nothing from it.
                 self.add_prefetched(base, slot, Mark::Clear, &mut runs);
             }
             page += 1;
@@ -101,6 +102,7 @@ impl MachineMemory {
         // Half of the frames kept ready stay for faults.
         let spare_pages = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
         let pinned_and_waiting = base.frames.budget.pinned_pages + base.waiting.len() as u64;
+        // For the policy: the time, the memory, and the prefetched pages that are not used yet.
         let evidence = &mut base.queue.evidence;
         evidence.now = now;
         evidence.memory_pages = cache.budget_pages().into();
@@ -269,6 +271,7 @@ impl MachineMemory {
         slots: PageRange,
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
+        // `error` is the error of the pages behind the good ones.
         let (good_pages, error) = outcome.good_pages();
         let good_end = slots.first + good_pages;
         let is_single_slot = slots.count() == 1 && !is_merged;
@@ -298,6 +301,7 @@ impl MachineMemory {
                 // The fault waits for the retry.
                 FrameState::InFlight(_) => continue,
                 FrameState::Filled => {}
+                // The page failed: the fault gets the error of the request.
                 _ => {
                     let offset = self.fault_state(fault).cause.page * PAGE_BYTES;
                     self.fault_state_mut(fault).error = Some(ReadError::Device { offset, error });

@@ -69,7 +69,7 @@ impl MachineMemory {
         let cache = &mut base.frames.cache;
         if !cache.is_dirty(frame) || cache.is_writing(frame) || self.swap.is_full {
             // The page is clean and thus ready, or can't be written now: its write is in progress,
-            // or no slot is free.
+            // or no slot is free. `cancel_leaving` puts it on the list for its state.
             cache.cancel_leaving(frame);
         } else if self.swap.second_chance_pages == 0 {
             self.swap.to_write.push(frame);
@@ -156,7 +156,9 @@ impl MachineMemory {
             }
             match base.frames.cache.choose_leaving() {
                 None => break,
+                // The page left at once: its frame is free.
                 Some(LeavingChoice::Gone) => {}
+                // The page must first be unmapped or written.
                 Some(LeavingChoice::Held { frame, age }) => {
                     let (file, page) = base.frames.cache.page_of(frame);
                     self.start_leaving(base, frame);
@@ -167,6 +169,7 @@ impl MachineMemory {
                 }
             }
         }
+        // Pages that could not leave return to their lists.
         base.frames.cache.end_set_aside();
     }
 
@@ -182,6 +185,7 @@ impl MachineMemory {
     ) {
         // The leaving page itself is the first page of the write.
         let mut pages_left = self.swap.write_pages_max - 1;
+        // Upwards, then downwards, each up to the first page that must stay.
         for step in [1, -1] {
             let mut neighbour = page;
             while pages_left > 0
@@ -205,7 +209,8 @@ impl MachineMemory {
         } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);
         } else {
-            // It is dirty. Without configured second chances the next step takes it for writing.
+            // A chosen page that is neither mapped nor being written is dirty. Without configured
+            // second chances, `choose_leaving` takes it for writing in its next step.
             base.frames.cache.begin_second_chance(frame);
         }
     }
@@ -280,8 +285,8 @@ impl MachineMemory {
     }
 
     /// Finds a run of free slots for up to `pages` pages. If no slot is free, takes back the slot
-    /// of a clean page in memory, which then is the only copy. `None` if there is no such page, or
-    /// `pages` is 0.
+    /// of a clean page in memory, which then is the only copy: the run has one slot. `None` if
+    /// there is no such page, or `pages` is 0.
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let slots_max = pages.min(self.swap.write_pages_max);
         if slots_max == 0 {
@@ -296,6 +301,7 @@ impl MachineMemory {
                     .find(file, owner.page)
                     .is_some_and(|frame| base.frames.cache.is_mapped_and_clean(frame))
             };
+            // The next page in turn that is mapped, clean and not about to leave.
             let (_, owner) = self.swap.area.next_matching(is_spare)?;
             let file = self.file_of(owner.memory);
             let frame = base.frames.cache.find(file, owner.page).expect("it was found just now");
@@ -316,6 +322,7 @@ impl MachineMemory {
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         debug_assert!(waiters.is_empty(), "no read waits for a page to be written");
+        // `error` is the error of the pages behind the good ones.
         let (good_pages, error) = outcome.good_pages();
         let good_end = slots.first + good_pages;
         let is_single_slot = slots.count() == 1 && !is_merged;
