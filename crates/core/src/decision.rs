@@ -324,7 +324,7 @@ impl DecisionLog {
     }
 
     /// Takes the oldest decision; `None` if there is none. If decisions were lost, first returns a
-    /// [`Decision::Lost`] with their number.
+    /// [`Decision::Lost`] with their number, and the time of the oldest decision that is left.
     pub fn poll(&mut self) -> Option<LoggedDecision> {
         let first = self.undrained.front()?;
         if self.lost > 0 {

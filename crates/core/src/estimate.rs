@@ -108,8 +108,10 @@ impl DeviceEstimate {
     pub fn request_waits_pages(&self, pages: u64, others: u64) -> u64 {
         let service_pages = self.request_service_pages();
         let latency_pages = self.request_cost_pages().saturating_sub(service_pages);
+        // Before the first completion, the request at hand stands for the mean.
         let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
-        // The latency, multiplied by the probability that the device is idle.
+        // The latency, multiplied by the probability that the device is idle. The other readers
+        // keep it busy with requests of the mean size.
         let idle_pages = PROBABILITY_UNIT * latency_pages
             / inverse_idle_probability(others, mean_pages + service_pages, latency_pages);
         idle_pages.min(latency_pages / (others + 1))
@@ -126,6 +128,7 @@ impl DeviceEstimate {
         let is_discontiguous = self.next_sector.is_none()
             || self.next_sector != sectors.as_ref().map(|sectors| sectors.start);
         self.next_sector = sectors.map(|sectors| sectors.end);
+        // Identifiers are reused: the entry of an earlier request is replaced.
         self.in_device[index] = InDeviceRequest {
             dispatched: now,
             number: self.dispatches,
@@ -155,7 +158,8 @@ impl DeviceEstimate {
         let uncertainty_ns = now.since(not_before.max(request.dispatched)).ns();
         let is_certain = UNCERTAINTY_DIVISOR_MAX * uncertainty_ns <= duration_ns;
         if !is_certain {
-            // The work of the device until the completion of all others is uncertain too.
+            // The work of the device until the completion of all others is uncertain too: they are
+            // ignored when they complete.
             self.ignored_before = self.dispatches;
         } else if request.number >= self.ignored_before {
             self.costs.observe(RequestTiming {

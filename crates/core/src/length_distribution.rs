@@ -114,6 +114,7 @@ impl LengthDistribution {
         // The pieces have the inverse of the probability.
         let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / probability_min;
         let mut pages_ahead = 0;
+        // Each piece that the run reaches with sufficient probability counts whole.
         for piece in self.pieces(length).take_while(|piece| piece.distance < pages_max) {
             if piece.inverse_end > inverse_max {
                 // The probability falls below the minimum within this piece: interpolates.
@@ -141,6 +142,7 @@ impl LengthDistribution {
         for piece in self.pieces(length).take_while(|piece| piece.distance < requests_max) {
             let pays = |count| piece.pays(expected_used, count, request_pages, marginal_cost);
             if !pays(piece.pages) {
+                // The window ends within this piece.
                 window = piece.distance + largest_below(piece.pages, pays);
                 break;
             }
@@ -166,8 +168,10 @@ impl LengthDistribution {
         let (first, width) = lengths_of(first_step);
         let mut rises = self.rises().enumerate().skip(first_step).peekable();
         // The run has passed a part of its step. Within a step the inverse of the probability is
-        // linear: if four of five runs of 16 pages reach 20, eight of nine reach 18. All
-        // inverses are divided by the inverse at the current length, which is 1 thereby.
+        // linear: if four of five runs of 16 pages reach 20, eight of nine reach 18. All inverses
+        // are divided by the inverse at the current length, which is 1 thereby. `inverse_end`
+        // begins as the inverse at the start of the step, at most 1, and then moves from step to
+        // step.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
         let mut inverse_end =
             PROBABILITY_ONE * PROBABILITY_ONE / (PROBABILITY_ONE + rise * (length - first) / width);
@@ -191,7 +195,8 @@ impl LengthDistribution {
         // Factor of the prior's ends, of `PROBABILITY_ONE`, learned at the lengths before.
         let mut prior_factor = PROBABILITY_ONE;
         (0..STEPS).map(move |step| {
-            // The first length of the step, divided by the width of the step.
+            // The first length of the step, divided by the width of the step: the length itself for
+            // a single length, 4 to 7 for a quarter of an octave (see `lengths_of`).
             let widths = match step < FINE_STEPS {
                 true => step as u64 + 1,
                 false => (step - FINE_STEPS) as u64 % 4 + 4,
@@ -207,6 +212,7 @@ impl LengthDistribution {
                     .unwrap_or(INVERSE_MAX)
             };
             let rise_here = rise(prior_factor);
+            // Without observations the factor learned before stays.
             if continued + ended > 0 {
                 // The rise here, relative to the rise without observations: one part in `widths`.
                 prior_factor = (rise(PROBABILITY_ONE) * widths)

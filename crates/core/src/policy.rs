@@ -136,6 +136,7 @@ impl Spec {
                     last.push(',');
                     last.push_str(part);
                 }
+                // A part without `=`, or the first one: a name.
                 _ => specs.push(part.to_owned()),
             }
         }
@@ -174,6 +175,7 @@ impl Spec {
     ) -> Result<u64, SpecError> {
         let Some(text) = self.parameters.get(key) else { return Ok(default) };
         match text.parse() {
+            // Digits alone, without a unit.
             Ok(number) if bounds.contains(&number) => Ok(number),
             _ => {
                 let (least, most) = (bounds.start(), bounds.end());

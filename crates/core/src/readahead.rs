@@ -334,6 +334,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadP
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
         "runs" => Box::new(RunsPolicy::from_spec(spec, limits)?),
         "adaptive" => Box::new(AdaptiveReadahead::from_spec(spec)?),
+        // A policy of another crate.
         name => match REGISTERED.find(name) {
             Some(build) => return build(spec, limits),
             None => return Err(policy::unknown("readahead policy", name, policies())),

@@ -181,8 +181,7 @@ impl Cache {
                     _ => self.frame_lists.push(id, FrameList::IN_USE),
                 }
             }
-            // The search is repeated only if every recall was refused, because no frame is free
-            // then.
+            // The search is repeated only if every recall was refused, so that no frame was freed.
             if victims.is_empty() || (refused_bits.count_ones() as usize) < count {
                 return count > 0;
             }
@@ -192,7 +191,7 @@ impl Cache {
     /// Removes the next page of a file (or, if the policy has it, of memory) to leave from its
     /// list; `None` if no list has a page. Expired prefetched pages leave first, then the victims
     /// of the policy, then the other prefetched pages. `victims_taken` is the number of victims
-    /// removed and not evicted yet, which the policy must not count as its own pages any more.
+    /// removed and not evicted yet, which policies still count when they size their lists.
     /// `queries_left` is the number of further queries for uses of pages by readers outside the
     /// machine; each query reduces it.
     pub(super) fn next_victim(

@@ -214,8 +214,8 @@ impl Cache {
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {
-            // The first use of a prefetched page that the policy has never had on its lists. Its
-            // note is still the count of added pages at its addition.
+            // The first use of a prefetched page that never was on a list of the policy. Its note
+            // is still the count of added pages at its addition.
             self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         }
         if !self.has_memory_lists && !self.frame_lists.is_listed(id) {
@@ -280,7 +280,7 @@ impl Cache {
     }
 
     /// Chooses the older of the next page of memory and the next page of a file. A page of memory
-    /// that was referenced since it entered its list is spared once, and moves to the active list.
+    /// that was referenced since it entered its list is spared, and moves to the active list.
     /// `None` if no page can leave.
     fn choose_oldest(&mut self) -> Option<LeavingChoice> {
         // Each page is spared at most twice: for its referenced bit, or for a reader that has it

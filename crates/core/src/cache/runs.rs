@@ -145,7 +145,6 @@ impl Cache {
                 // Frames are used for the first time in ascending order.
                 None => frames.push(frame),
             }
-            // The list of the page.
             if is_memory {
                 // A page of memory is listed once it has arrived. The push only sets the stamp from
                 // which its age counts; the page stays off the lists.

@@ -96,6 +96,7 @@ impl RawTransfer {
     /// allows none now, no bytes are left, or the transfer was stopped. After each completion it
     /// must be polled again.
     pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
+        // All bytes are submitted, or a chunk has failed or was short.
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {
             return None;
@@ -127,6 +128,7 @@ impl RawTransfer {
             Outcome::Short { bytes } => (chunk.offset + bytes, None),
             Outcome::Failed(error) => (chunk.offset, Some(error)),
         };
+        // Chunks complete in any order, so a lower stop replaces a higher one.
         let (stop, _) = stopped;
         if self.stopped.is_none_or(|(lowest_stop, _)| stop < lowest_stop) {
             self.stopped = Some(stopped);
@@ -152,7 +154,8 @@ impl RawTransfer {
             Some((stop, error)) if stop < self.end => {
                 TransferEnd { bytes: stop.max(self.offset) - self.offset, error }
             }
-            // All requested bytes, but perhaps not all of the last block.
+            // All requested bytes were moved. The transfer may have stopped behind them, in the
+            // last block, whose rest was not requested.
             _ => TransferEnd { bytes: self.end - self.offset, error: None },
         }
     }

@@ -83,7 +83,8 @@ pub(super) struct DeviceCosts {
 }
 
 impl Default for DeviceCosts {
-    /// Initial costs in picoseconds, with independent uncertainties.
+    /// Initial costs in picoseconds, with independent uncertainties: the covariance is the unit
+    /// matrix. No service time is assumed.
     fn default() -> DeviceCosts {
         let initial = [i128::from(INITIAL_LATENCY_NS) * 1_000, 0, i128::from(INITIAL_PAGE_PS)];
         let row_of_unit_matrix = |row: usize| {
@@ -121,9 +122,11 @@ impl DeviceCosts {
         let [pages, completed_pages, completed_jumps] =
             [timing.pages, timing.completed_pages, timing.completed_jumps]
                 .map(|count| i128::from(count.min(COUNT_MAX)));
+        // The first request.
         if self.initial_deviation[PAGE] == 0 {
             return self.set_initial_costs(duration_ps, completed_pages);
         }
+        // Coefficients of the latency, of the discontiguous requests, and of the pages.
         let alone_coefficients = [1, i128::from(timing.is_discontiguous), pages];
         let work_coefficients = [0, completed_jumps, completed_pages];
         let [alone_ps, work_ps] = [alone_coefficients, work_coefficients]
@@ -190,7 +193,9 @@ impl DeviceCosts {
     /// Raises each estimate below its minimum to the minimum, and moves the others by their
     /// covariance with it.
     fn keep_in_bounds(&mut self) {
+        // Only the cost of a page must stay positive, because callers divide by it.
         let minima = [0, 0, i128::from(PAGE_PS_MIN)];
+        // The order is chosen. A divisor is never 0: the first request has set all deviations.
         for cost in [SERVICE_TIME, LATENCY, PAGE] {
             let shortfall = minima[cost] - self.estimates[cost];
             if shortfall <= 0 {

@@ -98,6 +98,7 @@ impl<B: Copy + Send + Sync> Registry<B> {
     ) -> Result<(), RegisterError> {
         RegisterError::check(policy.name, built_in.iter().map(|policy| policy.name))?;
         let mut entry = Box::new(Entry { policy, build, next: OnceBox::new() });
+        // Follows the list to the first unset link. A `OnceBox` is set once, by any thread.
         let mut slot = &self.first;
         // The slot may be filled by another thread, whose entry is then checked as well.
         loop {

@@ -209,6 +209,7 @@ impl AdaptiveReadahead {
         }
         match self.find_continued_stream(&access, pages) {
             Some(index) => {
+                // The stream is taken out of both lists, and becomes the most recent one below.
                 self.reaches.remove(index);
                 let mut stream = self.streams.remove(index).expect("it was found there");
                 // The first request that continues a stream sets its direction.
@@ -225,6 +226,7 @@ impl AdaptiveReadahead {
                 self.push_newest(stream);
             }
             None => {
+                // Reading the gaps along may begin with this request. Else it may begin a stream.
                 let reads_gaps =
                     self.advice != Advice::Random && self.gaps.prefetch_with_gaps(&access, pages);
                 if !reads_gaps {
@@ -234,8 +236,9 @@ impl AdaptiveReadahead {
         }
     }
 
-    /// Returns the index of the most recent stream that the request continues. The bounds are
-    /// compared first, because `is_continued_by` also examines pages.
+    /// Returns the index of the most recent stream that the request continues; `None` if it
+    /// continues none. The exact bounds are compared first: `reaches` has clamped ones, and
+    /// `is_continued_by` also examines pages.
     fn find_continued_stream(&self, access: &AccessContext, pages: &dyn PageView) -> Option<usize> {
         let request = access.request;
         self.reaches.find_last(request, |index| {
@@ -266,11 +269,13 @@ impl AdaptiveReadahead {
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
         self.last_scattered = Some(scattered);
+        // The pages requested since then show the stream's share of all requests.
         let requested_pages_at_begin = pages.evidence().device.requested_pages();
         // After random advice, nothing is prefetched for a stride, or until a request has continued
         // a stream. The advice counts until a request contradicts it.
         let prefetches_nothing =
             self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
+        // The kind of begin selects the distribution of run lengths that predicts the run.
         let begin = match self.advice {
             _ if stride.is_some() => RunBegin::Stride,
             Advice::Sequential => RunBegin::Sequential,
@@ -279,6 +284,7 @@ impl AdaptiveReadahead {
         };
         let mut stream = match (stride, begin) {
             (Some(stride), _) => ReadStream::strided(request, stride, requested_pages_at_begin),
+            // From the start of a file, or after sequential advice, a run goes upwards.
             (None, RunBegin::Sequential) => {
                 ReadStream::new(request, begin, requested_pages_at_begin)
             }
@@ -290,11 +296,13 @@ impl AdaptiveReadahead {
             // A reader that moves over the file in one direction does not return to the pages it
             // skipped.
             let is_one_pass = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
+            // Whole-file prefetch counts only requests at random positions.
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
                 let whole_file_pages_max = self.whole_file_pages_max.unwrap_or(u64::MAX);
                 sweep::sweep(access, is_one_pass, whole_file_pages_max, pages);
             }
         }
+        // A forgotten stream no longer counts as active. Its run is not recorded as ended.
         if self.streams.len() == STREAMS_MAX
             && let Some(mut oldest) = self.streams.pop_front()
         {

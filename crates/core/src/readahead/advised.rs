@@ -121,6 +121,7 @@ impl KernelCachedPages {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {
             let window = self.window_at(part.window_number, device);
+            // The bits of the pages that were unknown, and of the advised pages that are now used.
             let added = part.mask & !window.known[part.word];
             let used = part.mask & window.unused[part.word];
             window.known[part.word] |= part.mask;
@@ -166,6 +167,7 @@ impl KernelCachedPages {
                 end: range.end.min(first + WINDOW_PAGES),
             };
             for part in split_into_words(within) {
+                // The window exists, so none is created or dropped.
                 let window = self.window_at(number, device);
                 let gone_unused = part.mask & window.unused[part.word];
                 window.known[part.word] &= !part.mask;
@@ -181,6 +183,7 @@ impl KernelCachedPages {
     fn forget_unused(&mut self, range: PageRange, device: &mut DeviceEvidence) {
         for part in split_into_words(range) {
             let Some(window) = self.windows.get_mut(&part.window_number) else { continue };
+            // The bits of the advised pages that were not read.
             let forgotten = part.mask & window.unused[part.word];
             window.known[part.word] &= !forgotten;
             window.unused[part.word] &= !forgotten;
@@ -314,6 +317,7 @@ impl KernelPageView<'_> {
             (0..WORD_PAGES).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| part.first + bit)
         });
         let first = absent_pages.next()?;
+        // The run ends before the first known page.
         let mut end = first + 1;
         while absent_pages.next() == Some(end) {
             end += 1;

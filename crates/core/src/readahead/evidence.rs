@@ -170,10 +170,12 @@ impl DeviceEvidence {
         count: u64,
     ) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
+        // Number of quarters, rounded down: of four strides of that length, how many go on.
         let quarters_that_go_on = 4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE;
         match quarters_that_go_on {
             0 => 0,
             3.. => count,
+            // The blocks before the first one that does not pay.
             _ => {
                 let wasted_cost = 2 * self.estimate.request_service_pages() + 1;
                 let marginal_cost = self.marginal_cost_pages(request_pages);
@@ -259,6 +261,7 @@ impl StreamCounts {
         let era_pages = (memory_pages / 2).max(1);
         let eras = added_pages.saturating_sub(self.era_start_pages) / era_pages;
         if eras > 0 {
+            // The counts shift by one era; after two or more, no earlier stream is active.
             self.previous_era_streams = if eras == 1 { self.current_era_streams } else { 0 };
             self.current_era_streams = 0;
             self.era.0 += eras;
@@ -378,6 +381,7 @@ impl RegionCounts {
     /// the counts refer to them.
     pub fn region_at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.counts.is_empty() {
+            // A power of two, with which the file has at most `REGIONS_MAX` regions.
             let pages_min = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
             self.region_pages = pages_min.max(REGION_PAGES);
         }

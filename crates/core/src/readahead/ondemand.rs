@@ -200,6 +200,7 @@ impl OnDemand {
         if page == expected_page {
             // The reader has arrived at the mark of the newest window.
             self.start += self.size;
+            // As in the kernel, the window does not shrink, even if the largest window has.
             self.size = self.size.max(next_size(self.size, pages_max));
         } else {
             // The mark of another stream, which is continued from its first absent page.
@@ -244,6 +245,7 @@ impl OnDemand {
                 let pages_left = self.start + self.size - page;
                 return add_single_pages(page, pages_left, self.async_size, read, pages);
             }
+            // Folios of several pages come from `handle_mark`, whose mark is the first page.
             if !pages.add(folio, page == mark) {
                 return;
             }
@@ -277,6 +279,7 @@ impl ReadaheadPolicy for OnDemand {
                 }
             }
             if let Some(folio) = pages.marked(page) {
+                // A read touches a marked folio at its first page.
                 self.handle_mark(folio, folio.first, request.end - folio.first, read, pages);
             }
             page += 1;
@@ -313,6 +316,7 @@ impl ReadaheadPolicy for OnDemand {
             Advice::Normal => false,
             Advice::Sequential => true,
             Advice::Random => {
+                // This flag alone overrides the window and the earlier advice, which stay.
                 self.is_random = true;
                 return;
             }

@@ -201,6 +201,7 @@ impl RunsPolicy {
         let index = self.runs.len() - 1;
         let is_sequential = self.advice == Advice::Sequential;
         // Sequential advice overrides the usual length: the first window is as large as allowed.
+        // While no length is known, the usual rest is `None` too, and `first_pages` counts.
         let usual_pages =
             if is_sequential { None } else { self.usual_rest_after_window(index, pages) };
         self.read_window(
@@ -275,6 +276,7 @@ impl RunsPolicy {
     /// current one. May be 0.
     fn next_window_pages(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
+        // Only a stream goes on by the size of its last window.
         if !self.is_stream(index, run.touched_pages()) {
             return self.usual_rest_within_window(index, pages);
         }
@@ -303,6 +305,7 @@ impl RunsPolicy {
         let pages_max = pages_max.min(self.window_size_max(pages).max(read.request().count()));
         let run = self.runs[index];
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
+        // Positions end at the end of the file, or behind page 0 for a downward run.
         let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
         let may_go_on = self.is_stream(index, run.pages_so_far())
             || !self.is_longest(index, window.end.saturating_sub(run.first));

@@ -161,7 +161,7 @@ impl Window {
         }
         self.next = NextWindow::Pages(next_pages.min(self.window_pages_max));
         if self.start <= page && page < self.start + self.size as u64 {
-            // The first page that is read of the current window submits the one behind it.
+            // The first page that is read of the current window submits the ahead window behind it.
             if self.ahead.is_none() {
                 self.begin_ahead_window(window_pages, read, pages);
             }
@@ -276,7 +276,7 @@ impl Window {
 
     /// Shrinks the next window by one page if the submission added no page. A window of at most one
     /// page turns readahead off. `window_pages` is the window size before the current page. The
-    /// growth by the current page, if it was a hit, is undone.
+    /// growth by the current page, if it was a hit, is undone. An ahead window shrinks with it.
     fn shrink_if_nothing_added(&mut self, added_pages: u64, window_pages: i64) {
         if added_pages > 0 {
             return;
@@ -340,7 +340,8 @@ impl ReadaheadPolicy for Window {
         self.apply_advice(advice);
     }
 
-    /// Announces the page now with `announce=page`, and counts a miss if it is still absent.
+    /// Announces the page now with `announce=page`, and counts a miss if it is still absent: the
+    /// machine then reads this page alone.
     fn demand(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) -> Demand {
         if self.announces_singly {
             self.announce(page, read, pages);

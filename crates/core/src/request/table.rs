@@ -114,9 +114,11 @@ impl RequestTable {
     }
 
     /// Merges the request `part`, with all its parts, into the request `into`, which it must touch.
-    /// The parts keep their identifiers.
+    /// Both are heads. `into` then covers the sectors of both, with the higher of both needs. The
+    /// parts keep their identifiers.
     pub fn merge(&mut self, into: RequestId, part: RequestId) {
         let RequestSlot { request, first, last, .. } = *self.slot(part);
+        // The last one in the order of closing, which is from the newest part to the oldest.
         let oldest_part =
             self.set_head(Some(part), |_| into).expect("a request is a part of itself");
         let head = self.slot_mut(into);

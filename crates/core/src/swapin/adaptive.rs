@@ -114,6 +114,7 @@ impl AdaptiveSwapin {
         if !is_miss && !leading.is_decision_due() {
             return None;
         }
+        // `None` if no plan has a positive value. Then only the next decision is set below.
         let plan = self.choose_plan(fault, by_slot, by_address, costs, swapped);
         let read = plan.and_then(|plan| {
             let room_pages = swapped.prefetch_room(plan.pages);
@@ -137,7 +138,8 @@ impl AdaptiveSwapin {
                 None => true,
             })
         };
-        // The next decision is due halfway to the first page of the run that stays absent.
+        // The next decision is due halfway to the first page of the run that stays absent. The run
+        // with this fault is the newest of its space.
         let predicted = leading.in_run_order(leading.predicted);
         let prefetched_count = predicted.take_while(|&position| !stays_absent(position)).count();
         let runs = if is_slot_run_leading { &mut self.slots } else { self.address_runs_mut(fault) };
@@ -158,7 +160,8 @@ impl AdaptiveSwapin {
     /// belongs to, by slot first.
     fn record_fault(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
         let fault_pages = costs.fault_pages as u64;
-        // Solves: likelihood × fault = 1 + (1 − likelihood) × fault, all in pages.
+        // Solves: likelihood × fault = 1 + (1 − likelihood) × fault, all in pages. A fault costs at
+        // least one page (`SwapCosts`).
         let likelihood_min = PROBABILITY_ONE * (fault_pages + 1) / (2 * fault_pages);
         let pages_max = costs.pages_max;
         let bounds = |space_end| PredictionBounds { space_end, likelihood_min, pages_max };
@@ -280,6 +283,7 @@ impl SwapCosts {
         SwapCosts {
             fault_pages: (cost_pages / waiting_faults.max(1)).max(service_pages).max(1) as i64,
             request_pages: service_pages as i64,
+            // `WINDOW_COST_FACTOR` is 16.
             pages_max: (WINDOW_COST_FACTOR * cost_pages)
                 .min(device.window_share_pages())
                 .min(device.memory_pages / 2 / waiting_faults.max(1)),

@@ -75,6 +75,7 @@ impl HitRate {
         if pages == 2 {
             let is_adjacent =
                 self.previous_position.is_some_and(|last| last.abs_diff(position) == 1);
+            // A sequence may begin: 2 pages, so that the next fault can be a hit.
             pages = if is_adjacent { 2 } else { self.pages_min };
             self.previous_position = Some(position);
         } else {

@@ -52,7 +52,8 @@ impl Vma {
         let pages_max = pages_max(spec)?;
         let limits_shrinking = spec.integer("halving", 1, 0..=1)? == 1;
         let shared_index = choice_index(spec, "shared", ["hits", "cluster"])?;
-        // Policies by slot are the version of 2012: `halving` applies to windows by address alone.
+        // Index 0 is the first of the two words, and the default. Policies by slot are the version
+        // of 2012: `halving` applies to windows by address alone.
         let shared: Box<dyn SwapinPolicy> = match shared_index {
             0 => Box::new(Hits::version_2012(pages_max)),
             _ => Box::new(Cluster::of(pages_max)),
@@ -110,6 +111,7 @@ impl SwapinPolicy for Vma {
             return policy.miss(fault, swapped);
         }
         let hit_rate = self.hit_rate_mut(fault);
+        // Taken before this fault replaces it.
         let previous_page = hit_rate.previous_position();
         let window_pages = hit_rate.take_window_pages(fault.page);
         hit_rate.record_fault(fault.page);

@@ -115,7 +115,8 @@ impl RisingGaps {
         }
         let gap = PageRange { first: self.position, end: request.first.max(self.position) };
         let skipped_pages = gap.count();
-        // A gap begins at each unused page whose predecessor was used, or requested.
+        // A gap begins at each unused page whose predecessor was used, or requested. A page counts
+        // as used if it is cached, unless it was prefetched and not used yet.
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
         for page in gap.pages() {
             let is_used = pages.is_cached(page) && !pages.is_unused(page);
@@ -180,6 +181,7 @@ impl RisingGaps {
                 self.failures += u32::from(is_slower);
                 !is_slower
             }
+            // The phase with the gaps is too short to be compared.
             Some(_) => true,
         };
         let is_gap_cheap =
@@ -214,6 +216,7 @@ impl RisingGaps {
         // The pages of 16 pieces with their gaps.
         let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap_pages());
         let passed_pages = sample_pages + request.end - self.phase.begin_page;
+        // The least bound decides, and its name goes to the log.
         let bounds = [
             (WINDOW_COST_FACTOR * device.marginal_cost_pages(piece_pages), "occupies"),
             (passed_pages, "passed"),
@@ -226,6 +229,7 @@ impl RisingGaps {
         let window = PageRange::new(first, missing_pages).clipped(access.file_pages);
         // Less than half of a window is read only if the reader waits.
         if window.is_empty() || (!access.reader_waits && missing_pages < size / 2) {
+            // Reading along goes on, with the pages that are there.
             self.read_along_end = Some(first);
             return true;
         }
@@ -240,6 +244,7 @@ impl RisingGaps {
         let is_all_added = pages.add_absent(before_marks, UNMARKED)
             && marked.pages().all(|page| pages.add_absent(PageRange::new(page, 1), MARKED))
             && pages.add_absent(after_marks, UNMARKED);
+        // If memory was short, reading along ends before the first missing page.
         let is_cached = |page: &u64| pages.is_cached(*page);
         let end = match is_all_added {
             true => window.end,

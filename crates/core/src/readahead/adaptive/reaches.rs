@@ -43,7 +43,8 @@ impl Reaches {
     ) -> Option<usize> {
         let [first, end] = clamped_bounds(request);
         let touches = |(&low, &high): (&i32, &i32)| (low <= end) & (first <= high);
-        // Full blocks are counted from the end: the ranges that remain lie at the begin.
+        // Full blocks are counted from the end: the ranges that remain lie at the begin. Both lists
+        // have one length, and so one remainder.
         let (remainder, firsts) = self.firsts.as_rchunks::<BLOCK_RANGES>();
         let (_, ends) = self.ends.as_rchunks::<BLOCK_RANGES>();
         let mut find_last_between = |begin_index: usize, end_index: usize| {

@@ -63,6 +63,7 @@ impl SequentialRun {
         let length = self.length_with(self.used_pages + unreported_pages);
         self.recorded_end = Some(length);
         let length_distribution = device.lengths.of_mut(self.begin);
+        // The lengths that the run passed with the unreported pages count as continued.
         length_distribution.record_growth(self.length(), length);
         length_distribution.record_end(length);
     }

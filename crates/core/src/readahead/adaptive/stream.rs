@@ -124,7 +124,7 @@ impl ReadStream {
     }
 
     /// Number of pages right after the last request that were used without a call to the policy.
-    /// Counted only for forward streams; 0 for all others.
+    /// Counted only for forward streams; 0 for all others, whose length is then a lower bound.
     fn unreported_pages_used(&self, pages: &dyn PageView) -> u64 {
         if self.shape != StreamShape::Forward {
             return 0;
@@ -178,7 +178,7 @@ impl ReadStream {
     /// prefetched pages does not continue the stream.
     pub(super) fn is_continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> bool {
         let request = access.request;
-        // In order: not behind the last request, not beyond the prefetched pages, with new pages,
+        // In order: not before the last request, not beyond the prefetched pages, with new pages,
         // and without an unused page directly before it. A backward request has the mirrored
         // conditions.
         let is_forward = || {
@@ -231,7 +231,7 @@ impl ReadStream {
             StreamShape::Open | StreamShape::Forward => page < self.prefetch_end,
             StreamShape::Backward => page >= self.prefetch_end,
             // The request is a prefetched block unless it is the first block that was not
-            // prefetched.
+            // prefetched. It continues the stride, so it lies no further ahead.
             StreamShape::Strided(stride) => !stride.is_next_ahead(access),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
@@ -289,8 +289,9 @@ impl ReadStream {
 
     /// Records the end of the run when its file of `file_pages` pages is closed. `last_page` is the
     /// page in which the last read of the handle ended, reported to the policy or not; `None` if
-    /// unknown. A run that reached the end of the file is not recorded as ended: in a longer file
-    /// it might have gone on.
+    /// unknown. That read may belong to another stream: it counts only if it continues this one. A
+    /// run that reached the end of the file is not recorded as ended: in a longer file it might
+    /// have gone on.
     pub(super) fn record_close(
         &mut self,
         last_page: Option<u64>,

@@ -53,6 +53,7 @@ impl RandomAccess {
     /// stream.
     pub(super) fn after(previous: Option<RandomAccess>, access: &AccessContext) -> RandomAccess {
         let AccessContext { request, offset, bytes, .. } = *access;
+        // The difference is negative for a request below the previous one.
         let distance = |position: u64, position_of: fn(&RandomAccess) -> u64| {
             previous.map_or(0, |previous| position.wrapping_sub(position_of(&previous)) as i64)
         };
@@ -86,6 +87,7 @@ impl RandomAccess {
         previous: Option<RandomAccess>,
         pages: &dyn PageView,
     ) -> Option<Stride> {
+        // Three requests have two distances: the one of this request, and the one before.
         let previous = previous.filter(|_| self.missed_count >= 3)?;
         let is_equal_in_bytes =
             self.distance_bytes == previous.distance_bytes && self.bytes == previous.bytes;

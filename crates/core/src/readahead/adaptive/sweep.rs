@@ -49,11 +49,14 @@ const SPARE_PAGE_PS: u64 = 5_300_000;
 /// the budget allows it. A reader that moves over the file in one direction (`is_one_pass`) does
 /// not return, so no piece is read for it.
 ///
-/// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages.
+/// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages, if
+/// its waits are long enough to pay for it (`is_lone_paid`).
 ///
-/// The costs of the request are recorded in every case. A dense region is considered only while the
-/// whole-file prefetch has not begun. The next piece of the file is read only if it is at least as
-/// large as the cost of a request, or is the rest of the file.
+/// The costs of the request are recorded in every case. The pages read this way have a budget for
+/// each file (`budget_pages`). The whole-file prefetch begins once the cost paid is half of the
+/// file's pages (`is_cost_paid`). A dense region is considered only while the whole-file prefetch
+/// has not begun. The next piece of the file is read only if it is at least as large as the cost of
+/// a request, or is the rest of the file.
 pub(super) fn sweep(
     access: AccessContext,
     is_one_pass: bool,
@@ -238,6 +241,7 @@ fn dense_region(
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) -> Option<(PageRange, u64)> {
+    // The region with the first page of the request; its other pages may lie in the next one.
     let (region, counts) = file.regions.region_at(request.first, file_pages);
     counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(cost_pages as u32);
     counts.requests += 1;

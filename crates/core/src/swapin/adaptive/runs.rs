@@ -81,6 +81,7 @@ impl FaultRuns {
                 let mut run = self.runs.remove(index);
                 let length_before = run.length;
                 run.advance(position);
+                // It went on after another run had begun: its recorded end is undone.
                 if core::mem::take(&mut run.has_ended) {
                     self.lengths.undo_end(length_before);
                 }
@@ -90,10 +91,11 @@ impl FaultRuns {
             }
             None => {
                 // Limits the number of runs to one for 64 positions (`DECAY_WINDOW`), but at least
-                // 4 (`MIN_SAMPLES`) and at most `STREAMS_MAX`. With a run next to most positions,
-                // a random fault would continue one by chance.
+                // 4 (`MIN_SAMPLES`) and at most 128 (`STREAMS_MAX`). With a run next to most
+                // positions, a random fault would continue one by chance.
                 let runs_max =
                     (bounds.space_end / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
+                // The least recently used run is forgotten.
                 if self.runs.len() as u64 >= runs_max {
                     self.runs.remove(0);
                 }

@@ -47,8 +47,9 @@ impl ReadStream {
         record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
-    /// Counts the stream as active on the device, or stops counting it at the end of the file. A
-    /// stream of a single request is not counted: it may be a random access.
+    /// Counts the stream as active on the device, or stops counting it at the end of the file (for
+    /// a backward stream, at page 0). A stream of a single request is not counted: it may be a
+    /// random access. The number of active streams determines the share of each in the memory.
     fn record_progress(&mut self, access: &AccessContext, device: &mut DeviceEvidence) {
         let is_at_end = match self.shape {
             StreamShape::Backward => access.request.first == 0,
@@ -114,8 +115,8 @@ impl ReadStream {
         let missing_pages = size.pages.saturating_sub(first - request.end).min(size.share_pages);
         let window_end = round_end(first, missing_pages);
         let window = PageRange { first, end: window_end }.clipped(file_pages);
-        // Less than a quarter would pay a whole request for few pages. It is read only if nothing
-        // is prefetched, or at the file's end.
+        // Less than a quarter of the window would pay a whole request for few pages. It is read
+        // only if nothing is prefetched, or at the file's end.
         let is_too_small =
             window.count() < size.pages.min(size.share_pages) / 4 && window.end < file_pages;
         if first > request.end && is_too_small {
@@ -150,7 +151,7 @@ impl ReadStream {
             stride.restart_prefetch();
             self.shape = StreamShape::Strided(stride);
         }
-        // Blocks that are prefetched and not read yet.
+        // Blocks that are prefetched and not read yet: all before the next block to prefetch.
         let steps_ahead = stride.steps_ahead() as u64 - 1;
         let block_pages = stride.block_pages(access.request.count());
         let blocks_max = (size.pages.min(size.share_pages) / block_pages).max(1);
@@ -246,6 +247,7 @@ impl ReadStream {
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
         let mut added_begin = window.end;
         while added_begin > window.first {
+            // As many pages as were added before.
             let count = (window.end - added_begin).max(1);
             let first = added_begin.saturating_sub(count).max(window.first);
             let is_marked = added_begin == window.end;
@@ -270,10 +272,12 @@ impl ReadStream {
         file_pages: u64,
         pages: &mut dyn PageView,
     ) -> PageRange {
+        // The range of all added blocks, and the block before the next one.
         let mut covered = PageRange::default();
         let mut previous_block = stride.last_prefetched_block();
         for index in 0..count {
             let block = stride.ahead_block().clipped(file_pages);
+            // The stride has reached an end of the file.
             if block.is_empty() {
                 break;
             }
