@@ -289,6 +289,7 @@ impl Machine {
         {
             self.files.begin(now, base, read);
         } else {
+            // It waits. `admit` makes room, and begins it if it is first and has memory.
             let waiter = Waiter::Read(read);
             base.waiting.push_back(MemoryWaiter { waiter, needed_pages: pages });
             self.admit(now);
@@ -341,8 +342,7 @@ impl Machine {
         self.memory.touch(&mut self.base, memory, page, access)
     }
 
-    /// Starts a fault of a program on a page; [`poll_faulted`](Machine::poll_faulted) returns the
-    /// result.
+    /// Starts a fault on a page; [`poll_faulted`](Machine::poll_faulted) returns the result.
     ///
     /// # Errors
     /// `open_reads_max` faults are open.
@@ -562,6 +562,7 @@ impl Machine {
             let has_room = base.frames.has_room_for(needed_pages);
             let failure = match waiter {
                 _ if has_room => None,
+                // The fault needs no other frame.
                 Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
                     // Memory is on its way: all wait.

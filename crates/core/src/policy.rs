@@ -204,7 +204,8 @@ impl Spec {
         })
     }
 
-    /// The error for the value under `key`; `expected` describes valid values.
+    /// The error for the value under `key`; `expected` describes valid values. The value in the
+    /// error is empty if the key is missing.
     pub fn bad_value(&self, key: &str, expected: &str) -> SpecError {
         SpecError::BadValue {
             name: self.name.clone(),

@@ -96,9 +96,9 @@ impl RawTransfer {
     /// allows none now, no bytes are left, or the transfer was stopped. After each completion it
     /// must be polled again.
     pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
-        // All bytes are submitted, or a chunk has failed or was short.
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {
+            // All bytes are submitted, or a chunk has failed or was short.
             return None;
         }
         let allowed_bytes =

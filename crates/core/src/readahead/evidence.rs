@@ -119,8 +119,8 @@ impl DeviceEvidence {
         let lengths = self.lengths.of(begin);
         // Two kinds of runs have this bound: see the doc comment. All others have none.
         let likely_requests = match begin {
-            // The only request so far continues no stream. Requests ahead of it are limited to the
-            // ones with a probability of at least one half.
+            // The only request so far continues no stream, or is the first of another size.
+            // Requests ahead of it are limited to the ones with a probability of at least one half.
             RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
                 let requests_max = u64::MAX;
                 lengths.pages_ahead(length, PROBABILITY_ONE / 2, requests_max)

@@ -207,7 +207,8 @@ impl AdaptiveSwapin {
             requests: 0,
             value: 0,
         };
-        // Sums over the slots so far. A page in memory, or a free slot, ends a request.
+        // Sums over the slots so far. A page in memory, or a free slot, ends a request. The first
+        // request counts too, although at a miss it is a part of the fault's own: a bound.
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let candidates = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
@@ -258,7 +259,8 @@ fn plan_by_address(
     swapped: &dyn SwappedPageQueries,
 ) -> SwapinPlan {
     let (mut pages, mut requests) = (0, 0);
-    // Slot of the page before: an adjacent slot belongs to the same request.
+    // Slot of the page before: an adjacent slot belongs to the same request. The first page counts
+    // as a request, although at a miss it may join the fault's own: a bound.
     let mut last = None;
     let predicted = run.in_run_order(run.predicted);
     let slots = predicted.filter_map(|page| swapped.absent_slot(fault.memory, page));

@@ -98,7 +98,7 @@ impl RisingGaps {
     /// Updates the counts by a request. A request that ends at or before the position, or begins
     /// more than 4 MiB behind it, begins a new rise.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
-        // 16 × 64 pages are 4 MiB.
+        // 16 × 64 pages are 4 MiB, a chosen bound.
         let is_rising = request.end > self.position
             && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
         if self.requests == 0 || !is_rising {
