@@ -209,7 +209,7 @@ impl Cache {
 
     /// Records the use of a page by a fault, at the end of that fault: the page does not count as
     /// waste. If the policy manages memory, a page on no list is given to it as used when its last
-    /// pin ends; the touch of the fault then does not count again. Any other page that was in the
+    /// pin ends. The touch of the fault then does not count again. Any other page that was in the
     /// cache (`was_in_memory`) for another reason than prefetch becomes referenced.
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
@@ -463,7 +463,9 @@ impl Cache {
             // On the policy's list it would be selected again before its write has ended.
             (true, _) if is_writing && !self.has_memory_lists => return,
             (true, _) if !self.has_memory_lists => return self.give_to_policy(id),
+            // Mapped or dirty. It moves to the active list when it is found referenced.
             (true, _) => FrameList::MEMORY_INACTIVE,
+            // Clean and unmapped: prefetched and not used yet, or the next to leave.
             (false, true) => FrameList::MEMORY_PREFETCHED,
             (false, false) => FrameList::MEMORY_CLEAN,
         };

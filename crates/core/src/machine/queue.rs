@@ -158,6 +158,7 @@ impl RequestQueue {
             wake: None,
             ending: None,
             evidence: DeviceEvidence::default(),
+            // If false here, a policy that asks for costs turns it on (`learn_costs`).
             learns_costs: config.learns_unused_costs,
             meter: Meter::default(),
         })

@@ -302,7 +302,7 @@ impl AdaptiveReadahead {
                 sweep::sweep(access, is_one_pass, whole_file_pages_max, pages);
             }
         }
-        // A forgotten stream no longer counts as active. Nothing more is recorded about its run.
+        // A forgotten stream no longer counts as active. Its run gets no further record.
         if self.streams.len() == STREAMS_MAX
             && let Some(mut oldest) = self.streams.pop_front()
         {

@@ -131,8 +131,9 @@ impl KernelCachedPages {
         }
     }
 
-    /// Removes `pages` advised pages from the counts of unused pages because they were used or left
-    /// the cache. The reader counts as being at the advised pages again.
+    /// Removes `pages` advised pages from the counts of unused pages, of this file and of the
+    /// device (`standing_pages`), because they were used or left the cache. The reader counts as
+    /// being at the advised pages again.
     fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
         let spare_pages = u64::from(pages).min(self.spare_unused_pages);
         self.unused_pages -= u64::from(pages);
@@ -292,6 +293,7 @@ impl KernelPageView<'_> {
             window.unused[part.word] |= added;
             let count = u64::from(added.count_ones());
             self.advised.unused_pages += count;
+            // The policy sets `fills_spare` while it reads a file into the spare memory.
             if self.advised.evidence.fills_spare {
                 self.advised.spare_unused_pages += count;
                 self.device.spare_standing_pages += count;

@@ -146,6 +146,7 @@ impl DeviceEvidence {
         request_pages: u64,
         requests_ahead: u64,
     ) -> bool {
+        // In units of 1/`PROBABILITY_ONE`.
         let probability = self.lengths.of(begin).probability_of_reaching(length, requests_ahead);
         // One more request, and the transfer of one page.
         let wasted_cost = self.estimate.request_service_pages() + 1;

@@ -113,7 +113,9 @@ impl RunsPolicy {
     }
 
     /// Handles a touch of the pages `touched`: continues, reverses or starts a run, and may add a
-    /// window. No effect if all are cached and no run expects them.
+    /// window. No effect if all are cached and no run expects them. A *position* is the number of a
+    /// page along the direction of a run: `convert_range` turns pages into positions, which
+    /// increase in the order of touches.
     fn touch(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
         // The newest run that expects the pages: in its window, or directly behind it.
         let found = self.runs.iter().rposition(|run| {

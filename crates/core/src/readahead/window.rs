@@ -305,6 +305,7 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
     if read.is_congested {
         return 0;
     }
+    // Pages added from here on reach the device in requests of their own.
     pages.begin_window();
     let (mut added_pages, is_marked) = (0, false);
     for page in first..(first + size as u64).min(read.file_pages()) {

@@ -117,6 +117,8 @@ impl AdaptiveSwapin {
         // `None` if no plan has a positive value. Then only the next decision is set below.
         let plan = self.choose_plan(fault, by_slot, by_address, costs, swapped);
         let read = plan.and_then(|plan| {
+            // Number of these pages that find a frame. For the others, frames are freed from now
+            // on.
             let room_pages = swapped.prefetch_room(plan.pages);
             plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
             // At a miss a request is sent in any case, so any room is used. At a hit at least half
@@ -161,7 +163,7 @@ impl AdaptiveSwapin {
     fn record_fault(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
         let fault_pages = costs.fault_pages as u64;
         // Solves: likelihood × fault = 1 + (1 − likelihood) × fault, all in pages. A fault costs at
-        // least one page (`SwapCosts`).
+        // least one page (`SwapCosts`). `PROBABILITY_ONE` stands for 1.
         let likelihood_min = PROBABILITY_ONE * (fault_pages + 1) / (2 * fault_pages);
         let pages_max = costs.pages_max;
         let bounds = |space_end| PredictionBounds { space_end, likelihood_min, pages_max };

@@ -77,6 +77,7 @@ impl MachineFiles {
     /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
     pub(super) fn continue_read(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read = self.file_transfer(id);
+        // `cursor` is the page up to which absent pages have been requested.
         let (cursor, end_page) = (read.cursor, read.range.end);
         if cursor >= end_page {
             return self.finish(base, id);
@@ -160,7 +161,8 @@ impl MachineFiles {
         self.send_file_runs(now, base, file, no_demand, is_demand_whole, process);
     }
 
-    /// The description of a read for the policy, with the state of the queue.
+    /// The description of a read for the policy. `is_congested` is true if the queue is so full
+    /// that some policies stop prefetching.
     pub(super) fn read_request(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.file_transfer(id).transfer;
         ReadRequest {

@@ -250,6 +250,7 @@ impl ReadStream {
         if let StreamShape::Strided(stride) = &mut self.shape {
             stride.advance(access);
         }
+        // A new part of the run begins where the size of requests changes.
         let has_other_size =
             !self.is_strided() && self.latest_run().has_other_size(request.count());
         let device = &mut *pages.evidence().device;
@@ -289,9 +290,9 @@ impl ReadStream {
 
     /// Records the end of the run when its file of `file_pages` pages is closed. `last_page` is the
     /// page in which the last read of the handle ended, reported to the policy or not; `None` if
-    /// unknown. That read may belong to another stream: it counts only if it continues this one. A
-    /// run that reached the end of the file is not recorded as ended: in a longer file it might
-    /// have gone on.
+    /// unknown. The last read may belong to another stream: it counts only if it continues this
+    /// one. A run that reached the end of the file is not recorded as ended: in a longer file it
+    /// might have gone on.
     pub(super) fn record_close(
         &mut self,
         last_page: Option<u64>,

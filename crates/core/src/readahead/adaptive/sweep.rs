@@ -52,11 +52,11 @@ const SPARE_PAGE_PS: u64 = 5_300_000;
 /// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages, if
 /// its waits are long enough to pay for it (`is_lone_paid`).
 ///
-/// The costs of the request are recorded in every case. The pages read this way have a budget for
-/// each file (`budget_pages`). The whole-file prefetch begins once the cost paid is half of the
-/// file's pages (`is_cost_paid`). A dense region is considered only while the whole-file prefetch
-/// has not begun. The next piece of the file is read only if it is at least as large as the cost of
-/// a request, or is the rest of the file.
+/// The costs of the request are recorded in every case. The pages read this way
+/// (`whole_file_pages`) have a budget for each file (`budget_pages`). The whole-file prefetch
+/// begins once the cost paid is half of the file's pages (`is_cost_paid`). A dense region is
+/// considered only while the whole-file prefetch has not begun. The next piece of the file is read
+/// only if it is at least as large as the cost of a request, or is the rest of the file.
 pub(super) fn sweep(
     access: AccessContext,
     is_one_pass: bool,
@@ -129,7 +129,8 @@ pub(super) fn sweep(
 }
 
 /// Adds the marginal cost of a request with `absent_pages` missing pages to the file's costs. A
-/// request without a missing page avoided a cost instead.
+/// request without a missing page avoided a cost instead. *Scattered* requests continue no stream;
+/// *crowded* ones were made while another read was open.
 fn record_cost(
     absent_pages: u64,
     marginal_cost: u64,

@@ -167,6 +167,7 @@ impl ReadStream {
         let gap = stride.gap_pages(block_pages);
         let reads_through = gap < block_pages && gap < device.estimate.request_service_pages();
         let (length, request_pages) = (self.latest_run().length(), self.latest_run().request_pages);
+        // Without the gaps, each block is a request of its own, which must pay for itself.
         let count = match reads_through {
             true => count,
             false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, count),
@@ -290,7 +291,8 @@ impl ReadStream {
             };
             let is_marked = index == count / 4;
             let has_room = match stride.is_contiguous() {
-                // The rest of the last block, whose request alone has arrived, is read first.
+                // Each block begins where its neighbour ends, and is read against that order. The
+                // rest of the last block, whose request alone has arrived, is read first.
                 true => {
                     let rest = if index == 0 { previous_block } else { PageRange::default() };
                     let first_used = stride.first_used_page(block).clipped(file_pages);
