@@ -394,7 +394,7 @@ impl Cache {
             frame.state == FrameState::Filled
         });
         self.drop_all(&ids, |cache, id| {
-            // The page stays for its present readers until they return it.
+            // It leaves the table, and stays pinned for its present readers until they return it.
             cache.sharer.as_mut().expect("only a sharer refuses").forget(id);
             cache.pin(id);
             true

@@ -237,6 +237,7 @@ impl PageTableIndex {
         let heads_log2 = self.heads_log2();
         let mut group = HeadGroup::holding(file, range.first, heads_log2);
         range.pages().map(move |page| {
+            // The first page of the next group.
             if page & GROUP_MASK == 0 {
                 group = HeadGroup::holding(file, page, heads_log2);
             }

@@ -116,7 +116,7 @@ impl DeviceCosts {
 
     /// Updates the estimates by a completed request; the first one sets them. If its duration is
     /// below the sum of a model, only the larger model determines the coefficients; otherwise
-    /// latency and work are added.
+    /// latency and work are added. The module describes the models.
     pub(super) fn observe(&mut self, timing: RequestTiming) {
         let duration_ps = i128::from(timing.duration_ns.clamp(1, DURATION_NS_MAX)) * 1_000;
         let [pages, completed_pages, completed_jumps] =

@@ -227,7 +227,7 @@ impl MachineFiles {
         // frame.
         let end = self.file(file).bytes.div_ceil(PAGE_BYTES);
         let cache = &mut base.frames.cache;
-        // Pages in flight stay until they arrive.
+        // Pages in flight stay until they arrive, and leave then.
         cache.invalidate(file, PageRange { first: 0, end });
         let is_removed = cache.is_empty(file);
         if is_removed {
@@ -336,8 +336,9 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Starts a direct write; the cached pages of its range are dropped. Fails if it is misaligned,
-    /// ends behind the end of the file, or `open_reads_max` reads are open.
+    /// Starts a direct write; the cached pages of its range are dropped. An empty one is done at
+    /// once. `is_sync` is true if the caller waits for it, which schedulers consider. Fails if the
+    /// write is misaligned, ends behind the end of the file, or `open_reads_max` reads are open.
     pub(super) fn write(
         &mut self,
         now: Time,

@@ -364,6 +364,7 @@ impl MachineMemory {
             return Err(SwapError::Second);
         }
         let caps = base.queue.caps();
+        // On a disk, some policies select pages by slot instead of by address.
         let policy =
             swapin::build(&config.policy, caps.is_rotational).map_err(SwapError::Policy)?;
         let end_sector = config.start_sector.saturating_add(config.slots * PAGE_SECTORS);
@@ -407,7 +408,8 @@ impl MachineMemory {
         Ok(())
     }
 
-    /// Adds a mapping of `pages` pages, all zeros. Fails if it has more than 2^32 − 1 pages.
+    /// Adds a mapping of `pages` pages, all zeros. Fails if it has more than 2^32 − 1 pages,
+    /// because the swap area stores a page number in 32 bits.
     pub(super) fn add_mapping(
         &mut self,
         base: &mut SharedState,

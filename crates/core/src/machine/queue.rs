@@ -221,9 +221,9 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
-    /// Adds a request, and returns its identifier, which the caller must store before the next
-    /// poll. The request goes to the scheduler at that poll, or at once with the
-    /// `PLUG_REQUESTS_MAX`-th plugged one.
+    /// Adds a request, and returns its identifier. If it reads pages, the caller must store it in
+    /// their frames before the next poll, so that later readers find it. The request goes to the
+    /// scheduler at that poll, or at once with the `PLUG_REQUESTS_MAX`-th plugged one.
     pub(super) fn send(
         &mut self,
         now: Time,

@@ -128,6 +128,7 @@ impl DeviceEvidence {
             _ => u64::MAX,
         };
         let (marginal_cost, why) = self.marginal_cost(request_pages);
+        // 0 for requests that are larger than the largest window.
         let window_requests_max = WINDOW_COST_FACTOR * marginal_cost / request_pages;
         let window_requests =
             lengths.window(length, request_pages, marginal_cost, window_requests_max);

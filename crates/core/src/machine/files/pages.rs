@@ -256,7 +256,8 @@ impl FilePages<'_> {
         }
     }
 
-    /// Splits a range into three parts: before, within and after the requested pages.
+    /// Splits a range into three parts: before, within and after the requested pages. A part may be
+    /// empty.
     fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
         let PageRange { first, end } = self.demand;
         // Without an overlap, the part within the requested pages is empty.

@@ -117,6 +117,7 @@ impl MachineMemory {
             evidence,
         };
         let selected = call(&mut *self.swap.policy, &mut swapped);
+        // Recorded by `prefetch_room`; 0 if the policy did not ask for room.
         let lacking_pages = swapped.lacking_pages;
         self.swap.adapt_ready_frames(lacking_pages, cache.budget_pages());
         selected

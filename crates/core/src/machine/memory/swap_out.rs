@@ -255,6 +255,7 @@ impl MachineMemory {
             return true;
         }
         let mut frames = core::mem::take(&mut self.swap.to_write);
+        // By mapping and address, so that neighbours get neighbouring slots.
         if self.swap.swap_out == SwapOut::Neighbours {
             frames.sort_unstable_by_key(|&frame| base.frames.cache.page_of(frame));
         }
@@ -337,6 +338,7 @@ impl MachineMemory {
                     let (file, page) = base.frames.cache.page_of(frame);
                     self.release_slot(self.memory_of(file), page);
                 }
+                // A slot is free, or the slot of a clean page can be taken back.
                 self.swap.is_full = false;
             } else if is_single_slot {
                 // The page stays in memory, dirty and without a slot.
@@ -347,6 +349,7 @@ impl MachineMemory {
                 let is_dirty = true;
                 base.frames.cache.end_write(frame, is_dirty);
             } else {
+                // A page that is being written does not store its request.
                 self.retry_slot(base, &request, slot);
             }
         }

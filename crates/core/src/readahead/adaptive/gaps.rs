@@ -216,7 +216,8 @@ impl RisingGaps {
         // The pages of 16 pieces with their gaps.
         let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap_pages());
         let passed_pages = sample_pages + request.end - self.phase.begin_page;
-        // The least bound decides, and its name goes to the log.
+        // The least bound decides: the cost of a request (in the log "occupies"), the pages that
+        // the reader has passed, or its share of the memory.
         let bounds = [
             (WINDOW_COST_FACTOR * device.marginal_cost_pages(piece_pages), "occupies"),
             (passed_pages, "passed"),

@@ -248,6 +248,7 @@ fn dense_region(
     counts.requests += 1;
     // The first 4 requests of a region (`MIN_SAMPLES`) are no evidence.
     let counted_requests = u64::from(counts.requests).saturating_sub(MIN_SAMPLES);
+    // At least three times the file's average number of requests per page.
     let is_dense = counted_requests * file_pages >= 3 * file.scattered_requests * region.count();
     let cost_paid_pages = u64::from(counts.cost_paid_pages);
     let is_paid = budget_left_pages > 0 && cost_paid_pages.max(budget_left_pages) >= region.count();
