@@ -47,7 +47,7 @@ impl<T> ArrivalQueue<T> {
     }
 
     /// Adds a value at the end. `arrival` is its number, the one after the last; an empty queue
-    /// takes any larger number.
+    /// takes any larger number. Words have 64 bits, one for each arrival number.
     pub(super) fn push(&mut self, arrival: u64, value: T) {
         if self.values.is_empty() {
             self.removed_bits.clear();

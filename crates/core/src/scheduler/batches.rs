@@ -95,7 +95,7 @@ impl DirectionQueues {
     }
 
     /// Returns the oldest request of this direction, if it has waited `wait`. `None` if it has not,
-    /// or none is queued.
+    /// or none is queued. A `wait` of zero accepts any.
     pub(super) fn oldest_after(
         &self,
         op: Op,
@@ -140,7 +140,7 @@ impl BatchState {
 
     /// Chooses the next request: of the current batch, or the first of a new batch, which it
     /// begins. A batch ends when it is full, or no request of its direction lies ahead. Returns the
-    /// key of the request, which stays queued; `None` if no request waits.
+    /// key of the request, which stays queued: the caller takes it. `None` if no request waits.
     pub(super) fn choose_request(
         &mut self,
         queues: &DirectionQueues,

@@ -81,16 +81,24 @@ struct QueueId(u32);
 /// 3. Every queue in the trees has requests, except the one in service.
 #[derive(Debug)]
 pub struct Bfq {
+    /// Times, budgets and switches of the policy.
     tunables: BfqTunables,
+    /// True if the device has a moving head.
     is_rotational: bool,
     /// True if the device orders several requests itself.
     has_queueing: bool,
+    /// Largest request that merging may produce.
     request_sectors_max: u32,
 
+    /// All queues, with and without requests.
     queues: BfqQueues,
+    /// Queue of the synchronous requests of each process.
     processes: BTreeMap<ProcessId, QueueId>,
+    /// The shared queues of asynchronous requests, by priority.
     async_queues: AsyncQueues,
+    /// The busy queues by virtual times, with the budget and the service of each.
     trees: ServiceTrees,
+    /// Processes that have begun together, which are not raised.
     burst: Burst,
     /// Number of requests in all queues.
     queued: usize,
@@ -104,11 +112,13 @@ pub struct Bfq {
     /// Number of busy queues of each class.
     busy_by_class: [u32; 3],
 
+    /// The queue whose requests are sent now; `None` between two services.
     in_service: Option<QueueId>,
     /// Time until which the device is kept idle for the queue in service.
     idle_until: Option<Time>,
     /// Number of services so far, while the largest budget depends on it.
     services: u32,
+    /// Estimated rate of the device for sequential requests.
     peak_rate: PeakRate,
     /// Measurement of a service time, for the limit of injection.
     measurement: ServiceMeasurement,
@@ -174,6 +184,7 @@ impl Bfq {
 
     /// Adds the request to the queue `id`, and updates its statistics and its next request. A queue
     /// without requests becomes busy. If the device is kept idle for the queue, the idle time ends.
+    /// The statistics decide about idling and weight raising.
     fn enqueue(&mut self, now: Time, id: QueueId, request: RequestId, requests: &RequestTable) {
         self.measure_arrival(now, id);
         let rules = ObservationRules {
@@ -214,8 +225,10 @@ impl Bfq {
         self.in_service = Some(id);
         self.services = self.services.saturating_add(1);
         let queue = &mut self.queues[id];
+        // The factor is 1, or larger for an interactive process.
         let time = Time(self.tunables.timeout_sync.ns() * queue.raising.time_factor());
         (queue.service_start, queue.service_end) = (now, now + time);
+        // The oldest request goes first if it has waited too long.
         let expire = self.tunables.fifo_expire(queue.is_sync);
         if let Some((key, oldest)) = queue.requests.oldest(requests)
             && oldest.arrived + expire <= now
@@ -238,9 +251,11 @@ impl Bfq {
             queue.requests.remove(key).expect("next is among the requests");
         let request = &requests[request_id];
         queue.in_device += 1;
+        // The service counts for the raised weight, which may end by it, and for the virtual times.
         queue.raising.on_service(charge);
         queue.raising.end_if_over(now);
         self.trees.serve(id, charge);
+        // A request far from the head is no evidence of the rate for sequential ones.
         let is_far = is_far_from_head(self.head, request, self.is_rotational);
         self.peak_rate.on_dispatch(now, request.sectors.into(), is_far, self.in_device);
         self.queued -= 1;
@@ -251,6 +266,7 @@ impl Bfq {
             self.sent.resize(index + 1, None);
         }
         self.sent[index] = Some(id);
+        // For the limit of requests that are injected into idle time.
         self.measure_dispatch(id, request_id);
         // A queue of the idle class sends one request at a time next to others.
         let is_idle_class = self.queues[id].priority.class == Class::Idle;
@@ -261,7 +277,7 @@ impl Bfq {
     }
 
     /// Returns true if the time of the queue in service is over, and the device is neither kept
-    /// idle for it nor has to be.
+    /// idle for it nor has to be. In the idle cases the end of the idle time ends the service.
     fn is_time_over(&self, now: Time, id: QueueId) -> bool {
         self.idle_until.is_none() && self.queues[id].service_end <= now && !self.must_idle(id)
     }
@@ -281,9 +297,12 @@ impl Scheduler for Bfq {
 
     /// Sends a request of the queue in service. Ends its service and begins another one if its
     /// budget or its time is used up, or if it has no request and idling for it does not pay.
-    /// During idling, returns the end of the idle time.
+    /// During idling, returns the end of the idle time. While the queue in service has no request,
+    /// a request of another queue may be *injected*. `Nothing` also while its requests in the
+    /// device decide about idling.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_expired_idling(now);
+        // One request at a time, so that the device cannot reorder any.
         if self.tunables.strict_guarantees && self.in_device > 0 {
             return Dispatch::Nothing;
         }
@@ -326,7 +345,9 @@ impl Scheduler for Bfq {
         let queue = &mut self.queues[id];
         queue.in_device -= 1;
         queue.last_end = now;
+        // It has no request any more, queued or in the device, and is not in service.
         if queue.is_empty() && !queue.is_busy {
+            // The pause from now on decides about weight raising at the next request.
             queue.empty_since = Some(now);
             queue.raising.on_empty(now, slice_idle);
         }

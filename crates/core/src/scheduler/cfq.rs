@@ -218,6 +218,7 @@ impl Cfq {
         let key = queue.requests.insert(WaitingRequest { id: request_id, arrived: now }, requests);
         queue.next = nearest_to_head(queue.next, Some(key), self.head, self.tunables.back_seek());
         if queue.position.is_none() {
+            // Its key decides its place in the tree.
             let is_first = false;
             self.insert_into_trees(now_jiffies, id, is_first);
         }
@@ -229,6 +230,7 @@ impl Cfq {
         process.record_think_time(now_jiffies, self.tunables.slice_idle);
         let think_time = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
+        // Only for a joined queue with `seeky=mean`: the time since which it is seeky.
         self.update_seeky_since(now_jiffies, id);
         self.update_idle_window(now, id, think_time);
 
@@ -314,7 +316,8 @@ impl Scheduler for Cfq {
     }
 
     /// Selects the active queue and sends one of its requests, if the depth limits allow it.
-    /// Otherwise returns the end of the idle time during idling, and `Nothing` without it.
+    /// Otherwise returns the end of the idle time during idling, and `Nothing` without it. The
+    /// selected queue may be another one than before: its slice begins then.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_expired_idling(now);
         let no_request = |cfq: &Cfq| match cfq.idle_until {
@@ -345,6 +348,7 @@ impl Scheduler for Cfq {
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let now_jiffies = jiffies(now);
         let request = &requests[id];
+        // For the detection of a device that queues requests internally.
         self.observe_load(now);
         let sent = self.sent[id.0 as usize].take();
         let SentRequest { queue, arrived } = sent.expect("only what was sent completes");
@@ -354,6 +358,7 @@ impl Scheduler for Cfq {
             if let Some(process) = self.processes.get_mut(&request.process) {
                 process.last_end = now_jiffies;
             }
+            // A late request limits the asynchronous ones in the device from now on.
             if now_jiffies - arrived >= self.tunables.fifo_expire_sync {
                 self.last_late_sync = now_jiffies;
             }

@@ -185,7 +185,8 @@ impl Kyber {
     }
 
     /// Adjusts the depths if the period has ended. Its end decides, not the time of the call. The
-    /// next period begins with the next completion, so that an idle device has none.
+    /// next period begins with the next completion, so that an idle device has none. Without a
+    /// completed request there is no period.
     fn end_period(&mut self, now: Time) {
         let Some(end) = self.period_end.take_if(|end| *end <= now) else { return };
         let mut is_congested = false;

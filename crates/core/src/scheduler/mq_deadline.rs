@@ -131,7 +131,7 @@ impl MqDeadline {
     }
 
     /// Ends the run of the queue if it withholds requests and none is aged, and plans the next run
-    /// unless one is planned.
+    /// unless one is planned. Otherwise the queue may run.
     fn update_run(&mut self, now: Time, requests: &RequestTable) {
         self.may_run = !self.withholds() || self.choose_aged(now, requests).is_some();
         if !self.may_run {
@@ -150,6 +150,7 @@ impl MqDeadline {
     /// highest class with requests: its aged requests are not passed by idle ones. Real-time
     /// requests are withheld for no class, and need no aging.
     fn choose_aged(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
+        // With one busy class, nothing is withheld.
         self.busy_classes().nth(1)?;
         let mut classes = self.busy_classes().filter(|&class| class > Class::RealTime as usize);
         classes.find_map(|class| self.choose_aged_of(class, now, requests))
@@ -224,6 +225,7 @@ impl Scheduler for MqDeadline {
             if self.queued() == 0 {
                 return Dispatch::Nothing;
             }
+            // Requests wait, and a higher class has all its requests in the device.
             self.may_run = false;
             return Dispatch::WaitUntil(*self.rerun_at.get_or_insert(now + RERUN_DELAY));
         };

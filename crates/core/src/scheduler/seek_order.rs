@@ -14,7 +14,8 @@ pub(super) struct BackSeek {
 }
 
 /// Returns the request to serve after the request at `key`; `None` if there is no other. The
-/// candidates are the next one (or the first of all after the last) and the previous one.
+/// candidates are the next one (or the first of all after the last) and the previous one. The head
+/// is assumed at the start of the request at `key`.
 pub(super) fn request_after(
     requests: &QueuedRequests,
     key: SectorKey,

@@ -82,7 +82,9 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.block_first_keys[index] = self.block_first_keys[index].min(key);
     }
 
-    /// Removes and returns the value of a key; `None` if the key is absent. Merges small blocks.
+    /// Removes and returns the value of a key; `None` if the key is absent. Merges small blocks. A
+    /// block below half is merged with the next one, or the block before it with it, if both are
+    /// small.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         if self.blocks.is_empty() {
             return None;

@@ -45,8 +45,8 @@ pub(super) struct DeviceTime {
 }
 
 impl DeviceTime {
-    /// Updates the mean latency by a completed read that did not go first; the newest read weighs
-    /// a sixteenth (`EWMA_WINDOW`).
+    /// Updates the mean latency by a completed read that did not go first; the newest read weighs a
+    /// sixteenth (`EWMA_WINDOW`). The first read sets the mean.
     pub(super) fn record_latency(&mut self, latency: Time) {
         let samples = if self.mean_latency_ns == 0 { 1 } else { EWMA_WINDOW };
         self.mean_latency_ns = (self.mean_latency_ns * (samples - 1) + latency.ns()) / samples;

@@ -10,9 +10,9 @@ use crate::scheduler::Dispatch;
 use crate::unit::Time;
 
 impl AdaptiveScheduler {
-    /// Returns the next read of a favoured process; `None` without one. Reserves the device for a
-    /// process that usually sends its next read soon. Without a chain, an idle device would wait
-    /// for a read that comes late.
+    /// Returns the next read of a favoured process, recorded as dispatched; `None` without one.
+    /// Reserves the device for a process that usually sends its next read soon. Without a chain, an
+    /// idle device would wait for a read that comes late.
     pub(super) fn dispatch_favoured(
         &mut self,
         now: Time,
@@ -53,8 +53,9 @@ impl AdaptiveScheduler {
         self.busy_processes > 1 && !self.is_uneven
     }
 
-    /// Time for which keeping the device idle for a favoured process pays. A limit on active
-    /// processes is kept only if idling for the whole timeout gains.
+    /// Time for which keeping the device idle for a favoured process pays: the mean latency of
+    /// other reads, up to the timeout of 8 ms. Under a limit on active processes it is the whole
+    /// timeout. A limit on active processes is kept only if idling for the whole timeout gains.
     pub(super) fn idle_time(&self) -> Time {
         match self.active_tuner.allowed() {
             Some(_) => IDLE_TIMEOUT,
@@ -62,7 +63,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Charges a completed read to its process, and updates the reservation.
+    /// Charges a completed read to its process. A read that went first counts for the reservation,
+    /// and any other one for the mean latency.
     pub(super) fn charge_device_time(
         &mut self,
         now: Time,
@@ -75,6 +77,7 @@ impl AdaptiveScheduler {
             false => dispatch.at,
         };
         let idle_time = self.idle_time();
+        // The process may be unknown: then nothing is charged.
         let Some(process) = self.processes.get_mut(&id) else { return };
         let credit = &mut process.credit;
         let occupied = self.device_time.charge(now, since, self.busy_processes, credit);

@@ -23,7 +23,8 @@ pub(super) struct NearCounts {
 
 impl NearCounts {
     /// Counts the processes with outstanding reads or for which the device is kept idle, and among
-    /// them the near ones, by their locality.
+    /// them the near ones, by their locality. All other processes do not read now, and a limit does
+    /// not concern them.
     pub(super) fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
         let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
         for process in processes

@@ -110,7 +110,8 @@ impl ReadyRequests {
 
     /// Removes and returns the next request to dispatch, or a speculative read to cancel: the
     /// oldest one, if needed reads wait and it has waited too long. If no needed read waits, the
-    /// next speculative one becomes a needed one first, however old it is.
+    /// next speculative one becomes a needed one first, however old it is. The next one is in
+    /// sector order from the last dispatched read on, and the oldest if none lies ahead.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.needed.has_reads() {
@@ -122,6 +123,7 @@ impl ReadyRequests {
             }
         }
         let dispatch = self.needed.dispatch(now, requests);
+        // Writes do not move the position from which reads continue.
         if let Dispatch::Request(id) = dispatch
             && requests[id].op == Op::Read
         {

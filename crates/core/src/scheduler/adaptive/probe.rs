@@ -204,7 +204,7 @@ impl ThroughputTuner {
             }
             return None;
         };
-        // Completions of one instant belong to one epoch.
+        // Completions of one instant belong to one epoch: at its begin, to the one before.
         let is_new_instant = now > epoch.newest;
         // A limit on processes says nothing about the number of their requests.
         let completions_min = (EWMA_WINDOW as u32).max(match self.parameter {

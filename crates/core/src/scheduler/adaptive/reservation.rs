@@ -50,7 +50,8 @@ impl Default for Reservation {
 }
 
 impl Reservation {
-    /// Records the dispatch of a read of a favoured process.
+    /// Records the dispatch of a read of a favoured process. The wait in the device counts from the
+    /// first of several.
     pub(super) fn on_dispatch(&mut self, now: Time) {
         if self.in_device == 0 {
             self.in_device_since = now;

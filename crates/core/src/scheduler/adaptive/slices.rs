@@ -28,6 +28,7 @@ impl AdaptiveScheduler {
         for process in self.processes.values_mut() {
             let Some(TimeSlice { since, .. }) = process.slice else { continue };
             let is_over = since + slice_length <= now;
+            // Without reads, and after the time for which the device is kept idle for it.
             let is_unused = !process.has_outstanding_reads() && !process.is_device_idle_for_it(now);
             // More places than the limit are left from an earlier, higher limit.
             if is_over || is_unused || self.active_processes > limit {
@@ -43,9 +44,10 @@ impl AdaptiveScheduler {
     }
 
     /// Length of a time slice with `limit` active processes: the round divided among the waiting
-    /// processes. It is at least one epoch of the tuner (32 ms), the time over which it measures
-    /// throughput. It is also at least eight times a first request, which bounds the share of
-    /// seeks.
+    /// processes, times the number that is served at once. In the round, `ROUND_TIME`, each process
+    /// should get a slice. It is at least one epoch of the tuner (32 ms), the time over which it
+    /// measures throughput. It is also at least eight times a first request, which bounds the share
+    /// of seeks.
     fn slice_length(&self, limit: usize) -> Time {
         let busy_processes =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
@@ -60,7 +62,8 @@ impl AdaptiveScheduler {
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
     }
 
-    /// Gives the process a place and makes all its parked reads dispatchable.
+    /// Gives the process a place and makes all its parked reads dispatchable. The slice begins to
+    /// count with the first completion.
     fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.slice = Some(TimeSlice { since: now, has_begun: false });
@@ -83,6 +86,7 @@ impl AdaptiveScheduler {
     /// limit.
     pub(super) fn count_reads_without_place(&self) -> u32 {
         if self.active_tuner.allowed().is_none() {
+            // Without a limit no process needs a place.
             return 0;
         }
         let without_place = self.processes.values().filter(|process| process.slice.is_none());

@@ -1,4 +1,6 @@
-//! A queue without requests gets one: its share, its budget, and the service that it may end.
+//! A queue without requests gets one: its share, its budget, and the service that it may end. A
+//! queue is *raised* if its weight is larger for a while, because its process is interactive or
+//! soft real-time. A queue is *busy* if it has queued requests or is in service.
 
 use super::budgets::EndReason;
 use super::service_trees::Activation;
@@ -17,6 +19,8 @@ impl Bfq {
         let continuation_ns = self.tunables.slice_idle.ns() * CONTINUATION_FACTOR;
         let budget_left = self.trees.budget_left(id);
         let queue = &mut self.queues[id];
+        // The queue ran empty in service with budget left (`may_continue`), and its request comes
+        // soon: it gets the rest of that budget, not a new one.
         let is_in_time = now.since(queue.last_end).ns() <= continuation_ns;
         let is_continued =
             core::mem::take(&mut queue.may_continue) && is_in_time && budget_left > 0;
@@ -24,9 +28,12 @@ impl Bfq {
         let was_raised = queue.raising.is_raised();
         let is_raised = self.update_raising(now, id);
         let mut budget = if is_continued { budget_left.min(max_budget) } else { max_budget };
+        // The budget of raised queues is small, for a low latency. An earlier one stays only if it
+        // is smaller.
         if is_raised && !was_raised {
             budget = budget.min(self.raised_budget());
         }
+        // A smaller budget would not suffice for the first request.
         let budget = budget.max(self.next_charge(id, requests));
         let queue = &mut self.queues[id];
         queue.is_new = false;
@@ -41,7 +48,9 @@ impl Bfq {
     }
 
     /// Ends the service of another queue if the queue `id` may take its place. Its class or its
-    /// weight must be higher, or it must continue its own service and be raised at least as much.
+    /// weight must be higher, or it must continue its own service and be raised at least as much. A
+    /// queue for which idling does not pay gives up its place to any other: it loses no throughput
+    /// and no share by that.
     fn preempt(&mut self, now: Time, id: QueueId, is_continued: bool) {
         let Some(served) = self.in_service.filter(|&served| served != id) else { return };
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());
@@ -55,8 +64,9 @@ impl Bfq {
         }
     }
 
-    /// Ends the service of the queue `id`. It goes back to its tree, or is idle without requests.
-    /// `until` is the time until which the device served it.
+    /// Ends the service of the queue `id`. It goes back to its tree, or leaves the trees without
+    /// requests. `until` is the time until which the device served it: earlier than `now` after
+    /// idle time, which is not charged.
     pub(super) fn end_service(&mut self, now: Time, id: QueueId, reason: EndReason, until: Time) {
         self.in_service = None;
         self.idle_until = None;
@@ -66,6 +76,7 @@ impl Bfq {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
         if queue.requests.is_empty() {
+            // A queue that has used up its time or its budget must not continue this service.
             let is_used = matches!(reason, EndReason::Timeout | EndReason::Exhausted);
             queue.may_continue = !is_used;
             if queue.in_device == 0 {
@@ -81,12 +92,16 @@ impl Bfq {
         self.turns += 1;
         queue.turn = self.turns;
         let (class, weight, budget) = (queue.priority.class, queue.weight(), queue.max_budget);
+        // Counted again, because its weight or its raising may have changed in service.
         self.uncount_busy(id);
         self.count_busy(id);
         self.trees.requeue(id, Activation { class, weight, budget });
     }
 
-    /// Takes a queue that is not in service, and whose last request was sent, out of the trees.
+    /// Takes a queue that is not in service, and whose last request was sent, out of the trees: the
+    /// request was injected into the service of another queue. It was not in service itself, so its
+    /// next request continues no service. The queue is not removed, because that request is still
+    /// in the device.
     pub(super) fn leave_trees(&mut self, id: QueueId) {
         self.uncount_busy(id);
         let queue = &mut self.queues[id];
@@ -96,7 +111,8 @@ impl Bfq {
         self.trees.withdraw(id);
     }
 
-    /// Counts a queue among the busy ones, by its weight if that is not raised.
+    /// Counts a queue among the busy ones, of its class, and of its weight if that is not raised.
+    /// `counted_as` keeps the key, so that `uncount_busy` reverses the same counts.
     fn count_busy(&mut self, id: QueueId) {
         self.busy += 1;
         let queue = &mut self.queues[id];
@@ -111,7 +127,9 @@ impl Bfq {
         }
     }
 
-    /// Reverses `count_busy`, also after its priority or its raising has changed.
+    /// Reverses `count_busy`, also after its priority or its raising has changed. No effect on a
+    /// queue that is not counted. A weight without a queue is removed, because the number of
+    /// weights shows if they differ.
     fn uncount_busy(&mut self, id: QueueId) {
         let Some((key, is_raised)) = self.queues[id].counted_as.take() else { return };
         self.busy -= 1;

@@ -101,7 +101,9 @@ impl Bfq {
         u64::from(sectors) * factor
     }
 
-    /// Sets the budget for the next service of the queue, whose service ends.
+    /// Sets the budget for the next service of the queue, whose service ends. An asynchronous queue
+    /// always gets the largest, a raised one a small one, and any other follows the feedback of
+    /// `budget_after`.
     pub(super) fn adjust_budget(&mut self, id: QueueId, reason: EndReason) {
         let max = self.max_budget();
         let raised_budget = self.raised_budget();
@@ -110,6 +112,7 @@ impl Bfq {
         let has_in_device = queue.in_device > 0;
         queue.max_budget = match (queue.is_sync, queue.raising.is_raised()) {
             (false, _) => max,
+            // At least a sector, also if code sets a tiny `max_budget`.
             (true, true) => raised_budget.max(1),
             (true, false) => {
                 let ended = EndedService { budget: queue.max_budget, service, has_in_device };
@@ -121,8 +124,8 @@ impl Bfq {
     /// Charges the service of the queue by time if it was slow, or if it used less than two thirds
     /// of its budget in all its time. The charge is the share of the largest budget that belongs to
     /// the length of the service. It is never less than the sectors served. Weight-raised and
-    /// asynchronous queues are not charged by time. `until` is the end of the service, without the
-    /// last idling.
+    /// asynchronous queues are not charged by time. A charge above the budget raises the budget to
+    /// it. `until` is the end of the service, without the last idling.
     pub(super) fn charge_slow_service(&mut self, id: QueueId, reason: EndReason, until: Time) {
         let queue = &self.queues[id];
         if queue.raising.is_raised() || !queue.is_sync {

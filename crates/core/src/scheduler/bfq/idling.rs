@@ -1,4 +1,6 @@
-//! The decision to keep the device idle for a queue's next request, and the end of the idle time.
+//! The decision to keep the device idle for a queue's next request, and the end of the idle time. A
+//! queue is *raised* if its weight is larger for a while, because its process is interactive or
+//! soft real-time. All other queues are *plain*.
 
 use super::budgets::EndReason;
 use super::tunables::SEEKY_IDLE;
@@ -80,7 +82,8 @@ impl Bfq {
         self.queues[id].requests.is_empty() && self.is_idling_better(id)
     }
 
-    /// Begins to keep the device idle for the queue in service.
+    /// Begins to keep the device idle for the queue in service. Idling for a seeky queue costs
+    /// throughput, so that the time is short, unless different weights demand the whole of it.
     pub(super) fn begin_idling(&mut self, now: Time, id: QueueId) {
         let is_asymmetric = self.is_asymmetric();
         let queue = &mut self.queues[id];
@@ -94,10 +97,12 @@ impl Bfq {
         self.idle_until = Some(now + idle);
     }
 
-    /// Ends the idle time if it has passed without a request: the queue leaves service.
+    /// Ends the idle time if it has passed without a request: the queue leaves service, as of the
+    /// end of the idle time. It is not charged for that time. No effect before.
     pub(super) fn end_expired_idling(&mut self, now: Time) {
         let Some(until) = self.idle_until.take_if(|until| *until <= now) else { return };
         let id = self.in_service.expect("the device idles for the queue in service");
+        // Its time has ended during the idle time.
         let is_late = self.queues[id].service_end <= until;
         let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
         let service_stop = self.queues[id].idling_start;

@@ -76,7 +76,8 @@ impl PeakRate {
     ///
     /// The interval ends with the first request after [`INTERVAL`], which still counts in it, or
     /// after a [`PAUSE`] of an empty device. The estimate is then updated, and the next interval
-    /// begins with this request.
+    /// begins with this request, which is not sequential in it. The very first request only begins
+    /// an interval.
     pub(super) fn on_dispatch(&mut self, now: Time, sectors: u64, is_far: bool, in_device: u32) {
         let was_idle = in_device == 0 && now.since(self.last_dispatch) > PAUSE;
         if self.requests > 0 && !was_idle {
@@ -99,8 +100,9 @@ impl PeakRate {
         self.last_completion = now;
     }
 
-    /// Updates the estimate by the rate of the interval. No effect if the interval is too short,
-    /// has too few requests, or is no evidence of the peak rate.
+    /// Updates the estimate by the rate of the interval, of at most `RATE_MAX`: a higher one is not
+    /// credible. At least three quarters sequential requests count as most. No effect if the
+    /// interval is too short, has too few requests, or is no evidence of the peak rate.
     fn end_interval(&mut self) {
         let dispatching = self.last_dispatch.since(self.first_dispatch);
         if self.requests < REQUESTS_MIN || dispatching < INTERVAL_MIN {

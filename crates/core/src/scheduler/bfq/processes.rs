@@ -12,7 +12,8 @@ use crate::unit::Time;
 pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
 
 impl Bfq {
-    /// The present queue for `request`, in which it may find a neighbour.
+    /// The present queue for `request`, in which it may find a neighbour; `None` before the first
+    /// request of its process, or of its asynchronous priority.
     pub(super) fn find_queue(&self, request: &Request) -> Option<QueueId> {
         if request.is_sync {
             self.processes.get(&request.process).copied()
@@ -26,6 +27,7 @@ impl Bfq {
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         if let Some(id) = self.find_queue(request) {
             if request.is_sync {
+                // Asynchronous queues have a fixed priority.
                 self.queues[id].priority = request.priority;
             }
             return id;

@@ -195,11 +195,14 @@ impl BfqQueue {
         self.end_of_last = Some(request.end());
     }
 
-    /// Decides if the process is I/O-bound: without a request for at most a fifth of its time.
+    /// Decides if the process is I/O-bound: without a request for at most a fifth of its observed
+    /// time. `pause` is the time since its last completion. Longer observations are halved, so that
+    /// old times lose weight.
     fn observe_idle_time(&mut self, now: Time, pause: Time) {
         if self.is_empty() {
             self.idle_time += pause;
         }
+        // A new queue has no observed time yet, and keeps the initial verdict.
         if self.is_new {
             return;
         }

@@ -55,14 +55,18 @@ const BURST_MEMORY: Time = Time::from_s(10);
 /// State of the weight raising of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RaisingState {
+    /// The weight is not raised.
     None,
+    /// Raised because the process begins to read.
     Interactive,
+    /// Raised because the process reads at a low rate with pauses.
     SoftRealTime,
 }
 
 /// Weight raising of a queue.
 #[derive(Debug)]
 pub(super) struct Raising {
+    /// Reason for the raised weight, if it is raised.
     state: RaisingState,
     /// End of the raising.
     until: Time,
@@ -149,9 +153,11 @@ impl Raising {
 /// Queues that began to send requests shortly after each other.
 #[derive(Debug, Default)]
 pub(super) struct Burst {
+    /// Queues of the burst while it is small. The members of a large one are marked instead.
     members: Vec<QueueId>,
     /// Time of the last member.
     last: Option<Time>,
+    /// True once the burst has [`LARGE_BURST`] queues.
     is_large: bool,
 }
 
@@ -184,13 +190,15 @@ impl Bfq {
     }
 
     /// Raises the weight of a queue without requests that gets one, if its process is interactive
-    /// or soft real-time. Only processes of the default priority are. Returns true if the queue is
-    /// raised.
+    /// or soft real-time. Only processes of the default priority are. An interactive process does
+    /// not become soft real-time before its time is over. Returns true if the queue is raised.
     pub(super) fn update_raising(&mut self, now: Time, id: QueueId) -> bool {
         let interactive_time = self.interactive_time();
         let queue = &mut self.queues[id];
+        // Without `empty_since` it never had a request, which counts as a long idle time.
         let is_idle_for = |time: Time| queue.empty_since.is_none_or(|since| since + time <= now);
         let is_idle_long = queue.in_device == 0 && is_idle_for(IDLE_TIME_MIN);
+        // After a long pause, the process no longer belongs to the burst in which it began.
         if !queue.is_new && queue.empty_since.is_some() && is_idle_for(BURST_MEMORY) {
             queue.raising.is_in_large_burst = false;
         }
@@ -216,7 +224,8 @@ impl Bfq {
         raising.is_raised()
     }
 
-    /// Time that a large program takes to start on this device.
+    /// Time that a large program takes to start on this device: the time at the reference rate,
+    /// scaled by the estimated rate of the device. It is kept within `INTERACTIVE_TIME`.
     fn interactive_time(&self) -> Time {
         let kind = usize::from(!self.is_rotational);
         let reference = REFERENCE_RATE[kind] * REFERENCE_START[kind].ns();

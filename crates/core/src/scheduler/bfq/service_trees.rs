@@ -23,7 +23,8 @@ const FRACTION_BITS: u32 = 22;
 /// (`BFQ_CL_IDLE_TIMEOUT`: a fifth of a second).
 const IDLE_CLASS_TIMEOUT: Time = Time::from_ms(200);
 
-/// Virtual duration of a service.
+/// Virtual duration of a service: sectors for each unit of weight, with [`FRACTION_BITS`] binary
+/// digits after the point.
 fn duration(sectors: u64, weight: u64) -> u64 {
     (sectors << FRACTION_BITS) / weight
 }
@@ -45,11 +46,16 @@ enum EntityState {
 /// A queue as the trees see it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entity {
+    /// Presence of the queue in the sets of its tree.
     state: EntityState,
+    /// Class and weight of the last activation.
     class: Class,
     weight: u64,
+    /// Virtual times from which the queue may be served, and at which its budget would be used up.
+    /// The `finish` of an idle queue is the end of the service that it really got.
     start: u64,
     finish: u64,
+    /// Service that the queue may get, in sectors.
     budget: u64,
     /// Service since the queue was last chosen, in sectors.
     service: u64,
@@ -58,6 +64,7 @@ struct Entity {
 /// The queues of one class.
 #[derive(Debug, Default)]
 struct ServiceTree {
+    /// Virtual time of the class, with [`FRACTION_BITS`] binary digits after the point.
     virtual_time: u64,
     /// Sum of the weights of all queues that are not forgotten.
     weight_sum: u64,
@@ -99,6 +106,7 @@ pub(super) struct Activation {
 /// in any.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTrees {
+    /// The trees by class.
     trees: [ServiceTree; 3],
     /// Entities by queue.
     entities: Vec<Entity>,
@@ -129,7 +137,10 @@ impl ServiceTrees {
         let tree = &mut self.trees[activation.class as usize];
         tree.weight_sum += activation.weight;
         let (mut start, virtual_time) = (tree.virtual_time, tree.virtual_time);
+        // A past in another class has no meaning for the times of this one.
         if former.class == activation.class {
+            // Continued: from where its service ended. Soon back: not before its old finish.
+            // Otherwise, it starts at the present virtual time.
             if is_continued && former.finish < virtual_time {
                 start = former.finish;
             } else if former.state == EntityState::Idle {
@@ -145,7 +156,8 @@ impl ServiceTrees {
         self.enter(id, activation, start, finish);
     }
 
-    /// Returns a queue with requests from service to its tree.
+    /// Returns a queue with requests from service to its tree. It starts from the virtual time that
+    /// it has really used, or after a change of class from the present one.
     pub(super) fn requeue(&mut self, id: QueueId, activation: Activation) {
         let Entity { class, weight, start, service, .. } = self.entities[id.0 as usize];
         let mut new_start = start + duration(service, weight);
@@ -168,7 +180,8 @@ impl ServiceTrees {
         self.entities[id.0 as usize] = entity;
     }
 
-    /// Takes a queue without requests out of service. Its service is kept for `budget_left`.
+    /// Takes a queue without requests out of service. Its service is kept for `budget_left`. It is
+    /// forgotten at once if it has used no more than its share: its finish has passed.
     pub(super) fn deactivate(&mut self, id: QueueId) {
         let entity = &mut self.entities[id.0 as usize];
         entity.finish = entity.start + duration(entity.service, entity.weight);
@@ -182,6 +195,7 @@ impl ServiceTrees {
     }
 
     /// Takes an active queue that has no request left out of its tree, without a turn in service.
+    /// It becomes idle with the service that it got.
     pub(super) fn withdraw(&mut self, id: QueueId) {
         let Entity { class, start, finish, .. } = self.entities[id.0 as usize];
         let tree = &mut self.trees[class as usize];
@@ -205,16 +219,19 @@ impl ServiceTrees {
     pub(super) fn select(&mut self, now: Time) -> Option<QueueId> {
         let mut classes = [Class::RealTime, Class::BestEffort, Class::Idle];
         if self.idle_class_at + IDLE_CLASS_TIMEOUT < now {
+            // The idle class is asked first now, and once only, even without a request.
             self.idle_class_at = now;
             classes = [Class::Idle, Class::RealTime, Class::BestEffort];
         }
         let class = classes.into_iter().find(|&class| self.trees[class as usize].has_active())?;
         self.forget_passed(class);
         let tree = &mut self.trees[class as usize];
+        // The virtual time jumps to the first start, because no active queue is eligible yet.
         if tree.eligible.is_empty() {
             let (start, _) = *tree.waiting.first().expect("it has active queues");
             tree.virtual_time = tree.virtual_time.max(start);
         }
+        // Queues whose start has come are eligible now.
         while let Some(&(start, id)) = tree.waiting.first()
             && start <= tree.virtual_time
         {
@@ -236,7 +253,8 @@ impl ServiceTrees {
         }
     }
 
-    /// Records service of the queue in service.
+    /// Records service of a queue: the one in service, or one whose request was injected. The
+    /// virtual time of its class advances. Its own weight is in the sum, which is thus not 0.
     pub(super) fn serve(&mut self, id: QueueId, sectors: u64) {
         let entity = &mut self.entities[id.0 as usize];
         entity.service += sectors;

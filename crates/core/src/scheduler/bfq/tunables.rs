@@ -38,6 +38,7 @@ pub struct BfqTunables {
 }
 
 impl Default for BfqTunables {
+    /// The defaults of Linux 6.
     fn default() -> BfqTunables {
         BfqTunables {
             slice_idle: Time::from_ms(8),
@@ -70,7 +71,8 @@ const KEYS: [&str; 9] = [
 const MAX_BUDGET_MIN: u64 = 32;
 
 impl BfqTunables {
-    /// Parses the tunables. Times are in ms, at most a minute.
+    /// Parses the tunables. Times are in ms, at most a minute. The other upper bounds are chosen,
+    /// and far above useful values.
     ///
     /// # Errors
     /// A parameter is unknown, or a value is not a number or out of range.
@@ -104,7 +106,8 @@ impl BfqTunables {
         })
     }
 
-    /// The tunables `back_seek_max`, in sectors, and `back_seek_penalty`.
+    /// The tunables `back_seek_max`, converted from KiB to sectors (two each), and
+    /// `back_seek_penalty`.
     pub(super) const fn back_seek(&self) -> BackSeek {
         BackSeek { max_sectors: self.back_seek_max * 2, penalty: self.back_seek_penalty }
     }

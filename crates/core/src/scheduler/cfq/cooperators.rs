@@ -113,7 +113,7 @@ impl Cfq {
     }
 
     /// Returns true if the processes of a joined queue should be separated: the next process that
-    /// sends a request to it must leave it.
+    /// sends a request to it must leave it. Always false for a queue that is not shared.
     pub(super) fn must_split(&self, now: Jiffies, id: QueueId) -> bool {
         let queue = &self.queues[id];
         let is_long_seeky = queue.seeky_since.is_some_and(|since| now > since + SPLIT_AFTER);

@@ -113,7 +113,7 @@ impl Cfq {
     /// for the idle class. A queue that has reached half the quantum gets a higher limit in two
     /// cases. The only busy queue is unlimited (`None`). Another queue gets the whole quantum if
     /// its slice is long enough for its requests in the device. In all other cases the error has
-    /// the reason.
+    /// the reason. A slice without an end is too short: its length is not known yet.
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;

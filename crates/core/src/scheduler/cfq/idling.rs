@@ -17,7 +17,8 @@ impl Cfq {
     /// idle window. A seeky queue gains nothing, because its next request is as far away as any
     /// other. A process that thinks longer than the idle time sends its next request too late.
     /// `think_time` is of the process that sent the request; while it is unknown, the window stays
-    /// as it is. No effect on an asynchronous queue or the idle class.
+    /// as it is. A deep queue, with several requests at once, is not taken for seeky. No effect on
+    /// an asynchronous queue or the idle class.
     pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, think_time: ThinkTime) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
@@ -93,7 +94,7 @@ impl Cfq {
     }
 
     /// Returns the reason against keeping the device idle for the queue; `None` if the device may
-    /// be kept idle.
+    /// be kept idle. The first reason that applies is returned.
     fn idle_refusal(
         &self,
         now: Jiffies,
@@ -101,6 +102,7 @@ impl Cfq {
         think_time: ThinkTime,
     ) -> Option<&'static str> {
         let queue = &self.queues[id];
+        // Also if it is the last queue of its tree: `should_idle` does not exclude that case.
         if self.is_idling_useless() {
             return Some("device_without_head_queues_itself");
         }

@@ -16,7 +16,8 @@ use crate::unit::Time;
 
 impl Cfq {
     /// Gives the queue `new`, which has just received `request`, the slice of the active queue if a
-    /// rule allows it. Returns true if it did; false also without another active queue.
+    /// rule allows it. Returns true if it did; false also without another active queue. The new
+    /// queue only becomes the first of its tree here. The next dispatch begins its slice.
     pub(super) fn try_preempt(&mut self, now: Time, new: QueueId, request: &Request) -> bool {
         let Some(active) = self.active.filter(|&active| active != new) else { return false };
         let Some(why) = self.preemption_reason(now, active, new, request) else { return false };

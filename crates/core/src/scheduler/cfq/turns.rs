@@ -45,6 +45,8 @@ impl Cfq {
         }
         // One exception of the kernel can't occur here: the only queue of a group is waited for
         // past its slice while other groups have requests.
+        // With `must_dispatch`, the queue may send one more request after its end: the device was
+        // kept idle for it.
         if queue.is_slice_used(jiffies(now)) && !queue.must_dispatch {
             self.end_slice(now, "used", NOT_TIMED);
             return self.next_queue(now);
@@ -67,7 +69,7 @@ impl Cfq {
     }
 
     /// Chooses the tree to serve, and starts the slice of its first queue. `None` if that tree is
-    /// empty.
+    /// empty. The caller has checked that a request is queued, so the chosen tree has a queue.
     fn next_queue(&mut self, now: Time) -> Option<QueueId> {
         self.choose_tree(now);
         let (queue, _) = self.trees.first(self.serving.class, self.serving.kind)?;
@@ -84,7 +86,9 @@ impl Cfq {
             .find(|&class| self.trees.busy_queues_of(class) > 0)
             .unwrap_or(Class::Idle);
         // The reason for leaving the served tree, if there is one. The idle class has one tree: if
-        // that is empty, there is no other to choose.
+        // that is empty, there is no other to choose. Without an end (`expires`) the tree is left,
+        // too: no tree was served yet, all trees were empty since, or a queue of another kind
+        // preempts.
         let ServedTree { class: served_class, kind, expires } = self.serving;
         let is_empty = self.trees.count(served_class, kind) == 0;
         let why = if class != served_class {
@@ -104,6 +108,7 @@ impl Cfq {
                 Some((key, kind))
             })
             .min_by_key(|&(key, _)| key);
+        // Whenever this runs, some queue has a request. The default is thus not used.
         let kind = lowest.map_or(TreeKind::SyncNoIdle, |(_, kind)| kind);
         let busy = self.trees.busy_queues_of(class);
         let average = self.average_busy_queues(class);
@@ -113,6 +118,8 @@ impl Cfq {
         } else {
             let async_of_busy = (kind == TreeKind::Async)
                 .then(|| (self.trees.busy_async_queues(), self.trees.busy_queues()));
+            // The larger number, as in the kernel: a queue that is empty for a moment still gets
+            // its part of the time.
             let queues_of_class = busy.max(average);
             slices::tree_slice(&self.tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
@@ -128,7 +135,8 @@ impl Cfq {
         });
     }
 
-    /// The average number of busy queues of a class.
+    /// The average number of busy queues of a class. For the idle class it is the best-effort
+    /// average, which only the log shows.
     fn average_busy_queues(&self, class: Class) -> u32 {
         if class == Class::RealTime { self.average_real_time } else { self.average_best_effort }
     }
@@ -180,7 +188,8 @@ impl Cfq {
     /// Handles a completed request of the active queue: its slice continues, the device is kept
     /// idle for it, or its slice ends. The first completion of a slice sets its length, because the
     /// seek to the queue's first request is not a part of it. The slice of the only busy queue is
-    /// extended by the idle time if its next request may come after its end.
+    /// extended by the idle time if its next request may come after its end. A queue with requests,
+    /// or an asynchronous one, simply continues its slice.
     pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
         let now_jiffies = jiffies(now);
         if self.queues[id].slice_end.is_none() {
@@ -223,8 +232,9 @@ impl Cfq {
     }
 
     /// Ends the slice of the active queue, if there is one, and the idle time for it; `why` is the
-    /// reason for the log. A queue without requests leaves the trees. With `is_timed`, the unused
-    /// or overrun time counts for its next position in the tree.
+    /// reason for the log. A queue without requests leaves the trees. Any other gets a new position
+    /// in its tree. With `is_timed`, the unused or overrun time counts for its next position in the
+    /// tree.
     pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
         let Some(id) = self.active else { return };
         let now_jiffies = jiffies(now);
@@ -235,7 +245,8 @@ impl Cfq {
         self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
         queue.is_device_idle_for_it = false;
         queue.is_waited_for = false;
-        // With `seeky=history`, a joined queue that is seeky at the end of a slice is split.
+        // With `seeky=history`, a joined queue that is seeky at the end of a slice is split. The
+        // other detector splits it later, after a time.
         queue.must_split |= queue.is_shared && !queue.seek.uses_mean() && queue.seek.is_seeky();
         if let Some(left_ms) = left_ms.filter(|_| is_timed) {
             queue.residual = left_ms;

@@ -37,8 +37,9 @@ impl LatencyHistogram {
     }
 
     /// Returns the bucket of the percentile `percent` (0 to 100) at `at`, the end of a period, and
-    /// drops the samples. `None` while there are too few of them; they then count in the next
-    /// period as well.
+    /// drops the samples and the time `enough_at`. `None` while there are too few of them; they
+    /// then count in the next period as well. Without any sample, no time for few samples begins
+    /// either.
     pub(super) fn take_percentile(&mut self, at: Time, percent: u64) -> Option<u32> {
         let samples: u64 = self.buckets.iter().sum();
         if samples == 0 {
@@ -48,6 +49,7 @@ impl LatencyHistogram {
         if samples < SAMPLES_MIN && at < enough_at {
             return None;
         }
+        // Number of samples up to the percentile, less the samples of the buckets before.
         let mut rest = (samples * percent).div_ceil(100);
         let bucket = self.buckets.iter().position(|&count| {
             let is_reached = count >= rest;
