@@ -11,7 +11,8 @@
 //! If uses are known only from access bits, a used page at the end of T1 or T2 moves to the front
 //! of T2 at that time (as in CAR: Bansal and Modha, FAST 2004).
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -147,7 +148,7 @@ impl EvictionPolicy for Arc {
     }
 
     /// Adapts the lists of ghosts to a memory of `pages` pages. The target of T1 stays the same
-    /// share of the memory.
+    /// share of the memory. Excess ghosts are dropped by the limits of the four lists.
     fn resize(&mut self, lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.t1_target =
             (u128::from(self.t1_target) * u128::from(pages) / u128::from(self.pages)) as u64;

@@ -71,7 +71,8 @@ impl FrameHeap {
         }
     }
 
-    /// Returns true if the use number at index `a` is older than the one at index `b`.
+    /// Returns true if the use number at index `a` is older than the one at index `b`. The
+    /// difference is signed, because numbers wrap.
     fn is_older(&self, a: usize, b: usize) -> bool {
         let [a, b] = [a, b].map(|index| self.nodes[self.entries[index].0 as usize].use_number);
         (a.wrapping_sub(b) as i32) < 0

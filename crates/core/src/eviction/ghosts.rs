@@ -102,7 +102,8 @@ impl Ghosts {
         self.replace_by(ghosts);
     }
 
-    /// Removes and returns all ghosts. The set has room for none afterwards.
+    /// Removes and returns all ghosts. The set has room for none afterwards: its policy is about to
+    /// be replaced.
     pub(super) fn take_all(&mut self) -> Ghosts {
         core::mem::replace(self, Ghosts::new(0))
     }
@@ -216,6 +217,7 @@ impl Ghosts {
     /// another policy.
     pub fn join(&mut self, word: u32) {
         let [first, second] = self.lists;
+        // Free entries change as well, without an effect.
         for ghost in &mut self.ghosts {
             // The lowest bit 0 stands for the first list.
             (ghost.word, ghost.key_bits) = (word, ghost.key_bits & !1);

@@ -21,7 +21,8 @@
 //! It is the best policy for loops larger than memory, of which it keeps a part. It treats
 //! alternating forward and backward scans as a loop, and misses all of their pages.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     policy_pages,
@@ -211,6 +212,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// Sets the limits for a memory of `pages` pages. Free space is then filled as initially.
+    /// Excess LIR pages are demoted later, by uses and evictions.
     fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(pages);

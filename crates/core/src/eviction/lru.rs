@@ -7,7 +7,8 @@
 //! It is the best policy if the probability of a use falls with the time since the last one. One
 //! scan evicts all pages, and a loop larger than memory never finds a page.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

@@ -17,7 +17,8 @@
 use alloc::vec::Vec;
 
 use super::frame_heap::FrameHeap;
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -163,7 +164,8 @@ impl EvictionPolicy for LruK {
         self.returning = self.ghosts.take(page).map(|(_, last_use)| (page, last_use));
     }
 
-    /// A victim that did not leave keeps its known uses.
+    /// A victim that did not leave keeps its known uses. With one of them it returns as the newest
+    /// of its list.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         match self.last_but_one.use_number(frame) {
             // The heap keeps the number of a removed frame: the last use but one.

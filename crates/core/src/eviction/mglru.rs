@@ -25,7 +25,8 @@
 //! therefore stay empty. The kernel remembers evicted pages without a limit of its own; here as
 //! many as memory has. A kernel without `CONFIG_LRU_GEN` cannot be compared.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -153,6 +154,7 @@ impl EvictionPolicy for MgLru {
         let Some((_, word)) = self.ghosts.take(page) else {
             return self.push(lists, frame, self.oldest, uses);
         };
+        // The word has the oldest generation at the eviction, and the tier in its low bits.
         let (evicted_at, tier) = (word >> TIER_BITS, word as usize % TIERS);
         // The page left too many generations ago: its return says nothing about the tier.
         if self.youngest - evicted_at >= GENERATIONS_MAX {
@@ -190,6 +192,7 @@ impl EvictionPolicy for MgLru {
             };
             let uses = lists.uses(frame).saturating_add(access_bits.uses(frame)).min(USES_MAX);
             lists.set_uses(frame, uses);
+            // A protected page counts as leaving its tier, too.
             self.tiers[tier(uses)].leaving += 1;
             if tier(uses) < self.first_protected() {
                 return Some(frame);

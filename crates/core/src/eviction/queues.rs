@@ -12,7 +12,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     policy_pages,
@@ -215,7 +216,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
         queues.push(lists, frame, if !was_reused && has_room { SMALL } else { MAIN });
     }
 
-    /// Sets the number of pages. In a larger cache, free space is filled as initially.
+    /// Sets the number of pages. In a larger cache, free space is filled as initially: the main
+    /// queue takes pages that find the small one full.
     fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         let queues = self.queues();
         queues.has_evicted = false;

@@ -136,7 +136,7 @@ impl SimulatedFrames {
         (self.pages.len() - self.free.len()) as u32
     }
 
-    /// Rebuilds the hash table with `chains` chains.
+    /// Rebuilds the hash table with `chains` chains. The frames keep their pages.
     fn resize_heads(&mut self, chains: u32) {
         let frames: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
         self.heads = alloc::vec![NO_FRAME; chains as usize].into_boxed_slice();
@@ -186,7 +186,7 @@ impl SimulatedFrames {
         frame
     }
 
-    /// Removes the page of a frame from the hash table, and frees the frame.
+    /// Removes the page of a frame, which must have one, from the hash table, and frees the frame.
     fn remove(&mut self, frame: FrameId) {
         let home = self.home(self.pages[frame.0 as usize]);
         let next = self.next.as_mut_slice();

@@ -13,7 +13,8 @@
 //! moves to the protected one. A page that leaves the protected one is examined again at the end of
 //! the probationary one.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

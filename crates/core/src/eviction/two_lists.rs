@@ -18,7 +18,8 @@
 //! if it is dirty, and is *cold* then. A number of cold pages is kept ready (see
 //! [`SwapConfig`](crate::machine::SwapConfig)), so that a fault needn't wait for that.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

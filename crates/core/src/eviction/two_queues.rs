@@ -12,7 +12,8 @@
 //! If uses are known only from access bits, Am is a clock: a used page at its end moves to the
 //! front.
 
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 

@@ -21,7 +21,8 @@
 //! are examined, and their uses count then.
 
 use super::frequency_sketch::FrequencySketch;
-// Access bits count the uses of a page that readers have not reported, up to two.
+// Access bits count the uses of a page that readers have not reported, up to two. Reading them
+// resets them, so that a loop over used pages ends.
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
@@ -151,6 +152,7 @@ impl EvictionPolicy for WTinyLfu {
         self.sketch.record_use(page);
         lists.push(frame, WINDOW);
         match self.refills_due {
+            // No counted eviction has made space for the page, as while memory fills up.
             0 => _ = self.shorten_window(lists),
             _ => self.refills_due -= 1,
         }
@@ -201,7 +203,8 @@ impl EvictionPolicy for WTinyLfu {
         Some(victim)
     }
 
-    /// Counts the page that may enter for this one, up to a quarter of the memory.
+    /// Counts the page that may enter for this one, up to a quarter of the memory. The policy keeps
+    /// no ghosts.
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {
         self.refills_due = (self.refills_due + 1).min(self.refills_due_max);
     }
