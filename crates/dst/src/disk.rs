@@ -68,7 +68,7 @@ pub(crate) struct Inode {
     pub(super) changes: u64,
     /// Current length in bytes.
     pub(super) bytes: u64,
-    /// Number of each change that set a length, with the length in bytes.
+    /// Number of each change that set a length, with the length in bytes, in ascending order.
     pub(super) lengths: Vec<(u64, u64)>,
     /// Numbers of the changes that wrote each page, in ascending order, by page number.
     writes: Vec<Vec<u64>>,

@@ -1,7 +1,8 @@
 //! Leak check of an engine that is no longer used, for the simulation.
 //!
 //! The *leader* is the thread that sleeps once in the storage, for all, and takes in completions. A
-//! *queue* collects the completed reads of a thread, task or batch.
+//! *queue* collects the completed reads of a thread, task or batch. A thread *carries* a request
+//! that it executes itself, outside the storage's queue.
 
 use super::Engine;
 
@@ -29,9 +30,10 @@ impl Engine {
         )
     }
 
-    /// Completes all work in flight, which may sleep, and checks for leaks. The engine must be
-    /// unused, except that `pinned_expected` pages are still pinned by guards. Pinned pages keep
-    /// the machine from being idle, so that this is checked only without them.
+    /// Completes all work in flight, which may sleep, and checks for leaks. The calling thread
+    /// leads: it takes in the completions. The engine must be unused, except that `pinned_expected`
+    /// pages are still pinned by guards. Pinned pages keep the machine from being idle, so that
+    /// this is checked only without them.
     ///
     /// # Errors
     /// Describes the first leak found.

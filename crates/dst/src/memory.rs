@@ -180,8 +180,9 @@ impl Memory {
         self.present_pages += u64::from(!is_present(old_state) && is_present(state));
     }
 
-    /// Changes the state of the absent page at an address by a call on `uffd`. Fails with EEXIST if
-    /// the page is not absent, and with ENOENT if it is delegated or not of that userfaultfd.
+    /// Changes the state of the absent page at an address to `state`, by a call on `uffd`. Fails
+    /// with EEXIST if the page is not absent, and with ENOENT if it is delegated or not of that
+    /// userfaultfd.
     fn fill_absent(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
         let is_of_uffd = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_of_uffd).ok_or(Errno::NOENT)?;
@@ -292,8 +293,8 @@ impl World {
         }
     }
 
-    /// Starts a transfer: marks its pages as used and returns them. An unusable page is a failure
-    /// of the run.
+    /// Starts a transfer: marks its pages as used and returns them. A page that is absent, poisoned
+    /// or delegated, or protected from the transfer, is a failure of the run.
     pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
         let mut pinned_pages = Vec::new();
         if self.memory().areas.is_empty() {

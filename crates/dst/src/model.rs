@@ -73,7 +73,8 @@ pub(super) struct Model {
 
 impl Model {
     /// Creates the model of a run at its start. With one thread, no readahead and no background
-    /// reads, no page can be in flight while a file changes.
+    /// reads, no page can be in flight while a file changes. Advice may prefetch, and a batch or
+    /// futures may leave reads in flight.
     pub(super) fn new(scenario: &Scenario) -> Model {
         let has_no_background_reads = |action: &Action| {
             !matches!(
@@ -133,7 +134,8 @@ impl Model {
 
     /// Returns the number of the oldest change whose state of page number `page` the read may see.
     /// With `EachRead`, it is the last change before the read; otherwise, the last before the
-    /// opening. With `WhenOpened`, an earlier drop of the page from the cache counts as well.
+    /// opening. With `WhenOpened`, an earlier drop of the page from the cache counts as well. With
+    /// `EachMiss` drops are left out, so that the check permits older states too.
     fn oldest_visible_change(&self, read_start: &ReadStart, page: u64) -> u64 {
         let VisibleState { inode, opened_at_change, .. } = read_start.visible_state;
         if self.coherence == Coherence::EachRead {
@@ -152,7 +154,9 @@ impl Model {
             .max(opened_at_change)
     }
 
-    /// Checks the number of bytes of a read.
+    /// Checks the number of bytes of a read: as many as a permitted length of the file allows. With
+    /// `WhenOpened` this is the length at the opening, otherwise any length since the oldest
+    /// permitted state.
     ///
     /// # Errors
     /// The number is wrong.
@@ -176,7 +180,8 @@ impl Model {
         if is_permitted { Ok(()) } else { Err(format!("{bytes} bytes of {read_start:?}")) }
     }
 
-    /// Checks the bytes of a read.
+    /// Checks the bytes of a read, and their number. The bytes of each block must be as one of the
+    /// permitted changes wrote them.
     ///
     /// # Errors
     /// The bytes are not permitted. The text says why.

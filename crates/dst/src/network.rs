@@ -144,6 +144,7 @@ impl World {
         {
             return;
         }
+        // The present call is still answered.
         if self.happens_one_in(server.hang_one_in) {
             self.network.borrow_mut().silent_until_ns =
                 self.now_ns() + self.random_below(3_000_000_000);
@@ -230,6 +231,7 @@ impl World {
             _ if is_refused || is_silent => None,
             _ => Some(NetworkEventKind::Connected),
         };
+        // One of four connections is made at once, without an event.
         let connect_state = match outcome {
             Some(NetworkEventKind::Connected) if self.random_below(4) == 0 => ConnectState::Done,
             _ => ConnectState::InProgress,
@@ -294,7 +296,8 @@ impl World {
     }
 
     /// Removes and returns up to `bytes_max` bytes that have arrived, or `None` if there are none.
-    /// Fails if there are none and the connection is lost.
+    /// Fails if there are none and the connection is lost. By the fault `short_one_in`, only a part
+    /// of the available bytes is returned.
     fn take_received(
         &self,
         connection: usize,
@@ -317,8 +320,8 @@ impl World {
         Ok(Some(connection_state.unreceived.drain(..count).collect()))
     }
 
-    /// Operations that are possible on a connection now. Sending is reported only if `wants_write`
-    /// is true.
+    /// Operations that are possible on a connection now. A failed connection counts as ready, so
+    /// that the next call returns its error. Sending is reported only if `wants_write` is true.
     fn ready_events(&self, connection: usize, wants_write: bool) -> Ready {
         let network = self.network.borrow();
         let connection_state = &network.connections[connection];

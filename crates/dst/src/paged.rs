@@ -172,8 +172,8 @@ impl PagedShared {
         }
     }
 
-    /// Performs an action on the memory. For a region, waits until no other thread discards, and no
-    /// thread discards meanwhile.
+    /// Performs an action on the memory. For a region, waits until no other thread discards. The
+    /// borrow `_borrow` lasts to the end, so that no thread discards meanwhile.
     fn perform_touch(&self, world: &World, touch: &MappingTouch) {
         if let MappingTouch::Discard(first, count) = *touch
             && let MemoryObject::Region(region) = &self.memory_object
@@ -373,9 +373,10 @@ impl PagedShared {
         }
     }
 
-    /// Compares the bytes of a page of a region with the copy. An error describes a difference. The
-    /// first check after a drop by the program also accepts zeros, and then sets the copy to zeros.
-    /// A page that was not in memory at the drop keeps its content.
+    /// Compares the bytes of a page of a region with the numbers of its last writes, from which the
+    /// right bytes follow. An error describes a difference. The first check after a drop by the
+    /// program also accepts zeros, and then sets the copy to zeros. A page that was not in memory
+    /// at the drop keeps its content.
     fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
         if std::mem::take(&mut self.may_be_zero.borrow_mut()[index])

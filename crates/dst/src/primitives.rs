@@ -198,6 +198,7 @@ impl Condvar {
         guard.unlock(&world);
         let deadline_ns = timeout.map(|timeout| world.now_ns() + timeout.as_nanos() as u64);
         let has_timed_out = !world.block(std::ptr::from_ref(self).addr(), deadline_ns);
+        // It was released above, so that this has no further effect.
         drop(guard);
         let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((guard, WaitTimeoutResult(has_timed_out)))

@@ -59,8 +59,8 @@ fn settings_without_faults() -> Settings {
     }
 }
 
-/// Failed reads of a batch kept their pages reserved. The batch's own thread then read another
-/// range and got no page.
+/// Failed reads of the `Batch`, of the bad page 0, kept their pages reserved. The batch's own
+/// thread then read the last argument's range and got no page.
 fn failed_batch_reads_during_another_read() -> Scenario {
     Scenario {
         server: None,
@@ -105,8 +105,8 @@ fn failed_batch_reads_during_another_read() -> Scenario {
     }
 }
 
-/// Three threads each read a page that was evicted before they could pin it, without end: the
-/// memory has two pages.
+/// Three threads each read a page by `Stream`, which pins it as one guard. The page was evicted
+/// before the thread could pin it, and read again, without end: the memory has two pages.
 fn guards_of_more_threads_than_pages() -> Scenario {
     let stream_from_page = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
     Scenario {
@@ -124,8 +124,8 @@ fn guards_of_more_threads_than_pages() -> Scenario {
     }
 }
 
-/// A read that began after an invalidation shared a page that was in flight before, with the old
-/// bytes.
+/// The `Stream` began after the `Invalidate`. It shared a page that was in flight since before the
+/// `Write`, prefetched after the `Read`, and got the old bytes.
 fn page_in_flight_during_an_invalidation() -> Scenario {
     Scenario {
         server: None,
@@ -149,7 +149,9 @@ fn page_in_flight_during_an_invalidation() -> Scenario {
     }
 }
 
-/// Each wait for a page in flight caused another read of it, as did the waits of other threads.
+/// An `Invalidate` waits for pages of its range that are in flight. Each wait for the bad page 2,
+/// which the `Futures` reads, caused another read of it, for which the other threads waited, and so
+/// on.
 fn invalidations_of_a_bad_page() -> Scenario {
     Scenario {
         server: None,
@@ -175,8 +177,10 @@ fn invalidations_of_a_bad_page() -> Scenario {
     }
 }
 
-/// The last handle of a file state closed while an invalidation waited for its pages. The wait then
-/// used the closed handle, and panicked.
+/// A *version* is the file as one opening has found it. The `Invalidate` of one thread also waits
+/// for pages of other versions. After the `Write`, the other thread opened a new version by `Hold`,
+/// the action that takes a guard on a page. The thread then ended, which closed the last handle of
+/// this version. The wait then used the closed handle, and panicked.
 fn file_closed_during_its_invalidation() -> Scenario {
     Scenario {
         server: None,
@@ -197,8 +201,8 @@ fn file_closed_during_its_invalidation() -> Scenario {
     }
 }
 
-/// The first buffers were filled from the cache with an old state, and the last, whose page was
-/// evicted, with a new one.
+/// The first buffers of the `ReadVectored` were filled from the cache with the state before the
+/// `Write`. The last, whose page was evicted, was filled with the state after it.
 fn vectored_read_during_eviction() -> Scenario {
     Scenario {
         server: None,
@@ -223,8 +227,8 @@ fn vectored_read_during_eviction() -> Scenario {
     }
 }
 
-/// Threads are frozen at random. The error of a read of several pages named the first byte of the
-/// read, although another page was unreadable.
+/// Threads are frozen at random. The error of the last `Read`, of the pages 1 and 2 of file 1,
+/// named the first byte of the read, although only page 2 is bad.
 fn bad_page_read_while_a_thread_is_frozen() -> Scenario {
     Scenario {
         server: None,
@@ -255,8 +259,8 @@ fn bad_page_read_while_a_thread_is_frozen() -> Scenario {
     }
 }
 
-/// A prefetch waited for the end of another handle's time slice, and was never submitted after
-/// that.
+/// A `Prefetch` waited for the end of another handle's time slice in the scheduler. The handle was
+/// dropped, as its thread ended, and the prefetch was never submitted.
 fn prefetch_waiting_for_the_time_slice_of_a_dropped_handle() -> Scenario {
     Scenario {
         server: None,
@@ -320,8 +324,9 @@ fn prefetch_waiting_for_the_time_slice_of_a_dropped_handle() -> Scenario {
     }
 }
 
-/// A good page was prefetched together with a bad one, before any reader. A later reader, which
-/// read page by page, found no frame for another attempt.
+/// Readahead fetched a good page together with one of `bad_pages`, before any action read it. A
+/// later action, which read page by page, found no frame for another attempt, because the memory
+/// was full.
 fn failed_prefetch_of_a_page_in_full_memory() -> Scenario {
     Scenario {
         server: None,

@@ -115,11 +115,12 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
     else {
         world.fail_run("a thread has not let go of what all share".to_owned());
     };
-    // The engine has no work left and no leak, unless the simulated kernel has died. Guards outlive
-    // the path.
+    // The engine has no work left and no leak, unless the simulated kernel has died: it then keeps
+    // the requests in flight (`dies_after`). Guards outlive the path.
     let surviving_guards = surviving_guards.into_inner();
     if scenario.faults.dies_after == 0 {
         let engine: &LazyEngine = path.engine();
+        // Other guards have a copy of their page, or no bytes.
         let is_pinned = |guard: &&Guard| guard.page_guard.has_pinned_page();
         assert_ok(engine.check_leaks(surviving_guards.iter().filter(is_pinned).count() as u32));
     }
@@ -185,7 +186,8 @@ impl Thread {
         (handle.file.clone(), handle.visible_state)
     }
 
-    /// Opens the file with this index, and replaces the thread's handle of it.
+    /// Opens the file with this index, and replaces the thread's handle of it. A file of this
+    /// machine always opens; a failure would be a fault of the library.
     fn open_file(&mut self, file_index: usize) {
         let current = self.current_state(file_index);
         let (earliest, file) = match &self.shared.server_file {
@@ -200,7 +202,9 @@ impl Thread {
         self.handles[file_index] = Some(SimulatedHandle { file, visible_state });
     }
 
-    /// Returns the state of `file` at its opening. Fails the run if it is older than `earliest`.
+    /// Returns the state of `file` at its opening. Fails the run if it is older than `earliest`. A
+    /// replaced file has another inode, whose changes are counted from 0, so that the two are not
+    /// compared.
     fn state_of_open_file(&self, earliest: VisibleState, file: &File) -> VisibleState {
         let identity = file.handle().file.identity;
         // A simulated file has the number of its changes in its time stamp, as nanoseconds.
@@ -288,6 +292,7 @@ impl Thread {
                 let (file, visible_state) = self.file(file_index);
                 let read_start = self.start_read(visible_state, range);
                 file.invalidate(offset, bytes);
+                // From now on, a read must not show an older state of these pages.
                 self.shared.model.borrow_mut().record_drop(&read_start);
             }
             Action::Reopen(file_index) => self.reopen(file_index),
@@ -311,7 +316,8 @@ impl Thread {
         }
     }
 
-    /// Replaces the handle of a file by another one with its own readahead state.
+    /// Replaces the handle of a file by another one with its own readahead state. With `WhenOpened`
+    /// the new handle shows the same state of the file.
     fn reopen(&mut self, file_index: usize) {
         let (file, visible_state) = self.file(file_index);
         self.handles[file_index] = Some(SimulatedHandle { file: file.reopen(), visible_state });
@@ -324,7 +330,8 @@ impl Thread {
         }
     }
 
-    /// Checks a file for changes, and records the state that the handle shows from then on.
+    /// Checks a file for changes, and records the state that the handle shows from then on. If the
+    /// check fails because of a fault, the handle stays as it was.
     fn revalidate(&mut self, file_index: usize) {
         let (mut file, visible_state) = self.file(file_index);
         let state_on_disk = self.current_state(file_index);
@@ -373,11 +380,14 @@ impl Thread {
         }
     }
 
-    /// Checks each part of a read into three buffers as a read of its own, and then the total
-    /// length.
+    /// Checks the part of each of the three buffers as a read of its own, and then the total
+    /// length. `bytes` has the bytes that were read, at most `requested_bytes`. A short read leaves
+    /// the last buffers partly or wholly empty, and an empty part has nothing to check. The parts
+    /// are divided as in `read_vectored`.
     fn check_parts(&self, read_start: &ReadStart, bytes: &[u8], requested_bytes: usize) {
         let second = requested_bytes / 3;
         let third = second + (requested_bytes - second) / 2;
+        // Byte ranges of the three buffers, of about a third each.
         for (start, end) in [(0, second), (second, third), (third, requested_bytes)] {
             let end = end.min(bytes.len());
             if start < end {
@@ -414,6 +424,7 @@ impl Thread {
         match file.page(offset) {
             Ok(guard) => {
                 self.check_bytes(&read_start, &guard);
+                // An offset past the end of the file gives an empty guard, which pins no page.
                 if guard.is_empty() {
                     self.record_guard_count(self.shared.guards_now.get() - 1);
                 } else {
@@ -426,6 +437,7 @@ impl Thread {
                 self.record_guard_count(self.shared.guards_now.get() - 1);
                 match read_error_of(&error) {
                     Some(ReadError::TooManyPinned { .. }) => {
+                        // All guards at that time, with this one, had pages to pin.
                         if guards_max <= self.shared.scenario.settings.held_pages {
                             self.world
                                 .fail_run(format!("refused with {guards_max} guards at the most"));
@@ -465,6 +477,7 @@ impl Thread {
             let filled = reader.fill_buf();
             let guards_max = self.guards_max_since(first_count);
             let part = match filled {
+                // No bytes mean the end of the file.
                 Ok([]) => break,
                 Ok(part) => part,
                 Err(error) => {
@@ -487,7 +500,8 @@ impl Thread {
         }
     }
 
-    /// Checks that the statistics of the path are within its limits.
+    /// Checks that the statistics of the path are within its limits: the memory, and the queue
+    /// depth of the storage.
     fn check_stats(&self) {
         let stats = self.shared.path.stats();
         let settings = &self.shared.scenario.settings;

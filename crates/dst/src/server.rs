@@ -196,7 +196,7 @@ fn handle_of_inode(inode: u32) -> Vec<u8> {
 
 impl World {
     /// Returns the answer of the server to a call, as it is sent, with its record marks. Faults may
-    /// change it.
+    /// change it: an error, a request to try again later, undecodable bytes, or several fragments.
     pub(super) fn answer_to_call(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
         let mut call = RpcCall::parse(record);
         let xid = call.xid;
@@ -254,8 +254,10 @@ impl World {
     }
 
     /// Decodes the arguments of a call and returns the results that a server without faults would
-    /// send. Most begin with a status: 0 for success, 2 for no such entry. A call of an unknown
-    /// procedure fails the run.
+    /// send. Most begin with a status: 0 for success, 2 for no such entry. The ways of
+    /// authentication are 0 (none) and 1 (system). The largest file has 2^60 bytes, chosen, and the
+    /// time step is 1 ns. The properties 27 are hard and symbolic links, equal limits for all
+    /// files, and settable times. A call of an unknown procedure fails the run.
     fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
@@ -461,7 +463,8 @@ impl World {
         }
     }
 
-    /// Returns bytes that are no answer to a call. They are sent before `answer`.
+    /// Returns bytes that are no answer to a call, of five kinds with equal chance. They are sent
+    /// before `answer`.
     pub(super) fn unrelated_bytes(&self, answer: &[u8]) -> Vec<u8> {
         let random_words = |count: u64| {
             (0..count).map(|_| self.random_below(1 << 32) as u32).collect::<Vec<u32>>()

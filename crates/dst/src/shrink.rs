@@ -69,8 +69,9 @@ impl Scenario {
             + server_faults
     }
 
-    /// Runs the scenario with several schedules by `run`. Returns the scenario with the first
-    /// schedule that fails, and its report. `None` if no schedule fails.
+    /// Runs the scenario with several schedules by `run`: with its seed and the ones after it.
+    /// Returns the scenario with the first schedule that fails, and its report. `None` if no
+    /// schedule fails.
     fn first_failure(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
         (0..SCHEDULES_PER_SCENARIO).find_map(|schedule| {
             let scenario = Scenario { seed: self.seed.wrapping_add(schedule), ..self.clone() };

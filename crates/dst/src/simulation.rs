@@ -74,7 +74,8 @@ pub(crate) fn identity(inode: u32) -> Identity {
     let file = &disk.inodes[inode as usize];
     let time = (FILE_TIME, file.changes as i64);
     let (inode, bytes) = (u64::from(inode), file.bytes);
-    // All files are on one device, whose number has no meaning.
+    // All files are on one device, whose number has no meaning. The times show each change, so that
+    // no `unstable_id` is needed.
     Identity { device: 1, inode, bytes, modified: time, changed: time, unstable_id: 0 }
 }
 

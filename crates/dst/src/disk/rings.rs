@@ -110,11 +110,12 @@ impl Drop for SimulatedBackend {
 impl World {
     /// Starts the queued transfers of a ring, and sleeps until an answer, a wake-up or a timeout.
     /// With `ends_by_wake`, a wake-up ends the sleep; without it, an idle ring does. Returns true
-    /// if no answer was there at the start, and false without a sleep for `Sleep::Never`. Fails
-    /// once the ring is dead.
+    /// if no answer was there at the start, so that the task may have slept, and false without a
+    /// sleep for `Sleep::Never`. Fails once the ring is dead.
     fn sleep(&self, ring: usize, sleep: Sleep, ends_by_wake: bool) -> Result<bool, BackendError> {
         self.start_queued_transfers(ring);
         if self.disk.borrow().rings[ring].is_dead {
+            // The error number is chosen: any error of the whole storage has the same effect.
             return Err(BackendError::Exchange { errno: libc::EPERM });
         }
         let spurious_wake_one_in = self.disk.borrow().faults.spurious_wake_one_in;

@@ -73,7 +73,8 @@ pub(crate) unsafe fn make_ioctl(
 
 impl World {
     /// Removes write protection (`UFFDIO_WRITEPROTECT`) from the present pages of a range, and
-    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_one_in`.
+    /// wakes its touches. Fails with EAGAIN and no effect by the fault `short_call_one_in`, and
+    /// with ENOENT outside of a registered range.
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
         let short_call_one_in = self.disk.borrow().faults().short_call_one_in;
         if self.happens_one_in(short_call_one_in) {
@@ -157,8 +158,8 @@ pub(crate) fn sleep_for_event(
     }
 }
 
-/// Sleeps until a userfaultfd is readable, or `timeout` of virtual time has passed. Then returns
-/// true. Returns false at once outside a simulation.
+/// Sleeps until a userfaultfd is readable, or `timeout` of virtual time has passed. Returns true in
+/// both cases: the caller reads it and finds out. Returns false at once outside a simulation.
 pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let Some(world) = world() else { return false };
     world.preemption_point();
@@ -227,8 +228,8 @@ pub(crate) fn unlock(address: usize, bytes: usize) {
     }
 }
 
-/// Unmaps the area of `bytes` bytes at `address`: touches that wait for its pages fail. No effect
-/// outside a simulation.
+/// Unmaps the area of `bytes` bytes at `address`: touches that wait for its pages fail. The pages
+/// that were delegated are no longer counted. No effect outside a simulation.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
         let is_by_pager = true;

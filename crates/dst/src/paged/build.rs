@@ -22,6 +22,7 @@ pub(super) fn build_memory(
     let memory_bytes = settings.memory_pages * PAGE_BYTES;
     match *paged {
         Paged::Region(pages, swapin) => {
+            // The file keeps the bytes that the region writes to it.
             world.disk.borrow_mut().make_store(FILE);
             world.memory.borrow_mut().pages_max = settings.memory_pages;
             let builder =

@@ -19,7 +19,9 @@ const ACTION_KINDS: u64 = 16;
 const LINUX_LARGE_FOLIO_PAGES: u64 = 512;
 
 impl Scenario {
-    /// Draws a scenario of memory with served faults and about `actions` actions in all.
+    /// Draws a scenario of memory with served faults and about `actions` actions in all. It has a
+    /// region in one case of two, and otherwise a mapping. Values that are listed twice are drawn
+    /// twice as often.
     pub fn paged(seed: u64, actions: u64) -> Scenario {
         // The constant gives other numbers than other kinds of scenarios draw from the same seed.
         let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));

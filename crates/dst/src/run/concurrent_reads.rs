@@ -18,8 +18,9 @@ use crate::future::ReadFuture;
 use crate::read_error::ReadError;
 
 impl Thread {
-    /// Reads several ranges in a batch and waits for `wait_count` of them. While a result is
-    /// borrowed, reads `concurrent_read`, and checks that the result does not change.
+    /// Reads several ranges in a batch and waits for `wait_count` of them, or for all if there are
+    /// fewer. While a result is borrowed, reads `concurrent_read`, and checks that the result does
+    /// not change.
     pub(super) fn read_batch(
         &mut self,
         ranges: &[ScenarioRead],
@@ -98,6 +99,7 @@ impl Thread {
         for round in 1.. {
             for read in &mut reads {
                 let Some(future_read) = read else { continue };
+                // A read begins with its first poll. The model takes the state of that time.
                 let read_start = match future_read.read_start {
                     Some(read_start) => read_start,
                     None => self.start_read(future_read.visible_state, future_read.range),
