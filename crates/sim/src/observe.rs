@@ -164,7 +164,8 @@ impl Observer {
         push_or_drop(&mut events.reads, &mut events.dropped, *events_max, event);
     }
 
-    /// Sets the time to `now` and adds the completion times to the recorded requests.
+    /// Sets the time to `now` and adds the completion times to the recorded requests. A completion
+    /// of a dropped request, or of a flush, has no record.
     pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;
@@ -339,6 +340,7 @@ struct CountingPages<'a> {
 
 impl CountingPages<'_> {
     /// Counts the pages of a range that were added, within the requested range and outside of it.
+    /// Pages outside the requested range are the prefetch.
     fn count_added(&mut self, added: PageRange) {
         let requested_pages =
             added.end.min(self.end).saturating_sub(added.first.max(self.first_page));

@@ -234,8 +234,9 @@ impl ProcessLog {
         }
     }
 
-    /// Writes the issue of an operation to the trace log, if the job has one and the file is one of
-    /// the log's. Writes `open` before the first operation of a file.
+    /// Writes the issue of an operation to the trace log, if the job has one. An operation on a
+    /// file that was not one of the process's at its start is left out. Writes `open` before the
+    /// first operation of a file.
     pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us_since_base(now);

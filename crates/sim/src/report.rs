@@ -289,13 +289,14 @@ impl ResultRow {
     }
 
     /// Sets the figures of the device and the page cache from the counters of the machine and its
-    /// cache.
+    /// cache. Ratios without a divisor, such as of a run without reads, are `None`.
     pub fn with_meter(mut self, meter: &Meter, cache: &CacheCounters) -> ResultRow {
         let requests = meter.device_reads + meter.device_writes;
         let bytes = meter.device_read_bytes + meter.device_write_bytes;
         self.device_requests = Some(requests);
         self.device_bytes = Some(bytes);
         self.device_request_kib_mean = ratio(bytes as f64 / 1024.0, requests as f64);
+        // The meter has thousandths of a request.
         self.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         self.device_depth_max = (requests > 0).then_some(meter.depth_max);
         self.amplification = ratio(meter.device_read_bytes as f64, meter.requested_bytes as f64);

@@ -103,7 +103,8 @@ pub fn run(
     Ok(run.into_measurements())
 }
 
-/// Adds the workload's files to the machine, contiguously.
+/// Adds the workload's files to the machine, contiguously on its device. Returns their identifiers,
+/// in the order of the workload's files. Fails if they exceed the device.
 pub fn add_files(machine: &mut Machine, workload: &Workload) -> Result<Vec<FileId>, BeyondDevice> {
     let (starts, _) = workload.contiguous_starts();
     let files = workload.files.iter().zip(starts);
@@ -228,6 +229,7 @@ impl<'a> RunningJob<'a> {
             if has_more {
                 continue;
             }
+            // The next time at which the machine or a process demands work.
             let wakes = [machine.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let next_time = wakes.into_iter().flatten().min();
             let is_device_busy = machine.meter().in_device() > 0 || self.flushes_in_flight > 0;
@@ -292,7 +294,9 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Lets process number `id` issue as many operations as it can, until it waits or ends.
+    /// Lets process number `id` issue as many operations as it can, until it waits or ends. A
+    /// process that waits for a completion, or for a sync, becomes ready again by that. A sleeping
+    /// process becomes ready at its time.
     fn run_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
@@ -305,6 +309,7 @@ impl<'a> RunningJob<'a> {
                 return;
             }
             if running.raw.is_some() {
+                // The next chunk of the raw operation is ready to be submitted.
                 return self.submit_pinned(machine, now, id);
             }
             if self.is_stopping {
@@ -359,7 +364,8 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Records the end of a process, also in the machine. A failure counts as a failed read.
+    /// Records the end of a process, also in the machine. A failure, such as a rate below the
+    /// minimum, counts as a failed read without a duration.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -536,7 +542,8 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Sums up the results of all processes.
+    /// Sums up the results of all processes. Only the observer stops a run early, so that a stopped
+    /// one counts as interrupted.
     fn into_measurements(self) -> RunMeasurements {
         let mut total = ReadCounters::default();
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
@@ -573,8 +580,8 @@ impl IoBackend for RunningJob<'_> {
 }
 
 impl Driver for RunningJob<'_> {
-    /// Handles a completed transfer: charges its processor time, releases it, and continues its
-    /// operation.
+    /// Handles a completed transfer: charges its processor time, releases it in the machine, and
+    /// continues its operation. The process is busy for that time.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if raw::is_chunk(&done) {
             return self.on_chunk_completed(machine, now, &done);

@@ -172,7 +172,8 @@ pub fn simulate_with_callbacks(
     simulate_with(job, job_file, setup, Participants::default(), callbacks)
 }
 
-/// Simulates a job file like [`simulate_with_callbacks`], with additional participants.
+/// Simulates a job file like [`simulate_with_callbacks`], with additional participants. An observer
+/// also receives the calls of the readahead policies, which it wraps.
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate`].

@@ -174,6 +174,7 @@ impl Workload {
         let mut processes = Vec::new();
         let mut phase = 0;
         for (index, job) in job_file.jobs.iter().enumerate() {
+            // The first job has none to wait for.
             if job.has_stonewall && index > 0 {
                 phase += 1;
             }
@@ -241,7 +242,8 @@ impl ReadList {
 }
 
 impl Workload {
-    /// Creates processes that each perform a list of reads in `files`, without advice.
+    /// Creates processes that each perform a list of reads in `files`, without advice. Each list
+    /// becomes a small job whose size and positions the listed reads replace.
     pub fn from_lists(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(index, list)| {
             let text = format!(
@@ -309,9 +311,9 @@ impl Workload {
 }
 
 /// Checks that the zones of a distribution in bytes lie within each area. No check is needed for
-/// zones in percent, or for a direction that the job has not. At the first draw of a
-/// zone behind the area, fio ends the work in the file without a message. Ends are compared in
-/// whole blocks: a zone may end in the partial block behind the last whole one.
+/// zones in percent, for a sequential job, or for a direction that the job has not. At the first
+/// draw of a zone behind the area, fio ends the work in the file without a message. Ends are
+/// compared in whole blocks: a zone may end in the partial block behind the last whole one.
 fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadError> {
     let Distribution::Zoned { zones, is_absolute: true } = &job.distribution else {
         return Ok(());

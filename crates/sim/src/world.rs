@@ -111,8 +111,9 @@ impl SimulatedEnvironment {
         self.now
     }
 
-    /// Submits the rest of a partial transfer, as the kernel does, and returns `None`. Any other
-    /// completion is returned, and a transfer without progress after all retries as a failure.
+    /// Submits the rest of a partial transfer, as the kernel does, and returns `None`: the machine
+    /// sees only the completion of the whole. Any other completion is returned, and a transfer
+    /// without progress after all retries as a failure.
     fn resubmit_rest(&mut self, completion: Completion) -> Option<Completion> {
         let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
         let queued = &mut self.requests[completion.id.0 as usize];
@@ -121,6 +122,7 @@ impl SimulatedEnvironment {
             let outcome = Outcome::Failed(DeviceError::Medium);
             return Some(Completion { outcome, ..completion });
         }
+        // Only retries in a row without progress count.
         queued.retries = if sectors == 0 { queued.retries + 1 } else { 0 };
         queued.request.start += u64::from(sectors);
         queued.request.sectors -= sectors;
@@ -157,6 +159,7 @@ impl SimulatedEnvironment {
         }
         // A direct read has no frames of the cache, from which its data would be copied.
         let copied_bytes = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
+        // Picoseconds per byte become nanoseconds.
         self.charge(Time(self.host.operation_ns + copied_bytes * self.host.byte_ps / 1000))
     }
 

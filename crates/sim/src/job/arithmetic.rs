@@ -101,6 +101,7 @@ impl ExpressionReader<'_> {
         if self.skip_if_next('(') {
             return self.parse_nested(Self::parse_sum).filter(|_| self.skip_if_next(')'));
         }
+        // The number with its unit. `parse_number` rejects an empty one.
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;

@@ -287,6 +287,7 @@ impl JobDraft {
             TransferDirection::Write => 0,
             TransferDirection::Mix => self.reads_percent_of_mix,
         };
+        // A level without a class is one of best-effort, the default class.
         job.priority = match (self.priority_class, self.priority_level) {
             (None, None) => None,
             (class, level) => Some(Priority {
@@ -314,7 +315,8 @@ impl JobDraft {
             (job.sync.writes, job.sync.data_writes) = self.writes_per_sync;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // A file here has a fixed size and is full at its end.
+        // A file here has a fixed size and is full at its end. Without `size` the job covers all of
+        // it.
         if self.fills_storage {
             job.size = None;
         }
@@ -392,7 +394,8 @@ fn adjust_to_engine(job: &mut Job) {
     if job.engine == JobEngine::Mmap && std::mem::take(&mut job.is_direct) {
         job.without_effect.push("direct");
     }
-    // fio does the same and reports it.
+    // The work cannot be repeated up to a time that is not given. fio does the same and reports it.
+    // A search for a depth (`latency_target`) ends the job itself.
     if job.is_time_based && job.runtime.is_none() && job.latency_target.is_none() {
         job.is_time_based = false;
         job.without_effect.push("time_based");
@@ -410,7 +413,8 @@ fn adjust_to_engine(job: &mut Job) {
 }
 
 /// Returns true for random offsets with another alignment (`blockalign`) than their smallest
-/// blocks, in either direction. fio then keeps no map of the used blocks.
+/// blocks, in either direction. fio then keeps no map of the used blocks. `job.align_bytes` and
+/// `job.block_sizes` have reads first, then writes.
 fn has_own_alignment(job: &Job) -> bool {
     const READ: usize = 0;
     const WRITE: usize = 1;
@@ -427,6 +431,7 @@ fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
     let RateLimits {
         bytes_per_s, operations_per_s, least_bytes_per_s, least_operations_per_s, ..
     } = *rate;
+    // In each field 0 means no limit.
     let has_bytes = bytes_per_s != [0; 2] || least_bytes_per_s != [0; 2];
     let has_operations = operations_per_s != [0; 2] || least_operations_per_s != [0; 2];
     if has_bytes && has_operations {
@@ -443,7 +448,8 @@ fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
 
 /// Returns the message for options that a permutation (`random_generator=permutation`) cannot
 /// follow. Its order is of whole blocks of one size, and its only skew is the one of Zipf. `None`
-/// without a permutation, and in sequential jobs, whose generator has no effect.
+/// without a permutation, and in sequential jobs, whose generator has no effect. Without a center,
+/// the permutation itself scatters the ranks of Zipf.
 fn permutation_conflict(job: &Job) -> Option<&'static str> {
     if job.generator != Generator::Permutation || !job.pattern.is_random {
         return None;
@@ -464,6 +470,9 @@ fn permutation_conflict(job: &Job) -> Option<&'static str> {
             );
         }
     }
+    // Reads and writes may differ in size: each direction has a permutation of its own blocks. With
+    // sizes by order, the two sizes are of sequential and of random operations instead, and both
+    // occur in one direction.
     let is_by_order = job.is_size_by_order && job.block_bytes_read() != job.block_bytes_write();
     if !job.block_sizes.iter().all(is_one_size) || has_own_alignment(job) || is_by_order {
         return Some(

@@ -216,6 +216,7 @@ impl FioOption {
         if name.len() > 64 {
             return None;
         }
+        // The smallest distance; of equal ones the first name in the alphabet.
         let distances = options().map(|option| (distance(name, option.name), option.name));
         distances.min().filter(|(distance, _)| *distance <= 2).map(|(_, name)| name)
     }

@@ -66,6 +66,7 @@ pub fn parse_job_file(text: &str, environment: &Environment<'_>) -> Result<JobFi
         }
     }
     // As in fio, `exitall` in one job applies to all jobs. `exit_what` is an option of each job.
+    // Without `exitall` in any job, the end of a job ends no others.
     for job in jobs.iter_mut().filter(|_| !exits_all) {
         job.exit_scope = ExitScope::OnlyItself;
     }

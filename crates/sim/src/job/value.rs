@@ -121,8 +121,8 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// Parses a time of at most [`SPAN_MAX`]. A number without unit counts in `unit`: seconds,
-    /// milliseconds or microseconds.
+    /// Parses a time of at most [`SPAN_MAX`]. A number without unit counts in `unit`, which the
+    /// option defines: seconds, milliseconds or microseconds.
     pub fn span(self, unit: Time) -> Result<Time, ExpectedForm> {
         let parse_one = |number: &str| span_ns(number, unit);
         let ns = arithmetic::evaluate_in_brackets(self.text, &parse_one)
@@ -198,6 +198,7 @@ impl<'a> OptionValue<'a> {
         let has_one_part = parts.len() == 1;
         for (index, target) in targets.iter_mut().enumerate() {
             let part = parts.get(index).or(parts.last()).expect("a split has one part at least");
+            // A single empty value is parsed as well, which reports it as an error.
             if has_one_part || !part.is_empty() {
                 *target = parse(self.part(part))?;
             }
@@ -219,6 +220,7 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     };
     let (prefix, base) = match suffix.strip_suffix("ib") {
         Some(prefix) => (prefix, ib_base),
+        // `k`, `kb` and `ki` are the same.
         None => (suffix.strip_suffix(['b', 'i']).unwrap_or(&suffix), short_base),
     };
     let power = 1 + ["k", "m", "g", "t", "p"].iter().position(|unit| *unit == prefix)?;
@@ -248,7 +250,8 @@ fn count(text: &str) -> Option<u64> {
     suffix.is_empty().then_some(number)
 }
 
-/// Splits `4k` into the number 4 and the lower-case suffix `k`. Returns `None` without a number.
+/// Splits `4k` into the number 4 and the lower-case suffix `k`. Returns `None` without a number,
+/// and for one beyond 64 bits. In a hexadecimal number, the letters a to f are digits.
 fn number_and_suffix(text: &str) -> Option<(u64, String)> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, radix) = match lower.strip_prefix("0x") {

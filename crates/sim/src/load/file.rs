@@ -242,7 +242,7 @@ impl LoadFields<'_> {
 
     /// Returns the number of touches of each process, from `touches`, or from `sweeps` over
     /// `mapping_pages` pages. The load's own field precedes a common one, even if the two have
-    /// different names. Both in one block, or neither, are an error.
+    /// different names. Both in one block, or neither in both blocks, are an error.
     fn touch_count(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {

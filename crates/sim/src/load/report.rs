@@ -1,7 +1,7 @@
 //! Results of a memory load: one row of the table.
 //!
-//! Keys that job rows also have have the same meaning. A touch counts as one
-//! page. A value that was not measured, or cannot be, is `None` (`null`), never 0.
+//! Keys of job rows have the same meaning here. A touch counts as one page. A value that was not
+//! measured, or cannot be, is `None` (`null`), never 0.
 
 use readpath_core::unit::PAGE_BYTES;
 use serde::Serialize;
@@ -120,7 +120,8 @@ impl LoadRow {
         }
     }
 
-    /// Adds the touches of the whole load and their duration.
+    /// Adds the touches of the whole load and their duration. The rates are `None` for a duration
+    /// of 0.
     pub fn with_touches(mut self, touches: u64, seconds: f64) -> LoadRow {
         let bytes = touches * PAGE_BYTES;
         self.touches = Some(touches);
@@ -132,7 +133,8 @@ impl LoadRow {
     }
 
     /// Adds the swapping during the touches: faults that waited, and pages read and written. `None`
-    /// means not counted. The ratios need the number of touches from `with_touches`.
+    /// means not counted. The ratios need the number of touches from `with_touches`; without
+    /// touches they are `None`.
     pub fn with_swapping(
         mut self,
         major_faults: Option<u64>,
@@ -146,7 +148,8 @@ impl LoadRow {
         self
     }
 
-    /// Adds the device's work during the touches: number and bytes of its requests.
+    /// Adds the device's work during the touches: number and bytes of its requests. Without
+    /// requests, their mean size is `None`.
     pub fn with_device(mut self, requests: u64, bytes: u64) -> LoadRow {
         self.device_requests = Some(requests);
         self.device_bytes = Some(bytes);

@@ -267,8 +267,9 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Writes every page of every mapping once, in order. Swaps out pages once memory is full.
-    /// Resets the counters afterwards.
+    /// Writes every page of every mapping once, in order. Swaps out pages once memory is full. Then
+    /// restores the touches of the load, and resets the counters of touches. The counters of the
+    /// machine go on.
     fn fill(
         &mut self,
         machine: &mut Machine,
@@ -325,8 +326,8 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Runs all processes until their touches are used up. Reports progress and decisions to the
-    /// callbacks.
+    /// Runs all processes until their touches are used up and no request is in flight. Fails after
+    /// too many steps at one virtual time. Reports progress and decisions to the callbacks.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
@@ -421,8 +422,9 @@ impl<'a> RunningLoad<'a> {
         self.step_machine(machine, callbacks)
     }
 
-    /// Performs all work of the machine at the present time. Pages are unmapped before any request
-    /// is submitted, so the scheduler has the writes together with the reads.
+    /// Performs all work of the machine at the present time. Fails after too many steps. Pages are
+    /// unmapped before any request is submitted, so the scheduler has the writes together with the
+    /// reads.
     fn step_machine(
         &mut self,
         machine: &mut Machine,

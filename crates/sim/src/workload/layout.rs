@@ -131,8 +131,10 @@ impl<'a> FileLayout<'a> {
     }
 
     /// Returns the area of the process with `job_number` in one of `file_count` files, and
-    /// registers the file. `stated_bytes` is the size that the job states (option filesize of
-    /// fio). The caller sets the `name_hash` of the area, which is 0 here.
+    /// registers the file. `stated_bytes` is the size that the job states (option filesize of fio).
+    /// The caller sets the `name_hash` of the area, which is 0 here. Fails if the file is missing,
+    /// or if its size is needed and unknown. Also fails if the area is too small for a block, or
+    /// reaches past the end of an existing file.
     fn add_area(
         &mut self,
         job: &Job,
@@ -143,7 +145,7 @@ impl<'a> FileLayout<'a> {
     ) -> Result<FileArea, WorkloadError> {
         let real_bytes = self.real_bytes(job, name)?;
         let assumed_bytes = match self.source {
-            // The default size starts after the beginning of the areas of all processes of the job.
+            // The default size is added to the largest offset in bytes of all processes of the job.
             FileSource::Assumed { file_bytes } => Some(
                 fixed_bytes(job.offset)
                     .saturating_add(

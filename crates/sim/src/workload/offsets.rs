@@ -245,6 +245,7 @@ impl ProcessOffsets {
         let area_end = self.area_start.saturating_add(self.area_bytes);
         // Checks a random size only. A fixed one may exceed the area, but not the file.
         let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
+        // By order, index 0 is of sequential and 1 of random operations.
         let size_index = if rules.is_size_by_order { usize::from(is_random) } else { direction };
         let mut bytes =
             random.draw_size(&rules.sizes[size_index], size_index, rules.is_unaligned, fits)?;
@@ -285,7 +286,8 @@ impl ProcessOffsets {
     }
 
     /// Returns a random offset, counted from the start of the zone, or `None` if none is left. If
-    /// only time ends the job, all blocks are drawn again after each was used.
+    /// only time ends the job, all blocks are drawn again after each was used. `None` even then for
+    /// a zone without a block.
     fn random_offset(
         &mut self,
         rules: &PositionRules,
@@ -336,6 +338,7 @@ impl ProcessOffsets {
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
                 let draw = random.draw_zone_percent();
                 let zone = zone_of(&zones[direction], *is_absolute, align_bytes, blocks, draw);
+                // Shares are 100 % together. Without a zone for the draw, the whole area is used.
                 let (start, end) = zone.unwrap_or((0, blocks));
                 let part_block = match lfsr {
                     // The offset is drawn from the whole area, as in fio.

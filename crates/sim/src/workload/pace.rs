@@ -112,6 +112,7 @@ impl RateControl {
         self.issued_bytes[direction] = self.issued_bytes[direction].saturating_add(bytes);
         let run_ns = match self.rate.is_poisson {
             true => {
+                // An exponential interval with the mean time of the smallest operation.
                 let mean_ns = span_ns(self.smallest_bytes[direction], bytes_per_s) as f64;
                 let drawn_ns = (-random.draw_unit(op).ln() * mean_ns) as u64;
                 let sum_ns = self.drawn_time[direction].ns().saturating_add(drawn_ns);
@@ -214,7 +215,8 @@ impl SteadyStateDetector {
         self.measurement_start = now + self.rule.ramp;
     }
 
-    /// Records the end of an operation. Returns true if the rate has been steady for long enough.
+    /// Records the end of an operation. Returns true if the rate has been steady for long enough,
+    /// in any of the seconds that have ended since the last call.
     pub fn record_end(&mut self, now: Time, bytes: u64) -> bool {
         if now < self.measurement_start {
             return false;

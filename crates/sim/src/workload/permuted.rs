@@ -39,6 +39,7 @@ impl PermutedBlocks {
     /// distributions have no effect.
     pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> PermutedBlocks {
         let block_bytes = [job.block_bytes_read(), job.block_bytes_write()];
+        // At least 1 for each direction that the job has: an area holds its blocks.
         let blocks = block_bytes.map(|bytes| area_bytes / bytes);
         let mut permutations =
             || blocks.map(|blocks| Permutation::new(blocks.max(1), random.next_u64()));
@@ -60,8 +61,8 @@ impl PermutedBlocks {
         PermutedBlocks { blocks, order }
     }
 
-    /// Returns the next block of a direction (0 for reads, 1 for writes), or `None` at the end of
-    /// the pass.
+    /// Returns the next block of a direction (0 for reads, 1 for writes). `None` if each block was
+    /// used once, the end of the pass. Orders with repetitions never end.
     pub fn next(&mut self, direction: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
         let blocks = self.blocks[direction];
         match &mut self.order {

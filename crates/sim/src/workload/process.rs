@@ -304,7 +304,7 @@ enum AfterSync {
 
 impl Process {
     /// Creates a process of `job` on `areas`, at least one. `identity` is its number and its job;
-    /// `dependencies` are its links to other processes.
+    /// `dependencies` are its links to other processes. The first pass is one of the `loops`.
     ///
     /// # Errors
     /// Fails if an area has too many blocks for random positions.
@@ -379,8 +379,9 @@ impl Process {
         })
     }
 
-    /// Replaces the job's positions by these reads, in one pass. `think_times` has the pause before
-    /// each read.
+    /// Replaces the job's positions by these reads, at least one, in one pass: their bytes together
+    /// end the pass and the process. `think_times` has the pause before each read. Both lists are
+    /// stored in reverse, so that the next entry is the last.
     pub(crate) fn set_reads(&mut self, mut reads: Vec<GivenRead>, mut think_times: Vec<Time>) {
         think_times.reverse();
         self.think_times = think_times;
@@ -396,7 +397,7 @@ impl Process {
     }
 
     /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together
-    /// they transfer `all_bytes`.
+    /// they transfer `all_bytes`, which end the process.
     pub(crate) fn set_steps(
         &mut self,
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
@@ -466,6 +467,7 @@ impl Process {
     /// Returns true if an operation issued at `issued` is measured, which excludes the ramp time
     /// (`ramp_time`).
     pub fn is_measured(&self, issued: Time) -> bool {
+        // Before the start there is no ramp time to exclude.
         self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
     }
 
@@ -511,7 +513,7 @@ impl Process {
         self.rules.block_bytes_largest
     }
 
-    /// Returns the files of the process, each once, in order.
+    /// Returns the files of the process, each once, in order: of its listed reads, or of its areas.
     pub fn files(&self) -> Vec<FileId> {
         let mut files: Vec<FileId> = match &self.remaining_reads {
             Some(reads) => reads.iter().map(|read| read.file).collect(),
@@ -578,7 +580,8 @@ impl Process {
 }
 
 /// Returns a seed for the process `id`, derived from the run's seed, the job's and its index. The
-/// rotation brings the well-mixed high bits of a product to lower positions.
+/// rotation brings the well-mixed high bits of a product to lower positions. Its 29 bits are
+/// chosen.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
     let hash = |value: u64| value.wrapping_mul(splitmix::STEP).rotate_left(29);
     hash(hash(run_seed) ^ job_seed) ^ u64::from(id.0)

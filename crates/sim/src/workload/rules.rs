@@ -93,6 +93,7 @@ impl ProcessRules {
         let limit_bytes = match job.io_size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes,
             Some(BytesOrPercent::Percent(percent)) => {
+                // A percentage refers to all areas, and gives at most one pass.
                 percent_of(area_bytes, percent).min(pass_bytes)
             }
             None => pass_bytes,

@@ -96,6 +96,7 @@ impl SkewedPositions {
                 } else if scaled < first_two {
                     1
                 } else {
+                    // `eta` and `alpha` are the constants of the formula, under its names.
                     let eta = (1.0 - (2.0 / count).powf(1.0 - theta)) / (1.0 - first_two / norm);
                     let alpha = 1.0 / (1.0 - theta);
                     (count * (eta * uniform - eta + 1.0).powf(alpha)) as u64
@@ -133,10 +134,12 @@ pub fn hash_of_name(name: &str) -> u32 {
     let mut remaining = name.as_bytes();
     let start = HASH_START.wrapping_add(remaining.len() as u32);
     let [mut a, mut b, mut c] = [start; 3];
+    // Blocks of 12 bytes, of which the last one is handled below.
     while remaining.len() > 12 {
         a = a.wrapping_add(remaining[0].into());
         b = b.wrapping_add(remaining[4].into());
         c = c.wrapping_add(remaining[8].into());
+        // The rotations of lookup3, here and below.
         for rotations in [[4, 6, 8], [16, 19, 4]] {
             a = a.wrapping_sub(c) ^ c.rotate_left(rotations[0]);
             c = c.wrapping_add(b);

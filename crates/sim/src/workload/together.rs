@@ -47,7 +47,7 @@ struct FlowTotals {
 }
 
 impl ProcessDependencies {
-    /// Returns true if another job has ended this process.
+    /// Returns true if the end of another process has ended this one: one of its flags is set.
     pub fn is_ended_by_other(&self) -> bool {
         self.end_flags.iter().any(|end| end.load(Ordering::Relaxed))
     }
@@ -90,6 +90,7 @@ impl ProcessDependencies {
         }
         self.unended_in_job.fetch_sub(1, Ordering::Relaxed);
         if let Some(share) = self.flow.take() {
+            // The others share only the operations that they issue themselves.
             share.all.weight.fetch_sub(u64::from(share.rule.weight), Ordering::Relaxed);
             share.all.operations.fetch_sub(share.own_operations, Ordering::Relaxed);
         }

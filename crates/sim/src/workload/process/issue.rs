@@ -95,7 +95,8 @@ impl Process {
     /// state was changed.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
         // The numbers are the steps in the header of `process.rs`.
-        // 1. A full queue: enough completions are collected before the next operation.
+        // 1. A full queue: enough completions are collected before the next operation. A search for
+        //    a depth (option latency_target of fio) sets its own.
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
             let needed = match self.in_flight > depth {
@@ -177,7 +178,7 @@ impl Process {
 
     /// Returns the next action of a trace, or `None` at its end, from which on the process drains.
     /// While it waits for a time, operations stay in flight, so completions are collected as they
-    /// arrive.
+    /// arrive. The delay of an operation behind its recorded time is counted.
     fn next_trace_action(&mut self, now: Time) -> Option<NextAction> {
         self.collect_completions(self.completed_not_collected);
         let begun = self.started_at.expect("it has begun");
@@ -232,6 +233,7 @@ impl Process {
         if !is_pause_unchecked || pauses.time == Time::ZERO {
             return false;
         }
+        // The time of work replaces the number of operations.
         if let Some(work_time) = pauses.work_time {
             return now.since(self.worked_since) >= work_time;
         }
@@ -266,6 +268,7 @@ impl Process {
             0 | 100 => (drawn, self.pace.due_time(drawn)),
             _ => self.pace.next_direction(drawn, now),
         };
+        // The other direction is due earlier, so that it goes first.
         if op != drawn {
             self.random.change_direction(op);
         }
@@ -329,7 +332,8 @@ impl Process {
         }
     }
 
-    /// Returns to the start of a pass.
+    /// Starts another pass: all areas are unfinished again, and the state of the draws is kept for
+    /// its verification.
     fn begin_pass(&mut self) {
         self.random.restart();
         for area in &mut self.areas {
@@ -423,6 +427,8 @@ impl Process {
             let read = self.verification.take_backlog_read()?;
             return Some(self.count_issued(read, Op::Read));
         }
+        // Without a drawn direction, it is drawn as in the first pass. The loop ends with the
+        // repeated pass, or at once without one.
         let no_drawn_op = None;
         while self.verification.count_repeated_operation() {
             // The repeated pass draws all operations again, and reads those that were writes.
@@ -485,6 +491,7 @@ impl Process {
             {
                 self.zone_bytes = 0;
             }
+            // Counted also if the file has no position left, as in fio.
             self.operations_until_draw -= 1;
             let is_drawn = self.operations_until_draw == 0;
             if is_drawn {
@@ -504,6 +511,7 @@ impl Process {
                     self.random.on_issue(op);
                     return Some((op, GivenRead { file: area_state.area.file, offset, bytes }));
                 }
+                // The next unfinished file is tried.
                 None => area_state.is_done = true,
             }
         }
