@@ -122,6 +122,7 @@ impl BfqQueue {
             think: DecayingMean::default(),
             observed_since: now,
             idle_time: Time::ZERO,
+            // A synchronous queue counts as I/O-bound until its process is observed.
             is_io_bound: is_sync,
             end_of_last: None,
             far_bits: 1,

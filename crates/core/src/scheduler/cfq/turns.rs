@@ -156,6 +156,7 @@ impl Cfq {
             level: queue.priority.level,
             kind: queue.kind().name(),
             why,
+            // A queue with requests has a position: the 0 is not used.
             key_ms: queue.position.map_or(0, |position| position.key),
             queued: queue.requests.count() as u32,
         });
