@@ -286,6 +286,7 @@ impl Model {
             }
             // The model does not count the reads in progress.
             ReadError::TooManyReads { .. } => true,
+            // Callers that take guards check the error of too many pinned pages themselves.
             _ => false,
         };
         if is_permitted { Ok(()) } else { Err(format!("{error:?} of {read_start:?}")) }

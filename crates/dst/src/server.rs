@@ -50,7 +50,8 @@ pub struct SimulatedServer {
 }
 
 impl SimulatedServer {
-    /// URL of the run's file with the options of this server.
+    /// URL of the run's file with the options of this server. Address, port, user and group have no
+    /// meaning, because no connection of the system is made.
     pub(super) fn url(&self) -> String {
         let SimulatedServer { rsize, slots, repeat_ms, timeout_ms, .. } = self;
         let source = if self.from_reserved { "reserved" } else { "any" };
@@ -206,8 +207,8 @@ impl World {
         let mut answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 0]);
         if self.happens_one_in(faults.error_one_in) {
             match self.random_below(4) {
-                // Unknown program; system error; denied; no exports; or a status of NFS: I/O error,
-                // no permission, stale handle, server fault.
+                // Unknown program; system error; denied; no exports; or a status of NFS (I/O error,
+                // no permission, stale handle, server fault), and no attributes.
                 0 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 1]),
                 1 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 5]),
                 2 => answer = AnswerWriter::from_words(&[xid, 1, 1, 1, 2]),
