@@ -124,6 +124,7 @@ impl<'a> FileLayout<'a> {
                 .replace("$jobname", &job.name)
                 .replace("$jobnum", &job_number.to_string())
                 .replace("$filenum", &file.to_string())
+                // The value in fio for a run without a client.
                 .replace("$clientuid", "localhost");
             format!("{directory}{name}")
         };

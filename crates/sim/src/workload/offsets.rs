@@ -369,6 +369,8 @@ impl ProcessOffsets {
         if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;
         }
+        // A position before the zone wraps to a large number, which the comparison below or the
+        // caller rejects.
         let zone_offset = last_end.wrapping_sub(self.zone_start);
         // There is no gap before the first operation of a zone.
         if zone_offset == 0 || skip_bytes == 0 {

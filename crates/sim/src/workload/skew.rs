@@ -74,6 +74,7 @@ impl SkewedPositions {
             }
             Distribution::Normal { deviation_percent, center } => {
                 let deviation = (count * deviation_percent / 100.0).ceil() as u64;
+                // As in fio, the width is at most half of the blocks.
                 let kind = SkewKind::Normal { deviation: deviation.min(blocks / 2) };
                 // An offset before the middle is an unsigned 32-bit number, as in fio.
                 let rank_offset = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
