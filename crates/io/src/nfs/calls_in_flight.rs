@@ -14,7 +14,8 @@ use super::rpc::CallError;
 use super::status::Status;
 use super::xdr::Garbled;
 
-/// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024.
+/// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024, and the link
+/// adds a piece of its own.
 const PIECES_MAX: usize = 1_000;
 
 /// A request of the storage's user in flight. It may need several READs, one after the other.
@@ -72,7 +73,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Ends a READ with its reply or error. Moves its request to `ended`, or to `incomplete` if
+    /// Ends a READ with its reply or error. The inner error of `reply` is the server's status, and
+    /// the outer one a call without results. Moves its request to `ended`, or to `incomplete` if
     /// bytes are missing.
     fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
         let purpose = self.purposes[call.0 as usize].take();
@@ -105,6 +107,7 @@ impl Caller for CallsInFlight {
             (CallPurpose::Question(on_results), Ok(CallResults::Whole(results))) => {
                 on_results(Ok(results))?
             }
+            // Does not occur: the client receives only the data of READs in place.
             (CallPurpose::Question(_), Ok(CallResults::DataInPlace(_))) => return Err(Garbled),
             (CallPurpose::Question(on_results), Err(error)) => on_results(Err(error))?,
             (CallPurpose::Read(_), Ok(CallResults::DataInPlace(head))) => {
@@ -180,7 +183,7 @@ impl NfsRead {
     }
 
     /// Returns the memory for `bytes` bytes of the next reply's data, from byte `data_offset` of
-    /// that data on.
+    /// that data on. The data follows the `bytes_done` bytes of earlier replies.
     fn unread_memory(&self, data_offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
         let (mut bytes_to_skip, mut bytes_left) = (self.bytes_done as usize + data_offset, bytes);
         self.memory.iter().filter_map(move |piece| {

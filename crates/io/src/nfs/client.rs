@@ -408,7 +408,7 @@ impl Client {
     }
 
     /// Makes the data of an incomplete reply bypass the buffer, if rule 6 permits it. Returns true
-    /// if it does.
+    /// if it does. Otherwise the whole reply is received into the buffer and decoded there.
     fn begin_direct_reply(&mut self) -> bool {
         let Some(incomplete_record) = self.records.incomplete_record() else { return false };
         let Ok(reply) = read_reply(incomplete_record) else { return false };

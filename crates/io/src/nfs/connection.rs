@@ -64,9 +64,10 @@ impl Connection {
         if self.source_port == SourcePort::ReservedIfAllowed {
             for port in RESERVED_PORTS.rev() {
                 match Socket::connect(self.address, Some(port)) {
-                    // The port is in use, or still belongs to a recent connection.
+                    // The port is in use, or still belongs to a recent connection: the next port is
+                    // tried. After the last one, any port is taken.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
-                    // The system permits no reserved port.
+                    // The system permits no reserved port, so any port is taken.
                     Err(Errno::ACCESS | Errno::PERM) => break,
                     started => {
                         let is_from_reserved_port = true;

@@ -155,6 +155,7 @@ impl NfsError {
             Status::Missing | Status::NotDirectory => NfsError::Missing { url },
             Status::Refused | Status::NotPermitted => NfsError::Refused { url },
             Status::Directory => NfsError::Directory { url },
+            // Its text names the status.
             status => NfsError::Other { url, status },
         }
     }

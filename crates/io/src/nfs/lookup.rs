@@ -52,6 +52,7 @@ impl ExportPath {
         let put_arguments = |message: &mut Vec<u8>| {
             procedures::put_access(message, &file.handle, procedures::ACCESS_READ)
         };
+        // The server answers with the permissions of the calls' user.
         let granted_bits = self.file_result(server.ask(
             procedures::ACCESS,
             put_arguments,
@@ -86,6 +87,7 @@ impl ExportPath {
                 return Err(missing());
             }
             if name == b".." {
+                // At the export itself `..` would leave it. Only a link can contain `..`.
                 walked_files.pop().ok_or_else(|| self.link_outside_export(b".."))?;
                 continue;
             }
@@ -106,6 +108,7 @@ impl ExportPath {
                 put_arguments,
                 procedures::decode_readlink,
             ))?;
+            // An empty link names no file.
             if target.is_empty() {
                 return Err(missing());
             }

@@ -40,7 +40,8 @@ pub(crate) fn put_program(message: &mut Vec<u8>, program: u32) {
     [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(message, word));
 }
 
-/// Decodes the results of MNT: the handle of the mounted directory.
+/// Decodes the results of MNT: the handle of the mounted directory. The inner error is the server's
+/// status.
 pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
     let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
@@ -59,7 +60,8 @@ pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
 pub(crate) fn decode_exports(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     let mut reader = XdrReader::new(results);
     let mut exports = Vec::new();
-    // Each iteration consumes bytes, so both loops end.
+    // Each entry of a list follows a true, and a false ends the list. Each iteration consumes
+    // bytes, so both loops end.
     while reader.bool()? {
         exports.push(reader.opaque(PATH_BYTES_MAX)?.to_vec());
         // Groups of hosts that may mount it.

@@ -45,6 +45,7 @@ pub struct NfsOptions {
 }
 
 impl Default for NfsOptions {
+    /// Returns the defaults that the fields name. The numbers are chosen, not measured.
     fn default() -> NfsOptions {
         NfsOptions {
             rsize_bytes_max: None,
@@ -59,7 +60,8 @@ impl Default for NfsOptions {
 }
 
 impl Credentials {
-    /// Returns the credentials of this process.
+    /// Returns the credentials of this process: its effective user and group, and its other groups.
+    /// Without a list of groups, none is sent.
     pub fn of_process() -> Credentials {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let gids = rustix::process::getgroups().unwrap_or_default();
@@ -88,6 +90,7 @@ impl NfsOptions {
             }
             "slots" => self.slots = parse_number(value, 1..=SLOTS_MAX)? as u32,
             "repeat" => self.repeat_after = parse_time(value, Time::from_ms(10))?,
+            // `check` compares it with `repeat`, which may be set later.
             "timeout" => self.give_up_after = parse_time(value, Time::from_ms(10))?,
             "mountport" => self.mount_port = Some(parse_number(value, 1..=65_535)? as u16),
             "uid" => self.credentials.uid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,

@@ -6,6 +6,7 @@
 
 /// Converts bytes to text without control characters, so that a terminal displays it safely.
 pub(crate) fn printable(bytes: &[u8]) -> String {
+    // Bytes that are not UTF-8 become replacement characters.
     let text = String::from_utf8_lossy(bytes);
     let mut printable_text = String::with_capacity(text.len());
     for character in text.chars() {

@@ -137,6 +137,7 @@ pub(crate) fn decode_lookup(results: &[u8]) -> CallResult<(FileHandle, Option<At
     decode_status(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
         let results = (file, decode_optional_attributes(reader)?);
+        // Decoded only to reach the end, which `decode_status` checks.
         let _directory_attributes = decode_optional_attributes(reader)?;
         Ok(results)
     })
@@ -163,7 +164,7 @@ pub(crate) fn decode_fsinfo(results: &[u8]) -> CallResult<FsInfo> {
     decode_status(results, |reader| {
         decode_optional_attributes(reader)?;
         let [read_bytes_max, read_bytes_preferred] = [reader.u32()?, reader.u32()?];
-        // rtmult, wtmax, wtpref, wtmult, dtpref; maxfilesize, time_delta; properties.
+        // Skipped: rtmult, wtmax, wtpref, wtmult, dtpref; maxfilesize, time_delta; properties.
         reader.fixed(5 * 4 + 2 * 8 + 4)?;
         Ok(FsInfo { read_bytes_max, read_bytes_preferred })
     })
@@ -182,7 +183,7 @@ pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(D
 /// no data.
 pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
-    // A status other than 0 is a failure, which has no data.
+    // A status other than 0 is a failure, which has no data. `None` also if it is incomplete.
     if reader.u32() != Ok(0) {
         return None;
     }
@@ -240,13 +241,13 @@ fn decode_attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> 
         3 | 4 | 6 | 7 => FileKind::Special,
         _ => return Err(Garbled),
     };
-    // mode, nlink, uid, gid.
+    // Skipped: mode, nlink, uid, gid.
     reader.fixed(4 * 4)?;
     let bytes = reader.u64()?;
-    // used, rdev.
+    // Skipped: used, rdev.
     reader.fixed(2 * 8)?;
     let [fsid, fileid] = [reader.u64()?, reader.u64()?];
-    // atime.
+    // Skipped: atime.
     reader.fixed(8)?;
     let modified = (reader.u32()?, reader.u32()?);
     let changed = (reader.u32()?, reader.u32()?);

@@ -33,7 +33,7 @@ pub(crate) struct Records {
     is_joined_returned: bool,
     /// Rest of the record whose data bypasses `buffer`, if there is one.
     diverted: Option<Diverted>,
-    /// Largest valid record.
+    /// Largest valid record in bytes, without the headers of its fragments.
     record_bytes_max: usize,
 }
 
@@ -102,7 +102,8 @@ impl Records {
         } else if self.start > 0
             && self.buffer.len() - self.start < HEADER_BYTES + self.record_bytes_max
         {
-            // Only in this case, so that the start of a record is moved at most once.
+            // A record of the largest size might not fit behind `start`. The bytes are moved only
+            // in this case, so that the start of a record is moved at most once.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -246,6 +247,7 @@ impl Records {
                 }
                 diverted.record_left -= fragment_bytes;
                 (diverted.fragment_left, diverted.is_last) = (fragment_bytes, is_last);
+                // A fragment that does not end with the data belongs to no valid reply.
                 diverted.is_given_up |= !diverted.is_fragment_valid();
                 self.start += HEADER_BYTES;
             }

@@ -67,7 +67,8 @@ const AUTH_BYTES_MAX: usize = 400;
 const XID_RANGE: std::ops::Range<usize> = 4..8;
 
 impl Credentials {
-    /// Encodes the body of the credential for every call, within the limits of RFC 5531.
+    /// Encodes the body of the credential for every call, within the limits of RFC 5531: a name of
+    /// 255 bytes and 16 further groups.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         let name = self.machine.as_bytes();
         let mut body = Vec::new();
@@ -135,8 +136,8 @@ pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     Ok(Reply { xid, results })
 }
 
-/// Decodes the rest of an accepted reply. Returns the undecoded results, or the reason for their
-/// absence.
+/// Decodes the rest of an accepted reply, by the numbers of RFC 5531 (accept_stat). Returns the
+/// undecoded results, or the reason for their absence. The server's verifier is not checked.
 fn read_accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
     let _flavor = reader.u32()?;
     let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
@@ -154,8 +155,9 @@ fn read_accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, 
 /// Decodes the rest of a denied reply: the reason of the denial.
 fn read_denied(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
     match reader.u32()? {
-        // RPC_MISMATCH and AUTH_ERROR.
+        // RPC_MISMATCH: the server speaks another version of RPC. Its version range is ignored.
         0 => Ok(CallError::Unavailable),
+        // AUTH_ERROR.
         1 => Ok(CallError::Denied { auth_stat: reader.u32()? }),
         _ => Err(Garbled),
     }

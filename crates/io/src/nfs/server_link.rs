@@ -4,7 +4,9 @@
 //! The client has no socket and no clock. It requests actions: connect, disconnect, send bytes. The
 //! link performs them on one socket. It passes received bytes, the time and the results of the
 //! actions back to the client. The *caller* receives the ends of calls and owns the memory for the
-//! data of its READs.
+//! data of its READs. Data is *direct* if it is received into that memory without a buffer. The
+//! client has bytes to send only on a connection. After a loss it queues the calls again on the
+//! next.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,7 +80,8 @@ impl ServerLink {
         let client = Client::new(
             options.credentials.encoded(),
             timing,
-            // One more than for READs, for another call at the same time.
+            // `slots` is the number of READs in flight. One more is for another call at the same
+            // time.
             options.slots + 1,
             REPLY_HEAD_BYTES + data_bytes_max,
             sequence,
@@ -91,7 +94,8 @@ impl ServerLink {
     /// `deadline`, a time of the link's clock.
     ///
     /// # Errors
-    /// Error number of the kernel, as in `errno(3)`.
+    /// Error number of the kernel, as in `errno(3)`; `ETIMEDOUT` after the deadline. The link is
+    /// then not used any more.
     pub(crate) fn connect(&mut self, deadline: Time) -> Result<(), i32> {
         let mut connect_state = self.connection.start_connecting();
         loop {
@@ -106,6 +110,7 @@ impl ServerLink {
                     return Err(libc::ETIMEDOUT);
                 }
                 ConnectState::InProgress => {
+                    // A socket accepts bytes once its connection attempt has ended.
                     let until_writable = true;
                     self.connection.wait(until_writable, Some(self.clock.until(deadline)));
                     connect_state = self.connection.connect_state();
@@ -159,6 +164,7 @@ impl ServerLink {
             {
                 return;
             }
+            // The client's next timeout also ends the sleep, so that it is handled in time.
             let wake_at = [deadline, self.client.next_wake()].into_iter().flatten().min();
             let timeout = wake_at.map(|wake_at| self.clock.until(wake_at));
             self.set_wake_bytes();
@@ -175,7 +181,7 @@ impl ServerLink {
         self.send();
     }
 
-    /// Sends pending bytes on an existing connection.
+    /// Sends pending bytes on an existing connection. Connects to no server and handles no timeout.
     pub(crate) fn send_only(&mut self) {
         if self.connection.is_open() {
             self.send();
@@ -225,7 +231,8 @@ impl ServerLink {
         }
     }
 
-    /// Informs the client if a connection attempt has succeeded or failed.
+    /// Informs the client if a connection attempt has succeeded or failed. An attempt in progress
+    /// is checked again at the next [`perform_action`](ServerLink::perform_action).
     fn on_connect_state(&mut self, now: Time, connect_state: ConnectState) {
         match connect_state {
             ConnectState::InProgress => {}
@@ -244,10 +251,13 @@ impl ServerLink {
         self.client.handle_lost(now);
     }
 
-    /// Sends pending bytes as far as the socket accepts them.
+    /// Sends pending bytes as far as the socket accepts them. The rest stays with the client until
+    /// the next call. An error counts as a lost connection. Without a connection no bytes are
+    /// pending, so there is nothing to do.
     fn send(&mut self) {
         while !self.is_connecting && !self.client.unsent_bytes().is_empty() {
             match self.connection.send(self.client.unsent_bytes()) {
+                // The socket is full. The next sleep also ends when it accepts bytes again.
                 Ok(0) => return,
                 Ok(bytes) => self.client.handle_sent(bytes),
                 Err(_) => return self.on_connection_lost(self.clock.now()),
@@ -255,20 +265,23 @@ impl ServerLink {
         }
     }
 
-    /// Receives available bytes and passes them to the client. Large data is received directly into
-    /// the caller's memory. Stops after [`RECEIVES_PER_CALL_MAX`] receives.
+    /// Receives available bytes and passes them to the client. Direct data goes into the caller's
+    /// memory, and the bytes behind it into the client's buffer, by one system call. Stops after
+    /// [`RECEIVES_PER_CALL_MAX`] receives. A closed or failed connection counts as lost.
     fn receive(&mut self, caller: &mut dyn Caller) {
         if self.is_connecting || !self.connection.is_open() {
             return;
         }
         for _ in 0..RECEIVES_PER_CALL_MAX {
             self.receive_segments.clear();
+            // Number of bytes of the reply's data received so far, and number of bytes to come.
             if let Some((call, data_offset, bytes)) = self.client.direct_data() {
                 caller.data_memory(call, data_offset, bytes, &mut self.receive_segments);
             }
             let direct_bytes: usize = self.receive_segments.iter().map(|piece| piece.iov_len).sum();
             let space_bytes = match self.client.direct_data() {
-                // The bytes behind the data can be received only if all of the data fits.
+                // The bytes behind the data can be received only if all of the data fits. A caller
+                // returns less memory if the data lies in more pieces than one call can take.
                 Some((_, _, bytes)) if bytes > direct_bytes => 0,
                 _ => {
                     let space = self.client.receive_buffer();
@@ -283,6 +296,7 @@ impl ServerLink {
             // space is borrowed from the client.
             let received = unsafe { self.connection.receive(&self.receive_segments) };
             match received {
+                // No bytes are available.
                 Ok(None) => return,
                 Ok(Some(bytes)) => {
                     self.client.handle_received(self.clock.now(), bytes, caller);
@@ -375,6 +389,7 @@ impl CallServer for ServerLink {
                 });
                 Ok(())
             };
+            // The client ends the call itself, at the latest after `give_up_after`.
             let no_deadline = None;
             self.exchange(no_deadline, &mut ClosureCaller(&mut on_end));
         }

@@ -62,6 +62,7 @@ impl Socket {
         }
         let connect_state = match connect(&socket, &address) {
             Ok(()) => ConnectState::Done,
+            // After a signal too, the attempt goes on without a wait (connect(2)).
             Err(Errno::INPROGRESS | Errno::INTR) => ConnectState::InProgress,
             Err(errno) => return Err(errno),
         };
@@ -72,7 +73,7 @@ impl Socket {
     /// once.
     pub(crate) fn connect_state(&self) -> ConnectState {
         match sockopt::socket_error(&self.0) {
-            // There is a peer only once the connection is made.
+            // No error does not mean success yet. There is a peer only once the connection is made.
             Ok(Ok(())) if self.0.peer_addr().is_ok() => ConnectState::Done,
             Ok(Ok(())) => ConnectState::InProgress,
             Ok(Err(errno)) | Err(errno) => ConnectState::Failed(errno.raw_os_error()),
@@ -97,6 +98,7 @@ impl Socket {
         let result =
             unsafe { libc::readv(self.0.as_raw_fd(), pieces.as_ptr(), pieces.len() as i32) };
         match usize::try_from(result) {
+            // End of the stream: the server has closed the connection.
             Ok(0) => Err(ConnectionLost(0)),
             Ok(bytes) => Ok(Some(bytes)),
             Err(_) => transferred_bytes(Err(std::io::Error::last_os_error())).map(|_| None),
@@ -141,12 +143,12 @@ pub(crate) fn sleep_on(
         event_fd.map(|event_fd| PollFd::from_borrowed_fd(event_fd.as_fd(), PollFlags::IN));
     let (has_socket, has_event_fd) = (socket.is_some(), event_fd.is_some());
     let mut fds: Vec<PollFd<'_>> = socket.into_iter().chain(event_fd).collect();
-    // An error here is a signal, after which the caller checks again. Errors of the socket are
-    // reported by the next read.
+    // An error here is a signal, after which the caller checks again.
     let _ = poll(&mut fds, timeout_spec.as_ref());
     let mut ready = Ready::default();
     if has_socket {
         let flags = fds[0].revents();
+        // A broken socket counts as ready for both, so that the next call reports the error.
         let is_broken = flags.intersects(PollFlags::ERR | PollFlags::HUP);
         ready.is_readable = flags.contains(PollFlags::IN) || is_broken;
         ready.is_writable = flags.contains(PollFlags::OUT) || is_broken;

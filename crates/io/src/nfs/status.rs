@@ -51,7 +51,7 @@ impl Status {
             10_004 => Status::Unsupported,
             10_006 => Status::ServerFault,
             JUKEBOX => Status::Jukebox,
-            // The other numbers of the standard.
+            // The other numbers of the standard, which no caller distinguishes.
             6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => {
                 Status::Other(status_number)
             }
@@ -72,7 +72,7 @@ impl Status {
             Status::Stale | Status::BadHandle => libc::ESTALE,
             Status::Jukebox => libc::ETIMEDOUT,
             Status::Unsupported => libc::EOPNOTSUPP,
-            // The first 34 numbers are the same on every Unix.
+            // The first 34 numbers are the same on every Unix. For others, "remote I/O error".
             Status::Other(number) if number <= 34 => number as i32,
             Status::Other(_) => libc::EREMOTEIO,
         }

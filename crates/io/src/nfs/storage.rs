@@ -10,7 +10,8 @@
 //! bytes than requested without the end of the file, the rest is requested again.
 //!
 //! A file that was replaced on the server since it was opened becomes a further file of the same
-//! storage, with its own sectors.
+//! storage, with its own sectors. The upper bits of a sector number, above [`FILE_SECTORS_LOG2`]
+//! bits, are the file's index. The *link* has the calls and the socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,14 +200,15 @@ impl Storage for NfsStorage {
         let mut state = self.shared.lock();
         let now = state.link.clock().now();
         let received_at = std::mem::replace(&mut state.received_at, now);
-        // The completions may have arrived at any time since the last receive.
+        // The completions may have arrived at any time since the last receive. The estimate of
+        // request costs needs this earliest time (`not_before`).
         state.completed.iter_mut().for_each(|completion| completion.not_before = received_at);
         completions.append(&mut state.completed);
         Ok(true)
     }
 
-    /// Starts the first READ of a request, which is sent later. Writes are rejected, because files
-    /// on a server are only read.
+    /// Starts the first READ of a request, which is sent later. A write is completed at once as
+    /// refused, because files on a server are only read.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
@@ -256,7 +258,8 @@ impl Storage for NfsStorage {
             Sleep::UntilAnswered => None,
         };
         loop {
-            // With a completion at hand there is no sleep for further ones.
+            // With a completion at hand there is no sleep for further ones. A deadline that has
+            // passed only takes in the bytes that have arrived.
             let receive_deadline = if state.completed.is_empty() { deadline } else { Some(now) };
             state.exchange(receive_deadline);
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);
@@ -334,13 +337,16 @@ impl Sleeper for NfsSleeper {
 
 impl CallServer for &NfsShared {
     /// Makes one call while READs are in flight, and waits for its decoded results. Another thread
-    /// may sleep for the answers of the READs. It is woken if its sleep is out of date.
+    /// may sleep for the answers of the READs. It is woken if its sleep is out of date. Either
+    /// thread may receive the answer: `exchange` passes it to `on_end`, which stores it in
+    /// `pending`. The client ends each call at the latest after its timeout, so the loop ends.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
         put_arguments: impl FnOnce(&mut Vec<u8>),
         decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
+        // One question at a time: READs leave one call free for it.
         let _question_guard = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
         // of two sleepers.
@@ -349,6 +355,7 @@ impl CallServer for &NfsShared {
         let pending_of_call = Arc::clone(&pending);
         let on_end = move |results: Result<&[u8], CallError>| {
             let answer = match results {
+                // Results that cannot be decoded are no answer yet: the client repeats the call.
                 Ok(results) => Ok(decode(results)?),
                 Err(error) => Err(error),
             };
@@ -364,15 +371,17 @@ impl CallServer for &NfsShared {
             let now = state.link.clock().now();
             // The socket on which another thread sleeps, if it does.
             let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
+            // Sends and receives without a sleep: the deadline is now.
             state.exchange(Some(now));
             let WakeEvents { socket, until_writable } = state.link.prepare_sleep();
             let wake_at = state.link.next_wake();
             let is_new_socket =
                 old_socket.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
+            // Another thread that sleeps must collect these completions, sleep on the new socket,
+            // or also wait until the socket accepts bytes.
             let must_wake_sleeper = !state.completed.is_empty() || is_new_socket || until_writable;
             drop(state);
             if must_wake_sleeper {
-                // Another thread may sleep for events that are out of date.
                 self.event_fd.iter().for_each(EventFd::signal);
             }
             let mut result = pending.result.lock().expect("nothing panics under this lock");
@@ -380,6 +389,7 @@ impl CallServer for &NfsShared {
                 return answer;
             }
             drop(result);
+            // The sleep ends with bytes of the server, the answer, or the client's next timeout.
             let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
             sleep_on(socket.as_deref(), until_writable, Some(&pending.event_fd), timeout);
             state = self.lock();
@@ -429,7 +439,8 @@ impl NfsState {
         self.complete_ended();
     }
 
-    /// Completes the requests whose READs have ended, and requests the missing bytes of the others.
+    /// Completes the requests whose READs have ended, and requests the missing bytes of others
+    /// whose READ brought only a part.
     fn complete_ended(&mut self) {
         let mut ended_reads = std::mem::take(&mut self.calls.ended);
         ended_reads.drain(..).for_each(|(nfs_read, outcome)| self.complete(nfs_read, outcome));
@@ -439,7 +450,8 @@ impl NfsState {
         }
     }
 
-    /// Makes a READ for the missing bytes of a request, up to the size of one READ.
+    /// Makes a READ for the missing bytes of a request, up to the size of one READ. If more bytes
+    /// are missing, the next READ follows when this one has ended.
     fn request_missing(&mut self, mut nfs_read: NfsRead) {
         let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
         nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;

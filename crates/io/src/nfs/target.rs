@@ -93,7 +93,8 @@ fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), N
     let mut last_error = None;
     for mut address in addresses {
         match mount_at(url, &mut address, clock) {
-            // The host may have the server at its next address.
+            // No server answers there. The host may have it at its next address. Other errors come
+            // from a server, and end the search.
             Err(error @ NfsError::Connect { .. }) => last_error = Some(error),
             found => return found,
         }
@@ -161,7 +162,8 @@ fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u1
 }
 
 /// Asks the server for its exports. Returns the number of the path's names in the longest export
-/// that contains the path. If the server lists no exports, the directory of the file is mounted.
+/// that contains the path. If the server lists no exports, the directory of the file is mounted:
+/// the URL has at least one name, the file's.
 fn export_name_count(
     link: &mut ServerLink,
     url: &NfsUrl,
@@ -177,8 +179,8 @@ fn export_name_count(
     if exports.is_empty() {
         return Ok(names.len() - 1);
     }
-    // Number of names of an export that contains the path. The path of the file is longer than its
-    // export's. `None` for any other export.
+    // Number of names of an export that contains the path. An export as long as the path would be
+    // the file itself, and does not count. `None` for any other export.
     let leading_names = |export: &Vec<u8>| {
         let export_names = export.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         let export_names: Vec<&[u8]> = export_names.collect();

@@ -112,6 +112,7 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
 /// Decodes `%XX` in a path to bytes. Returns `None` for a wrong escape.
 fn decode_percent(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
+    // Bytes behind the last decoded one.
     let mut undecoded = text.as_bytes();
     while let [first_byte, after @ ..] = undecoded {
         undecoded = after;
@@ -128,7 +129,8 @@ fn decode_percent(text: &str) -> Option<Vec<u8>> {
 }
 
 impl std::fmt::Display for NfsUrl {
-    /// Prints the URL without its options.
+    /// Prints the URL without its options. A host with a colon is an IPv6 address and gets
+    /// brackets. Bytes that would end the path or that are not printable ASCII are escaped.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
             write!(f, "{SCHEME}[{}]", self.host)?;
