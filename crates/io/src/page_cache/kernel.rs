@@ -133,6 +133,7 @@ impl PathPages {
             (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
                 FilePages::Own(ResidentFile::for_target(target))
             }
+            // Resident pages are not read by option, or the file is not of this machine.
             _ => FilePages::Own(None),
         }
     }
@@ -227,7 +228,7 @@ pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
     if crate::simulation::memory::drop_cached(pages) {
         return;
     }
-    // Length 0 would mean the rest of the file.
+    // Length 0 would mean the rest of the file. An empty range has no effect.
     if let Some(bytes) = NonZero::new(pages.count().saturating_mul(PAGE_BYTES)) {
         let _ = fadvise(target, pages.first * PAGE_BYTES, Some(bytes), Advice::DontNeed);
     }

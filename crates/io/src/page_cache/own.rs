@@ -223,11 +223,14 @@ impl Engine {
                 None => {}
             }
             if ends_when_stalled && state.in_flight.inline_requests_in_flight > 0 {
+                // Counted from the first check that found such a request of any thread, even if it
+                // has ended since and another one follows.
                 let wait_start = *wait_start.get_or_insert_with(now);
                 if now().duration_since(wait_start) >= STALL_TIMEOUT {
                     return (state, WaitOutcome::Stalled);
                 }
             }
+            // A *pooled* transfer waits for a thread of the backend, or for this one.
             if self.sleeper.has_pooled_transfer() {
                 state = self.execute_pooled_transfer(state);
             } else if state.has_leader() {
@@ -235,6 +238,7 @@ impl Engine {
                 drop(state);
                 let park_start = now();
                 park_timeout(idle_timeout);
+                // Judged by the time, because the call does not report its reason to return.
                 let was_unparked = now().duration_since(park_start) < idle_timeout;
                 if !was_unparked {
                     // The leader may be stalled: receive answers that only a system call brings.
@@ -313,6 +317,7 @@ impl Engine {
                 let (guard, timeout_result) = wait_result.expect(POISON);
                 state = EngineGuard::new(self, guard);
                 if timeout_result.timed_out() {
+                    // Without the lock, because receiving is a system call.
                     drop(state);
                     self.sleeper.drain_kernel_answers();
                     state = self.lock();
@@ -328,7 +333,8 @@ impl Engine {
         }
     }
 
-    /// Ends the reactor, which keeps a reference to the engine, and waits for its thread.
+    /// Ends the reactor, which keeps a reference to the engine, and waits for its thread. No effect
+    /// if none was started.
     pub(crate) fn close(&self) {
         let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
         let Some(reactor) = reactor else { return };

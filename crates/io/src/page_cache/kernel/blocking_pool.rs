@@ -39,7 +39,8 @@ use crate::os::process::ProcessNumber;
 use crate::os::thread::{self, run_contained};
 use crate::target::Target;
 
-/// Time without any completed read after which another thread takes a read.
+/// Time without any completed read after which another thread takes a read. This and the other
+/// limits here are chosen, not measured.
 const STALL_TIMEOUT: Duration = Duration::from_millis(4);
 /// Idle timeout of a thread, if another one is idle too.
 const THREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -172,6 +173,7 @@ impl BlockingPoolState {
     /// Takes the next task for the calling thread, which is counted as in a read. Returns `None` if
     /// no task may be taken now.
     fn take_task(&mut self) -> Option<Task> {
+        // The order of `takeable_files` is kept. Files on a device at its limit are passed over.
         let is_free = |threads_in_file: u32, key: &FileKey| {
             let threads_max =
                 if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
@@ -221,13 +223,16 @@ impl BlockingPool {
         let key = task.key();
         let mut pool = self.shared.lock();
         pool.push_task(task);
-        // While threads read and one watches, none is woken: the watching thread finds the task.
+        // While threads read and one watches, none is woken: the watching thread finds the task. If
+        // no thread sleeps, one is started within the limits. Otherwise a reading thread takes the
+        // task after its read.
         if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
             self.shared.work_signal.notify_one();
             return Ok(());
         }
         match self.shared.start_if_needed(&mut pool) {
             Err(error) if pool.threads.is_empty() => {
+                // The lock was held since the task was queued, so it is the newest.
                 let withdrawn_task = pool.withdraw_newest_task(key);
                 drop(pool);
                 // The task may hold the last reference to a waker, which is foreign code.
@@ -376,7 +381,8 @@ impl BlockingPoolShared {
     }
 }
 
-/// Executes a task; a read only if its owner still exists. Only foreign code can panic here.
+/// Executes a task; a read only if its owner still exists, and so has a reference besides the
+/// task's own. Only foreign code can panic here. The result of advice is ignored: it is a hint.
 fn execute(task: Task) {
     run_contained(|| match &task {
         Task::Read(read) if Arc::strong_count(read) > 1 => {

@@ -88,9 +88,11 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread, and keeps the content if requested. An error is not
-    /// reported here: the content is then missing.
+    /// Makes the read on the calling thread, and keeps the content if requested. An error, or an
+    /// earlier end of the file, is not reported here: the content is then missing, and the owner
+    /// reads again.
     pub(super) fn execute(&self) {
+        // Content that is not kept goes through one small buffer.
         let buffer_bytes =
             if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
         let reusable = None;

@@ -96,6 +96,7 @@ impl BufferedFile {
         match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
         {
             Ok(bytes) => Some(bytes as u64),
+            // The file system, the kernel or a sandbox has no such flag. It is not tried again.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.is_nowait_unsupported.store(true, Ordering::Relaxed);
                 None
@@ -155,6 +156,7 @@ impl BufferedFile {
                         file_offset += read_bytes as u64;
                         unfilled = &mut unfilled[read_bytes..];
                     }
+                    // The end of the file, or an error.
                     _ => return false,
                 }
             }

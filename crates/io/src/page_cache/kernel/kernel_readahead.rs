@@ -261,6 +261,7 @@ impl PathKernelReadahead {
                 } else {
                     read_ahead(target, pages)
                 };
+                // A hint that is not taken changes no result of a read.
                 if !is_advised {
                     return;
                 }
@@ -296,7 +297,8 @@ impl KernelReadTimer<'_> {
         kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
         let had_device_alone = reads_at_start == 0 && !has_advised_part;
-        // A miss that ended within the time of a copy shows no cost of a request.
+        // A miss that ended within the time of a copy shows no cost of a request. Neither does a
+        // read during which another one has ended.
         if took_long
             && had_device_alone
             && kernel_readahead.reads_ended.load(Ordering::Relaxed) == ended_at_start
@@ -398,7 +400,8 @@ impl FileKernelReadahead {
         self.has_unread_advice.store(false, Ordering::Relaxed);
     }
 
-    /// Shows a read to the handle's policy, and advises the kernel of its windows.
+    /// Shows a read to the handle's policy, and advises the kernel of the policy's windows. Returns
+    /// the effects on the read itself.
     pub(in crate::page_cache) fn show_read(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -470,7 +473,8 @@ impl FileKernelReadahead {
     /// Ends the streams of a closed handle in its policy.
     pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
-        // The last page is not known, because resident reads bypass the policy.
+        // The page of the last read, which would end its run, is not known: resident reads bypass
+        // the policy.
         let last_page = None;
         policy.lock().expect(POISON).on_close(
             last_page,
@@ -497,6 +501,7 @@ impl FileKernelReadahead {
                 let range = range.clipped(range.first.saturating_add(hint_pages_max(range)));
                 // The range is known from now on: the policy does not advise it again.
                 advised.read(range, &mut device);
+                // The call below may block, so the locks are released first.
                 drop((advised, device));
                 let must_not_wait = true;
                 self.path_readahead.advise(target, &[range], must_not_wait);

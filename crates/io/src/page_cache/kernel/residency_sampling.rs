@@ -66,7 +66,8 @@ impl SamplerState {
         }
     }
 
-    /// Unpacks a state that [`pack`](SamplerState::pack) has packed.
+    /// Unpacks a state that [`pack`](SamplerState::pack) has packed. Without reads left, 8 misses
+    /// mean `Missing`, and fewer `Sampling`.
     fn unpack(bits: u16) -> SamplerState {
         let (run, left, misses) = (bits & 31, bits >> 5 & 31, bits >> 10);
         match (left, misses) {
@@ -81,6 +82,7 @@ impl SamplerState {
     /// after one, end the run.
     fn after_check(self, is_resident: bool) -> SamplerState {
         let (run, misses) = match self {
+            // Another thread with this sampler has changed the state since the check began.
             SamplerState::Trusted { run, .. } => (run, 0),
             SamplerState::Sampling { run, misses } => (run, misses),
             SamplerState::Missing => (0, MISSES_BEFORE_EXPECTED),

@@ -90,8 +90,9 @@ impl CheckRate {
 }
 
 impl ResidentFile {
-    /// Creates the state of a file that is about to be opened. Returns `None` if the kernel page
-    /// cache has no other pages than the path.
+    /// Creates the state of a file that is about to be opened. Returns `None` for a file that is
+    /// not read with O_DIRECT: the path itself reads it through the kernel page cache, so a check
+    /// finds no more. Also returns `None` for a block device.
     pub(super) fn for_target(target: &Target) -> Option<ResidentFile> {
         may_check_residency(target).then(|| ResidentFile {
             target: target.clone(),
@@ -137,6 +138,7 @@ impl ResidentFile {
     fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
         let is_resident = self.are_resident(pages);
+        // Pages of an older kernel, or of a file that it does not report, count as absent too.
         if !is_resident {
             self.read_checks.record_result(is_resident);
             return None;
@@ -186,6 +188,8 @@ impl ResidentFile {
         {
             return false;
         }
+        // The multiplier is 2^64 divided by the golden ratio. The upper bits of the product are 0
+        // for one offset of eight.
         let offset_hash = offset.wrapping_mul(splitmix::STEP);
         if offset_hash >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
             return buffered_file.read_blocking(offset, buffer);
@@ -200,7 +204,9 @@ impl ResidentFile {
             .all(|(entry, window)| entry.load(Ordering::Relaxed) == window + 1)
     }
 
-    /// Returns the entries of the windows that contain these pages, each with its window number.
+    /// Returns the entries of the windows that contain these pages, each with its window number. In
+    /// a file of more than [`WINDOWS_MAX`] windows several share an entry. The last one stored is
+    /// known, and reads of the others are checked again.
     fn window_entries(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let entries = self.windows.get_or_init(|| {
             let windows = self.target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES);
@@ -212,7 +218,8 @@ impl ResidentFile {
 }
 
 /// True if the file is read with O_DIRECT, so that the kernel page cache may have other pages than
-/// the path.
+/// the path. False for a block device: its pages are never looked for in the kernel, which is
+/// chosen, not measured.
 fn may_check_residency(target: &Target) -> bool {
     target.mode() == Mode::Direct && !target.is_block_device()
 }
@@ -231,13 +238,16 @@ pub(crate) fn is_fully_resident(target: &Target) -> bool {
         && sample_ranges(pages).all(|range| are_pages_resident(target, range))
 }
 
-/// Page ranges to count in a file of `pages` pages.
+/// Page ranges to count in a file of `pages` pages, at least one: the whole file if it is small,
+/// and otherwise [`SAMPLE_COUNT`] stretches. Pages between the stretches are assumed to be as
+/// resident.
 fn sample_ranges(pages: u64) -> impl Iterator<Item = PageRange> {
     let is_single_sample = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
     let (sample_count, pages_per_sample) =
         if is_single_sample { (1, pages) } else { (SAMPLE_COUNT, SAMPLE_PAGES) };
     let last_first_page = u128::from(pages - pages_per_sample);
     let first_page = move |sample_index: u64| {
+        // Sample 0 begins at page 0, and the last one ends with the file. `u128` has no overflow.
         (last_first_page * u128::from(sample_index) / u128::from(SAMPLE_COUNT - 1)) as u64
     };
     // Both ends first: they are absent most often.

@@ -219,10 +219,12 @@ impl Handle {
         let KernelFile { target, readahead, .. } = file;
         let request = PageRange::covering(offset, bytes);
         let is_resident = are_pages_resident(target, request);
+        // While advised pages wait for their reader, the policy must see every read.
         if !is_resident || readahead.is_prefetching() {
             let reads = self.read_counters.kernel_reads();
             // The check counts pages and does not report which of them is absent.
             let first_absent = None;
+            // The answer concerns the caller's own reads, and is not used.
             readahead.show_read(
                 &self.kernel_policy,
                 target,
@@ -265,7 +267,7 @@ impl Handle {
         };
         let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
         let KernelFile { target, readahead: file_readahead, .. } = file;
-        // An earlier call has started a thread.
+        // An earlier call has started a thread, which makes the read.
         if let Some(blocking_read) = blocking_read {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
@@ -357,6 +359,7 @@ fn finish_blocking_read(
         }
         None => buffered_file.read_resident(offset, buffers[0].len() as u64, buffers),
     };
+    // A failed read counts as an eviction too: the cause is not known here.
     if !is_read {
         buffered_file.record_eviction();
     }

@@ -22,7 +22,8 @@ use crate::page_cache::kernel::blocking_read::BlockingRead;
 use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::own::Handle;
 
-/// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.
+/// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in the 64 reads
+/// that threads await at most. The bytes of a larger read are copied from the pages.
 const COPIED_BYTES_MAX: u64 = 256 << 10;
 
 /// Result of a completed read.
@@ -78,7 +79,8 @@ impl Handle {
             return is_resident.then_some(KernelReadStatus::LeftToCaller);
         }
         if bytes > copied_bytes_max {
-            // One byte is checked. The pages before it are assumed to have come first.
+            // One byte is checked. The pages before it are assumed to have come first. If one has
+            // not, the caller's read waits for it.
             let mut last_byte = [0];
             let buffers = &mut [IoSliceMut::new(&mut last_byte)];
             let last_offset = offset + bytes - 1;

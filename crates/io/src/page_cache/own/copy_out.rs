@@ -38,6 +38,7 @@ pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
         return to.copy_from_slice(from);
     }
     prefetch_page_start(from);
+    // `end` is the next page border in memory. Pages may be adjacent frames.
     let (mut start, mut end) = (0, PAGE - from.as_ptr().addr() % PAGE);
     while start < from.len() {
         end = end.min(from.len());

@@ -23,6 +23,10 @@
 //! memory available: the waiting tasks are then in a control group at its own limit. Giving back
 //! memory here would not help them. The memory never shrinks below a floor that suffices for any
 //! read.
+//!
+//! The *machine* is the state machine of an engine's cache. A *frame* is its memory for one page. A
+//! *guard* is a `PageGuard` of the program, which pins a cached page and so takes its frame away
+//! from reads.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -43,7 +47,8 @@ pub(crate) const FIXED_BYTES: u64 = 256 << 20;
 /// Bytes in use at which the limit is set for the first time. Until then the limit is the floor.
 /// Also the number of bytes read again after which the limit is set.
 const FIRST_CHECK_BYTES: u64 = 16 << 20;
-/// Number of bytes that come into use before the limit is set again.
+/// Number of bytes that come into use before the limit is set again. The amounts of these checks
+/// are chosen, not measured.
 const CHECK_STEP_BYTES: u64 = 64 << 20;
 /// Period of the adapter thread, which sets the limits of all engines.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,13 +69,14 @@ const READ_RESERVE_BYTES_MIN: u64 = 1 << 20;
 /// of fixed size. An elastic path leaves the same part to others.
 const TOTAL_PART_DIVISOR: u64 = 4;
 /// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
-/// it.
+/// it than a twentieth. The number is chosen, not measured.
 const STALL_TIME_DIVISOR: u64 = 20;
 /// Divisor of the total memory. Memory is short only if a smaller part than this is available.
 const AMPLE_MEMORY_DIVISOR: u64 = 4;
 /// Divisor of the memory in use: this part is given back at each check while memory is short.
 const SHRINK_DIVISOR: u64 = 8;
-/// Number of bytes that are given back in one locked section.
+/// Number of bytes that are given back in one locked section. Other threads may take the lock
+/// between two of them.
 const SHRINK_STEP_BYTES: u64 = 16 << 20;
 
 /// Sizes of the memory of a path.
@@ -93,7 +99,8 @@ fn round_down_to_page(bytes: u64) -> u64 {
 
 impl MemoryPlan {
     /// Creates a plan of `bytes` bytes, a fixed size. Guards may pin `pinned_bytes_max` bytes, by
-    /// default a quarter.
+    /// default a quarter in whole pages, and at least one page, so that a guard is possible. Reads
+    /// have the rest. The part is chosen, not measured.
     pub(crate) fn fixed(bytes: u64, pinned_bytes_max: Option<u64>) -> MemoryPlan {
         let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
         let pinned_bytes_max = pinned_bytes_max.unwrap_or(quarter);
@@ -101,10 +108,12 @@ impl MemoryPlan {
     }
 
     /// Creates a plan that depends on the memory of the system. Guards may pin `pinned_bytes_max`
-    /// bytes, by default a part of the total memory.
+    /// bytes, by default a part of the total memory. The plan has a fixed size if the program locks
+    /// its memory, or if the amount of memory is unknown.
     pub(crate) fn elastic(pinned_bytes_max: Option<u64>) -> MemoryPlan {
         match total_memory() {
-            // With `mlockall`, every mapped page would become resident at once.
+            // With `mlockall`, every mapped page would become resident at once. The plan of this
+            // first case maps most of the memory.
             Some(total_bytes) if !locks_future_mappings() => {
                 MemoryPlan::from_total_memory(total_bytes, pinned_bytes_max)
             }
@@ -238,6 +247,7 @@ impl Engine {
         let memory = SystemMemory::measure();
         let mut state = self.lock();
         let [old_limit_bytes, used_bytes] = state.machine.memory_bytes();
+        // Bytes that were read again after their eviction.
         let refault_bytes = state.machine.returned_bytes();
         // Without a measurement the old limit stays.
         let limit_bytes = memory.map_or(old_limit_bytes, |memory| {
@@ -258,7 +268,8 @@ impl Engine {
     }
 
     /// Shrinks the memory from `step_bytes` bytes to `limit_bytes` bytes in steps, and returns the
-    /// freed frames to the system. Stops early if the remaining pages are in use.
+    /// freed frames to the system. Stops early if the remaining pages are in use: the next check
+    /// tries again. No effect if the limit is not smaller.
     fn shrink_memory(&self, mut step_bytes: u64, limit_bytes: u64) {
         while step_bytes > limit_bytes {
             step_bytes = step_bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
@@ -284,7 +295,7 @@ impl Engine {
 struct ElasticEngines {
     /// Engines with elastic memory.
     engines: Vec<Weak<Engine>>,
-    /// True while the thread runs.
+    /// True while the adapter thread runs.
     is_running: bool,
 }
 

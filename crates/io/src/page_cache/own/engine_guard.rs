@@ -73,6 +73,7 @@ impl Drop for EngineGuard<'_> {
     /// Releases the lock, and then performs the deferred actions.
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
+        // Each flag and list is taken under the lock, and acted on after its release.
         let must_wake_reactor = state.take_reactor_wake();
         let deferred = &mut state.in_flight.deferred;
         let has_unsubmitted_requests = std::mem::take(&mut deferred.has_unsubmitted_requests);
@@ -83,7 +84,7 @@ impl Drop for EngineGuard<'_> {
         let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
         drop(state);
         if wants_huge_pages {
-            // Before any thread writes to the frames.
+            // Before the first large request fills its frames.
             self.engine.frame_cache.use_huge_pages();
         }
         if has_unsubmitted_requests {
@@ -103,6 +104,7 @@ impl Drop for EngineGuard<'_> {
             drops.into_iter().for_each(DeferredDrop::drop_contained);
         }
         if is_memory_check_due {
+            // Takes the lock again, so it comes last.
             self.engine.adapt_memory();
         }
     }

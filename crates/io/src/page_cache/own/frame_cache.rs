@@ -2,7 +2,9 @@
 //!
 //! A *frame* is memory for one page. The *machine* is the state machine of the cache. A page is
 //! *shared* if readers may find it in the index. A *marked* page has the readahead mark, and its
-//! reader must go to the machine. A *group* is 16 consecutive pages (64 KiB).
+//! reader must go to the machine. A *group* is 16 consecutive pages (64 KiB). A reader *signs in*
+//! for a group before it copies: it writes the group into a *slot*, a word that the reclaiming
+//! thread checks. No frame of that group then gets another page.
 //!
 //! The machine decides the page of each frame. Readers on any thread copy shared pages directly
 //! from the frame cache, without the machine. Two kinds of access are safe: through the
@@ -120,6 +122,7 @@ impl FrameCache {
                 return Some(reader);
             }
             counts_use = true;
+            // Later groups are used in full, from the start of their first page.
             (rest, skip) = (after, 0);
             page += pages;
             reader.move_to_group(page_key(file, page));
@@ -127,9 +130,11 @@ impl FrameCache {
     }
 
     /// Fills `buffer` from `page_count` pages of one group, from page `first_page` on, without the
-    /// first `skip` bytes. All pages are looked up before the first byte is copied, and adjacent
-    /// frames are copied as one piece. The first page counts as used again if `counts_use` is true.
-    /// Returns `None` if a page is not shared or is marked.
+    /// first `skip` bytes of the first page. `reader` is signed in for that group, and `buffer`
+    /// ends in the last of these pages. All pages are looked up before the first byte is copied,
+    /// and adjacent frames are copied as one piece. Each page counts as used once more, the first
+    /// one only if `counts_use` is true. Returns `None` if a page is not shared or is marked: the
+    /// caller gives the copy up. The uses of the pages before it stay counted, a small excess.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_group(
@@ -147,11 +152,13 @@ impl FrameCache {
         for (page, frame) in (first_page..).zip(&mut *frames) {
             *frame = self.index.look_up(reader, file, page, counts_use || page != first_page)?;
         }
+        // Only the first run begins inside a page.
         let (mut skip, mut unfilled_buffer) = (skip, buffer);
         for run in frames.chunk_by(|&frame, &next| next == frame + 1) {
             // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
             // `reader` lives.
             let from = unsafe { self.frame_bytes(run[0], run.len()) };
+            // The simulation may switch threads here, during a copy.
             preemption_point();
             let bytes = (from.len() - skip).min(unfilled_buffer.len());
             let (part, rest) = unfilled_buffer.split_at_mut(bytes);
@@ -163,7 +170,8 @@ impl FrameCache {
 
     /// Protects pinned pages, `first_page` and the following ones, in their `frames` while the
     /// returned guard lives, even if the machine unpins them. Returns `None` if the pages span
-    /// several groups or are not shared, or if no slot is free.
+    /// several groups or are not shared, or if no slot is free. The caller then copies them before
+    /// the machine unpins them.
     pub(super) fn protect_pinned(
         &self,
         file: FileId,
@@ -224,6 +232,7 @@ impl FrameCache {
                 return Ok(Some(PinnedPage { frame_cache: Arc::clone(self), frame }));
             }
             PinOutcome::Absent => {}
+            // The frame's page was invalidated while this attempt had it pinned for a moment.
             PinOutcome::AbsentReturnFrame(frame) => self.push_unused(frame),
         }
         self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
@@ -277,6 +286,7 @@ impl FrameCache {
         let InvalidatedFrames { being_copied, unused } = &mut *invalidated;
         being_copied.retain_mut(|(frame, copies)| {
             let is_unread = self.index.have_all_readers_left(copies);
+            // `mark_invalidated` returns false if a guard pins the page.
             if is_unread && self.index.mark_invalidated(*frame) {
                 unused.push(FrameId(*frame));
             }
@@ -287,7 +297,7 @@ impl FrameCache {
     }
 
     /// Ends the sharing of the page in `frame`. The frame becomes unused when no reader copies from
-    /// it and no guard pins it.
+    /// it and no guard pins it: now, at a later `take_unused_frames`, or at the guard's drop.
     fn invalidate(&self, frame: u32) {
         let mut copies = self.index.invalidate(frame);
         if !self.index.have_all_readers_left(&mut copies) {

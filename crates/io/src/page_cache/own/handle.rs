@@ -62,7 +62,8 @@ pub(crate) struct Handle {
 struct NewestVersion {
     /// `None` if the file has not changed.
     handle: Option<Arc<Handle>>,
-    /// Sums of the [`ReadCounters`] of the handles between the first one and `handle`.
+    /// Sums of the [`ReadCounters`] of the handles between the first one and `handle`: the four of
+    /// [`ReadCounters::byte_sums`].
     replaced_sums: [u64; 4],
 }
 
@@ -106,7 +107,8 @@ impl Handle {
     ) -> Handle {
         // A handle without identifiers is of a file that the kernel caches, and has no own hits.
         let needs_every_hit = machine_ids.is_some_and(|machine_ids| machine_ids.needs_every_hit);
-        // No hit may bypass such a policy, or the check of each read.
+        // The *fast path* returns hits without `current`. No hit may bypass such a policy, or the
+        // check of each read.
         let has_fast_path = !needs_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),
@@ -190,6 +192,7 @@ impl Handle {
     /// Creates a handle of the same open file in an engine of this child.
     fn reopen_in_child(&self) -> Result<Handle, Forked> {
         let engine = self.engine.for_this_process()?;
+        // The connection to a server, or the threads of a source, belong to the parent.
         let StorageFile::Local(target) = &self.file.storage_file else {
             return Err(Forked::Server);
         };
@@ -223,6 +226,7 @@ impl Handle {
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
+            // Files of a server or a source are not checked.
             let StorageFile::Local(target) = &newest.file.storage_file else { return Ok(newest) };
             // Taken before the check, so that a change after it is not taken for an old one.
             let time = file_time();

@@ -322,6 +322,7 @@ impl InFlight {
         let is_waiting = |queue: &&mut CompletionQueue| {
             queue.pending > 0 && matches!(queue.parked, Some(Parked::Thread(_)))
         };
+        // The first one found: any waiting thread can lead.
         let next = self.queues.iter_mut().map(|(_, queue)| queue).find(is_waiting);
         self.deferred.to_wake.extend(next.and_then(|queue| queue.parked.take()));
     }
@@ -341,7 +342,8 @@ impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
-        // True once for each such read: for the first of the requests that it waits for.
+        // True once for each such read: for the first of the requests that it waits for. Prefetches
+        // are not among these, and go to the storage.
         let is_inline =
             self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
         // The thread keeps its list until the end of the request. The storage copies the other one.
@@ -382,8 +384,10 @@ impl IoBackend for InFlight {
 }
 
 impl Driver for InFlight {
-    /// Moves the read into its queue. Releases an abandoned read at once.
+    /// Moves the read into its queue, and wakes the queue's owner. Releases an abandoned read at
+    /// once. The pages of a successful read stay pinned until the read is released.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        // The tag was the number of the read's entry at its start.
         let id = done.tag as InFlightId;
         let read = &mut self.reads[id];
         let Some(queue_id) = read.queue.take() else {

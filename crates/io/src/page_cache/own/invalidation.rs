@@ -23,7 +23,8 @@ impl Handle {
         let mut engine = self.engine.lock();
         engine.invalidate_all_versions(file_id, range);
         let stale_versions = engine.versions_with_stale_pages(file_id, range);
-        // Own handles are needed: another thread may close the last handle meanwhile.
+        // Own handles are needed to read the stale pages: another thread may close the last handle
+        // meanwhile. The drop of an own handle closes it.
         let files_with_new_ids: Vec<_> = stale_versions
             .into_iter()
             .map(|(version_id, file)| (file, engine.open_another_handle(version_id)))

@@ -151,7 +151,8 @@ impl LazyEngine {
         }
     }
 
-    /// Returns the engine of this process if it exists.
+    /// Returns the engine of this process if it exists. `None` also in a child made by `fork`, for
+    /// the parent's owner.
     #[inline]
     pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
         self.engine.get()?.get()

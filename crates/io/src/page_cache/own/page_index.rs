@@ -162,11 +162,12 @@ impl<A: Atomics> PageIndex<A> {
         debug_assert!(reader.covers(key));
         let (frame, entry) = self.find(key)?;
         let mut state = entry.state.load(SeqCst);
-        // A shared page that was found cannot change any more. It may have changed before, so the
-        // key is checked again.
+        // The reader is signed in: a page found shared now stays in its frame. The frame may have
+        // got another page between `find` and the load of the state, so the key is checked again.
         if state & (SHARED | MARKED) != SHARED || entry.key.load(Acquire) != key {
             return None;
         }
+        // Two uses are the maximum of the count. Another thread may change the state meanwhile.
         while counts_use && state & USE_MASK != 2 * USE_UNIT {
             match entry.state.compare_exchange_weak(state, state + USE_UNIT, Relaxed, Relaxed) {
                 Ok(_) => break,
@@ -255,6 +256,7 @@ impl<A: Atomics> PageIndex<A> {
         let mut heads = self.group_heads(page_key(file, first));
         for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
             let key = page_key(file, page);
+            // The pages may span several groups.
             if key & GROUP_MASK == 0 {
                 heads = self.group_heads(key);
             }
@@ -265,7 +267,8 @@ impl<A: Atomics> PageIndex<A> {
             entry.next.store(head.load(Relaxed), Relaxed);
             let mark = if marked >> position & 1 == 0 { 0 } else { MARKED };
             entry.state.store(SHARED | mark, Release);
-            // Stored last: a reader that follows the head sees the whole entry.
+            // Stored last: a reader that follows the head sees the whole entry. Numbers are one
+            // higher than the frame's, because 0 ends a chain.
             head.store(frame + 1, Release);
         }
     }
@@ -329,7 +332,8 @@ impl<A: Atomics> PageIndex<A> {
                 in_use |= u64::from(state.fetch_sub(SHARED, SeqCst) & PIN_MASK != 0) << position;
             }
         }
-        // From here on no lookup finds any of the pages. The readers of a group are checked once.
+        // From here on no lookup finds any of the pages. A reader that has found one before is
+        // signed in for its group. The readers of a group are checked once.
         let mut checked_group: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
         for position in set_bit_positions(recalled & !in_use) {
             let frame = frames[position].0;
@@ -341,10 +345,13 @@ impl<A: Atomics> PageIndex<A> {
                 });
             checked_group = Some((group, heads, is_read));
             match is_read {
+                // The reader may copy another page of the group: the page counts as in use all the
+                // same.
                 true => in_use |= 1 << position,
                 false => self.unchain(frame, &heads[(key & GROUP_MASK) as usize]),
             }
         }
+        // Pages in use are shared again, and stay in their chains.
         for position in set_bit_positions(in_use) {
             self.entries[frames[position].0 as usize].state.fetch_or(SHARED, Release);
         }

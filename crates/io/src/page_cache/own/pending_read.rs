@@ -75,7 +75,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 let outcome = unsafe { inline_request.progress.execute() };
                 state = engine.lock();
                 let now = state.complete_inline(inline_request, outcome);
-                // An error is found again by the wait below.
+                // An error of the storage as a whole is found again by the wait below.
                 let popped = state.in_flight.pop_done_or_error(queue);
                 done = popped.and_then(Result::ok).map(|id| (now, id));
                 // For a read that is done, `finish` steps the machine.
@@ -187,6 +187,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
 
     /// Passes the bytes of the completed piece `id` to `deliver` without the lock, releases its
     /// pages, and closes its queue. `now` is the present time. Returns the error of a failed read.
+    /// Pages of one group are released before the copy, and other pages after it.
     fn finish(
         &self,
         mut state: EngineGuard<'_>,
@@ -215,7 +216,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             slices(frame_cache, &pinned.completed).for_each(deliver);
             return Ok(());
         }
-        // The pages are protected, or there are none after an error: they are released first.
+        // The pages are protected, or there are none after an error: they are released first. The
+        // copy needs the list of their frames, which goes back to the engine.
         let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
         let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
         protected_frames.copy_from_slice(&frames[..protected_frames.len()]);
@@ -248,6 +250,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     ) -> Result<(), ReadError> {
         let pages = PageRange::covering(self.offset, bytes);
         let memory = FrameMemory::new(pages.count() as u32);
+        // Reported as an error of the read at its first byte.
         let no_memory = DeviceError::Other(libc::ENOMEM);
         let memory =
             memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_memory })?;
@@ -272,6 +275,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
         }
         let skip = self.offset % PAGE_BYTES;
+        // `end` counts from the start of the first page.
         if let Outcome::Short { bytes: end } = outcome
             && end < skip + bytes
         {

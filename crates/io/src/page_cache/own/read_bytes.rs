@@ -29,6 +29,7 @@ impl<'a> ReadBytes<'a> {
         frame_cache: &'a FrameCache,
     ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let ReadBytes { frames, mut skip, bytes, detached } = *self;
+        // Detached bytes are one slice, and the frames are not read.
         let mut bytes_left = if detached.is_some() { 0 } else { bytes };
         let runs = frames.chunk_by(|frame, next| next.0 == frame.0 + 1);
         let pieces = runs.map_while(move |run| {

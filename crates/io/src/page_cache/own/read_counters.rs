@@ -154,7 +154,7 @@ impl ReadCounters {
     }
 
     /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
-    /// and their cached part.
+    /// and their cached part. Threads that read meanwhile may be counted in some sums only.
     pub(crate) fn byte_sums(&self) -> [u64; 4] {
         let own_bytes_of_slot = |counters: &PaddedCounters| {
             counters.copied_bytes.load(Ordering::Relaxed)
@@ -239,6 +239,7 @@ impl KernelReadCounters<'_> {
         if awaited_bytes > 0 {
             self.counters.kernel_awaited_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
         }
+        // The read does not begin where the last one ended: a new run.
         if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.counters.run_start.store(end - bytes, Ordering::Relaxed);
             let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);

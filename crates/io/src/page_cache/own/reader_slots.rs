@@ -68,11 +68,13 @@ impl<A: Atomics> ReaderSlots<A> {
             let slot = attempt & (self.slots.len() - 1);
             let word = &self.slots[slot].word;
             let old_word = word.load(Relaxed);
+            // The slot is occupied.
             if old_word & ACTIVE != 0 {
                 return None;
             }
             let new_word = signed_in_word(key, old_word);
-            // If another reader was faster, the next slot is tried.
+            // If another reader was faster, the next slot is tried. The weak exchange may also fail
+            // without a cause. A miss of all slots only makes the reader ask the machine.
             word.compare_exchange_weak(old_word, new_word, SeqCst, Relaxed).ok()?;
             A::fence();
             Some(ReaderGuard { word, current_word: new_word, slot })

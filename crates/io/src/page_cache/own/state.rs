@@ -75,7 +75,8 @@ pub(crate) struct EngineState {
 }
 
 impl EngineState {
-    /// Creates the state without reads, and without a limit for memory checks.
+    /// Creates the state without reads. No memory check is due until an elastic memory sets an
+    /// amount.
     pub(crate) fn new(
         machine: Machine,
         files: StorageBackend,
@@ -111,7 +112,7 @@ impl EngineState {
         }
         let in_flight = &mut self.in_flight;
         let closed_queue = in_flight.queues.remove(queue);
-        // A read in flight without a queue is released when it is done.
+        // The rest is in flight. Without a queue it is released when it is done.
         if closed_queue.reads != 0 {
             for (_, read) in &mut in_flight.reads {
                 read.queue.take_if(|read_queue| *read_queue == queue);
@@ -205,7 +206,8 @@ impl EngineState {
             // From now on a reader must look into the path's cache first.
             handle.file.has_pages.store(true, Ordering::Relaxed);
         }
-        // The policy learns of reads that bypassed the machine.
+        // The policy learns of reads that bypassed the machine, by the offset where the last one of
+        // each thread ended.
         handle
             .take_unreported_ends(|end| self.machine.record_shared_reads(machine_ids.handle, end));
         let id = self.in_flight.reads.vacant_key();
@@ -293,6 +295,7 @@ impl EngineState {
     pub(super) fn step_until_idle(&mut self, now: Time) {
         loop {
             self.machine.step(now, &mut self.in_flight);
+            // Released memory may let waiting reads begin, so the machine is stepped again.
             let has_released = self.end_abandoned_reads()
                 || self.machine.is_short_of_memory() && self.detach_all(now);
             if !has_released {
@@ -310,6 +313,7 @@ impl EngineState {
         if !self.closing_files.is_empty() {
             self.remove_idle_files();
         }
+        // `returned_bytes` counts bytes that were read again after their eviction.
         let [_limit_bytes, used_bytes] = self.machine.memory_bytes();
         if used_bytes >= self.memory_check_bytes
             || self.machine.returned_bytes() >= self.refault_check_bytes
@@ -345,6 +349,7 @@ impl EngineState {
         if probes::ARE_COMPILED_IN {
             probes::on_complete(&Completion::at(now, request.id, outcome));
         }
+        // The thread knows the time of the end exactly.
         self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.inline_requests_in_flight {
             // Requests that the storage executes, such as prefetches, may be complete too.
@@ -376,6 +381,7 @@ impl EngineState {
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
+        // Called twice: to count the bytes, and to copy them.
         let parts = || slices(&self.frame_cache, completed);
         let (bytes, reusable) = (parts().map(<[u8]>::len).sum(), None);
         let mut copy = AlignedBytes::allocate(bytes, reusable);
@@ -425,7 +431,7 @@ impl EngineState {
     }
 
     /// Called by a thread that has waited long behind a leader. If completions are available, the
-    /// leader is stalled (stopped, or without a processor) and loses its role.
+    /// leader is stalled (stopped, or without a processor) and loses its role. They are taken in.
     pub(crate) fn replace_stalled_leader(&mut self) {
         if self.collect_completions(WITHOUT_SLEEP) && self.in_flight.leader.is_active {
             self.in_flight.leader.is_active = false;

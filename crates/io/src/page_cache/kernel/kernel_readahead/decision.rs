@@ -56,6 +56,7 @@ impl FileKernelReadahead {
             // The policy did not see the read: its run goes on as before.
             None => access.was_without_readahead,
         };
+        // The read runs without the kernel's readahead, so all windows of the policy are advised.
         if is_kernel_readahead_off && !is_submitted {
             // A check, which has found the first absent byte, has already started the kernel's I/O.
             // Without a check the read becomes part of the window behind it.
@@ -68,11 +69,11 @@ impl FileKernelReadahead {
             };
         }
         // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
-        // it.
+        // it. Its answer is always that the kernel's readahead stays on.
         if is_continuation && !is_submitted {
             remove_kernel_ranges(&mut advised_ranges, window, request);
         }
-        // No other call starts the I/O of a submitted read.
+        // No other call starts the I/O of a submitted read, so it is advised too.
         if is_submitted && !merge_into_next(request, &mut advised_ranges) {
             advised_ranges.insert(0, request);
         }
@@ -133,6 +134,7 @@ impl FileKernelReadahead {
             // Target of the latest stream, if it has one: see `PolicyWindows`.
             target_pages = Some(policy.wanted_anywhere());
         }
+        // The pages count as known, and advised ones as used.
         advised.read(request, &mut device);
         self.has_unread_advice.store(advised.awaits_reader(), Ordering::Relaxed);
         PolicyWindows { advised_ranges, target_pages, has_advised_part }

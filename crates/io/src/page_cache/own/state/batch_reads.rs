@@ -5,7 +5,8 @@
 //! The pages of a shared read stay pinned until the batch is called again. The next call may come
 //! late, or never while the batch's thread reads something else. Two limits prevent other reads
 //! from waiting for these pages. All batches together pin at most a quarter of the memory for
-//! reads, and one read takes at most half of it. Beyond the limit, a completed read is copied.
+//! reads, and one read takes at most half of it. Beyond the limit, a completed read is copied. To
+//! *detach* a read is to copy its bytes to memory of their own and to unpin its pages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -105,6 +106,7 @@ impl EngineState {
     ) {
         if !self.is_within_pin_limit(first) {
             let now = self.clock.now();
+            // False for a failed read, which has no bytes, and for one that is detached already.
             if self.detach(now, first) {
                 self.step_until_idle(now);
             }

@@ -42,7 +42,8 @@ pub(crate) struct MachineIds {
     pub(crate) file: FileId,
     /// First sector of the file in the storage.
     pub(crate) start_sector: u64,
-    /// True if the readahead policy must be called for every hit.
+    /// True if the readahead policy must be called for every hit, also for shared pages without a
+    /// mark.
     pub(in crate::page_cache::own) needs_every_hit: bool,
 }
 
@@ -166,7 +167,8 @@ impl EngineState {
     }
 
     /// Closes a handle if none of its reads is in flight; otherwise, its last read closes it. The
-    /// last handle of a file removes the pages, and then the file.
+    /// last handle of a file removes the pages, and then the file, at once or when no page is in
+    /// flight any more.
     fn close(&mut self, handle: HandleId) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.is_dropped = true;
@@ -174,7 +176,8 @@ impl EngineState {
             return;
         }
         let now = self.clock.now();
-        // For the scheduler, each handle is a process of its own.
+        // For the scheduler, each handle is a process of its own. It expects no request of this one
+        // any more.
         self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
         let id = handle_use.file;
