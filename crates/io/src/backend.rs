@@ -118,7 +118,7 @@ impl BackendKind {
         }
         #[cfg(simulation)]
         if let Some(built) = crate::simulation::disk::backend() {
-            // The simulated disk stands for AIO.
+            // The simulated disk stands for AIO, whose kind is reported.
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
         self.first_available(depth, &SHARED_ORDER, |kind| {
@@ -517,6 +517,7 @@ impl std::fmt::Display for BackendError {
                         "a sandbox has come to forbid it since the opening: set it up before, or \
                          choose the backend `aio`"
                     }
+                    // No other error is expected of valid arguments.
                     _ => "this is a bug, please report it",
                 })
             }

@@ -134,7 +134,8 @@ impl Batch {
         self.end_borrow();
         // A read at or past the end of the file has no bytes. The engine completes it.
         if bytes_in_file > 0 {
-            // `None` if the kernel does not cache the pages.
+            // `None` if the kernel does not cache the pages, or if the file cannot be opened for
+            // reads through its cache.
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The kernel has started the I/O. `wait` copies the bytes when they are resident.
                 let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
@@ -213,7 +214,7 @@ impl Batch {
         if self.ready.is_empty() {
             self.wait_for_kernel_read()?;
         }
-        // Among these are reads that have just failed in the kernel page cache.
+        // Among these reads of the engine are some that have just failed in the kernel page cache.
         if self.ready.is_empty() && (self.queue.is_some() || !self.unstarted.is_empty()) {
             self.wait_for_engine_reads()?;
         }

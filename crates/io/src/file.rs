@@ -207,7 +207,7 @@ impl File {
         let handle = &*self.handle;
         let within = clip_to_file(buffer, handle, offset);
         let bytes = within.len();
-        // True once `within` has been filled without the slow path.
+        // True once `within` has been filled without the slow path. An empty read takes that path.
         let is_read = match &handle.file.pages {
             // The kernel caches the pages.
             FilePages::Kernel(file) => {

@@ -118,6 +118,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
                 return Poll::Ready(Ok(()));
             }
         }
+        // A read begins in the kernel page cache. Once the engine reads, that cache is left out.
         if self.engine_read.is_none() {
             let part_in_file = &mut buffer.as_mut()[..self.bytes];
             let read = self.handle.poll_kernel_read(

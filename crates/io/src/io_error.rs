@@ -35,6 +35,7 @@ impl From<RawOpenError> for io::Error {
             RawOpenError::Policy(_) => ErrorKind::InvalidInput,
             RawOpenError::Memory { .. } => ErrorKind::OutOfMemory,
             RawOpenError::Remote { .. } => ErrorKind::Unsupported,
+            // As for a file handle that is out of date.
             RawOpenError::Replaced { .. } => io_error_kind(libc::ESTALE),
             RawOpenError::Backend(_) => ErrorKind::Other,
         };

@@ -109,6 +109,7 @@ impl fmt::Display for OptionError {
                 "choose the page cache `own` (a size of `memory` does too) or `none`, or leave the \
                  option out",
             ),
+            // The other options concern cached pages, which `none` does not have either.
             _ => f.write_str(
                 "choose the page cache `own` (a size of `memory` does too), or leave the option out",
             ),

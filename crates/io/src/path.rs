@@ -68,6 +68,7 @@ impl ReadPath {
             kernel_whole_file_bytes: kernel_totals.whole_file_bytes,
             ..Stats::default()
         };
+        // Without an engine its counters are 0.
         let Some(engine) = owner.existing_engine() else { return kernel_stats };
         let mut state = engine.lock();
         // Completed requests and uses of pages that were not processed yet are counted too.
@@ -103,6 +104,7 @@ impl ReadPath {
     /// and `adaptive` and the readahead policy `adaptive` do.
     pub fn take_decisions(&self) -> Vec<LoggedDecision> {
         let mut decisions: Vec<LoggedDecision> = Vec::new();
+        // `poll` removes the oldest decision of a log, and returns `None` at its end.
         if let Some(engine) = self.engine.existing_engine() {
             let mut state = engine.lock();
             let machine = &mut state.machine;

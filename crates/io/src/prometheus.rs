@@ -55,6 +55,7 @@ impl Stats {
             push_metric(&mut text, name, help, kind, &common, &value);
         }
         if let Some(backend) = &self.backend {
+            // A text cannot be a value: it is the label of a metric that is always 1.
             let mut labels = common.clone();
             push_label(&mut labels, "backend", &backend.kind.to_string());
             let because = backend.because.as_ref().map(ToString::to_string);
@@ -68,6 +69,7 @@ impl Stats {
     /// Name, help text and value of each metric. A value of `None` is unknown.
     fn metrics(&self) -> [(&'static str, &'static str, Option<String>); 15] {
         let text_of = |number: u64| Some(number.to_string());
+        // A number in thousandths, printed with three decimals.
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
         [

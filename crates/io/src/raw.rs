@@ -208,6 +208,7 @@ impl RawFile {
         let error = |fault| RawError { path: path.clone(), fault };
         let channel =
             self.channels.for_this_process_mut(&self.channel_parameters).map_err(error)?;
+        // A poisoned lock is safe, as in `channel`.
         let channel = channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file_bytes = channel.begin_stream().map_err(error)?;
         let offset = offset.min(file_bytes);
@@ -486,6 +487,7 @@ impl RawFile {
     /// Returns an error if a range exceeds the largest offset. Kernel offsets are signed, and the
     /// last block must end at or below the largest.
     fn check_range(&self, bytes: usize, offset: u64) -> Result<(), RawError> {
+        // Room for the rest of the last block.
         let end_max = i64::MAX as u64 - u64::from(self.alignment_bytes);
         match offset.checked_add(bytes as u64) {
             Some(end) if end <= end_max => Ok(()),

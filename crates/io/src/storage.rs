@@ -208,6 +208,7 @@ impl FileStorage {
 
     /// Converts a request from sectors of the storage to bytes of its file.
     fn transfer_start(&self, request: DeviceRequest) -> TransferStart {
+        // The bits above are the file's slot.
         let sector_in_file = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         TransferStart {
             id: request.id,

@@ -200,7 +200,8 @@ impl Target {
             && (is_direct || options.direct == Direct::Late);
         let is_in_memory = !is_block_device && !has_direct && is_file_in_memory(path, &file)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
-            // Only an open with O_DIRECT finds out.
+            // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
+            // direct I/O.
             drop(file);
             let direct = OpenOptions { direct: Direct::Preferred, ..options };
             return Target::open_or_create(path, direct, creates);
@@ -218,14 +219,14 @@ impl Target {
             }
             Err(why) => (Mode::Buffered(why), 1),
         };
-        // The open file gets the flags of its mode.
+        // The open file gets the flags of its mode: direct I/O is turned off if it cannot be used.
         if is_direct && mode != Mode::Direct {
             let flags = rustix::fs::fcntl_getfl(&file).map_err(open_error)?;
             rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(open_error)?;
         }
         let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
-        // Transfers of a file that is opened late go through another open file.
+        // Transfers of a file that is opened late go through another open file, without that flag.
         if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(open_error)?;
         }

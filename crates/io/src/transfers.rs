@@ -176,6 +176,7 @@ impl TransferProgress {
                 None
             }
             NextStep::Continue { bytes } => {
+                // The limit is for consecutive answers without progress.
                 self.transfer.retries = 0;
                 self.transfer.bytes_before += bytes;
                 skip_bytes(&mut self.segments, bytes as usize);
@@ -357,6 +358,7 @@ impl<K> Transfers<K> {
     /// Cancels all transfers in flight and waits until they have ended. Returns early, with
     /// transfers in flight, after an error of the backend. Ended transfers stay for `next_ended`.
     pub(crate) fn drain(&mut self) {
+        // A free slot has the id of an ended transfer, for which this has no effect.
         for index in 0..self.slots.len() {
             self.cancel(self.slots[index].id);
         }
@@ -472,7 +474,7 @@ impl<K> Drop for Transfers<K> {
     }
 }
 
-/// Removes the first `bytes` bytes from a segment list.
+/// Removes the first `bytes` bytes from a segment list, which has at least as many.
 fn skip_bytes(segments: &mut Vec<libc::iovec>, bytes: usize) {
     let mut bytes_left = bytes;
     let whole_segments = segments.iter().take_while(|segment| {

@@ -12,6 +12,7 @@ use linux_raw_sys::general as raw;
 /// `ENOSYS` before Linux 6.5, `EOPNOTSUPP` on a file system of huge pages, and `EPERM` for a file
 /// that the process neither owns nor may write.
 pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u64> {
+    // The kernel fills all counts, of which one is used.
     let range = raw::cachestat_range { off: offset, len: bytes };
     let mut counts = raw::cachestat {
         nr_cache: 0,
@@ -21,6 +22,7 @@ pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u6
         nr_recently_evicted: 0,
     };
     let descriptor = file.as_fd().as_raw_fd();
+    // The call has no flags yet.
     let flags = 0;
     // SAFETY: the kernel reads `range` and writes to `counts`. Both are alive.
     let result = unsafe {

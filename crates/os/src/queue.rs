@@ -37,6 +37,7 @@ impl QueueLimits {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
         };
         Some(QueueLimits {
+            // Both sizes are in KiB.
             request_bytes_max: number_in_file("max_sectors_kb")? << 10,
             requests_max: u32::try_from(number_in_file("nr_requests")?).ok()?,
             read_ahead_bytes: number_in_file("read_ahead_kb")? << 10,
@@ -68,12 +69,14 @@ impl ReadaheadSetting {
     /// sysfs has no setting for it.
     pub fn from_device_number(device: u64) -> Option<ReadaheadSetting> {
         let path = match queue_path(device) {
-            // The folder of a disk has its name; a partition has none of its own.
+            // The folder of a disk has its name. A partition has no setting of its own, and takes
+            // the disk's.
             Some(queue) => {
                 let disk = queue.canonicalize().ok()?;
                 let name = disk.parent()?.file_name()?;
                 Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
             }
+            // No block device: the kernel lists the file system's own setting by its number.
             None => {
                 let major_and_minor = format!("{}:{}", major(device), minor(device));
                 Path::new("/sys/class/bdi").join(major_and_minor).join("read_ahead_kb")

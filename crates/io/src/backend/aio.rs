@@ -117,7 +117,7 @@ struct IdleContext {
 /// Contexts for reuse: `io_destroy` takes an RCU grace period, 20 to 40 ms.
 static IDLE_CONTEXTS: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
 /// Largest number of contexts kept for reuse. A kept context still takes its part of the system's
-/// requests.
+/// requests. The number is chosen, not measured.
 const IDLE_CONTEXTS_MAX: usize = 4;
 
 /// Takes a kept context of exactly `depth` requests and returns its id, or `None` if there is none.
@@ -258,8 +258,8 @@ impl Aio {
         }
         let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
         let address = context.completion_ring.as_ptr().cast();
-        // Excluded from forked children, which could take answers away. SAFETY: the kernel's whole
-        // mapping; the advice changes no bytes.
+        // Excluded from forked children, which could take answers away, in whole pages of 4 KiB.
+        // SAFETY: the kernel's whole mapping; the advice changes no bytes.
         unsafe { libc::madvise(address, queue_bytes.next_multiple_of(4096), libc::MADV_DONTFORK) };
         Ok(Aio { context: Arc::new(context), threads, unanswered: 0 })
     }
@@ -348,7 +348,8 @@ impl AioContext {
                 submitted_count += accepted as usize;
                 continue;
             }
-            // A sandbox has come to forbid the call. Other errors concern this request alone.
+            // A sandbox has come to forbid the call. Other errors concern this request alone. In
+            // both cases a thread executes it.
             if let errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS) = last_errno() {
                 self.submit_errno.store(errno, Ordering::Relaxed);
             }

@@ -252,7 +252,8 @@ impl ThreadPool {
         state
     }
 
-    /// Adds an answer for the owner, wakes the owner, and signals the eventfd.
+    /// Adds an answer for the owner, wakes the owner, and signals the eventfd if one was set. At
+    /// most one thread sleeps for answers.
     fn record_answer(&self, state: &mut PoolState, answer: KernelAnswer) {
         state.answers.push(answer);
         self.answer_signal.notify_one();
@@ -383,7 +384,8 @@ impl Backend for ThreadPoolBackend {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         if sleep == Sleep::UntilAnswered && !self.has_answers() {
-            // This thread would sleep without a limit, so it executes a job itself.
+            // This thread would sleep without a limit, so it executes a job itself. A job may take
+            // longer than a limited sleep.
             self.pool.execute_one_job();
         }
         self.pool.start_queued_jobs();

@@ -3,8 +3,9 @@
 //! number by which an answer names its transfer.
 //!
 //! A ring of one thread sets `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel completes
-//! requests when that thread enters it, instead of interrupting the thread at any time. Older
-//! kernels get a plain ring.
+//! requests when that thread enters it, instead of interrupting the thread at any time. With
+//! `TASKRUN_FLAG` memory shows if requests wait for this. `SUBMIT_ALL` submits the entries behind a
+//! rejected one too. Older kernels get a plain ring.
 //!
 //! A ring of several threads is a plain one. The kernel completes a request on the thread that
 //! submitted it, and interrupts that thread. Deferred completion would make one thread wait until
@@ -409,7 +410,7 @@ impl Backend for UringBackend {
     }
 
     /// Submits queued entries and moves answers to `answers`. Sleeps for the first answer as
-    /// `sleep` allows. An error other than a shortage of memory ends the use of the ring.
+    /// `sleep` allows. An error ends the use of the ring, except a shortage that transfers end.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -427,8 +428,7 @@ impl Backend for UringBackend {
         }
         match enter(&self.ring, sleep) {
             Ok(()) => {}
-            // The kernel is short of memory for requests or answers; earlier requests free some as
-            // they end.
+            // As in the sleeper: a shortage of memory.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.has_transfers_in_kernel() => {
                 wait_for_answer(&self.ring)?;
             }

@@ -20,7 +20,7 @@ use crate::page_cache::own::OpenFile;
 use crate::page_cache::own::state::batch_reads::UnstartedRead;
 
 /// Number of reads that are checked, oldest first, before the batch waits for one. Each check is a
-/// system call.
+/// system call. The numbers here are chosen, not measured.
 const CHECKS_MAX: u32 = 8;
 /// Limits of reads that helper threads await for one batch: per file, and in total. They bound the
 /// queue of the path's thread pool, which has limits of its own for threads.
@@ -216,6 +216,7 @@ impl KernelReads {
     /// file. Threads therefore wait for the reads of files that have none in a full ring. Without a
     /// ring, threads wait for all reads. `free_buffers` has memory for reuse.
     fn queue_in_ring(&mut self, free_buffers: &mut Vec<AlignedBytes>) {
+        // All reads need threads, so the ring has nothing to do.
         if self.thread_reads == self.reads.len() {
             return;
         }
@@ -236,6 +237,7 @@ impl KernelReads {
                 continue;
             }
             let has_room = ring.has_room(*bytes);
+            // The read stays unassigned until the ring has room.
             if !has_room && files_in_ring.contains(&open_file) {
                 continue;
             }

@@ -21,7 +21,7 @@ use crate::os::process::ProcessNumber;
 use crate::os::thread::spawn;
 
 /// Largest number of reads in the ring. Further reads wait for room; their device requests are
-/// already under way.
+/// already under way. The limits here are chosen, not measured.
 const READS_MAX: usize = 64;
 /// Largest number of bytes of the reads in the ring, which bounds the memory of their buffers. A
 /// single read may have more.
@@ -125,6 +125,7 @@ impl KernelRing {
         let RingRead { buffer, .. } =
             self.reads.remove(&token).expect("the ring answers each queued read once");
         self.bytes_in_ring -= buffer.len() as u64;
+        // An error is negative, and fewer bytes are the end of the file or an early stop.
         let has_all_bytes = usize::try_from(raw) == Ok(buffer.len());
         Some(RingAnswer { token, buffer, has_all_bytes })
     }

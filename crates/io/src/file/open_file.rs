@@ -84,6 +84,7 @@ impl Builder {
         }
         self.build()?.open(name).map_err(|error| {
             let error = OpenFileError::Open(error);
+            // A missing file whose name looks like a URL was probably meant as one.
             match name.to_str().filter(|_| error.kind() == io::ErrorKind::NotFound) {
                 Some(name) => without_opener(name).unwrap_or(error),
                 None => error,
@@ -101,6 +102,7 @@ impl Builder {
         let (file, caps) = (target.file, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) =
             NfsStorage::for_several_threads(target).map_err(OpenFileError::Backend)?;
+        // The backend adds the file at the opening of its first handle.
         let storage = StorageBackend::Server(Box::new(storage));
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine, because the connection belongs to the parent.

@@ -63,6 +63,7 @@ impl Builder {
         let (engine, pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine: it has no threads of the source.
         let builder_for_child = None;
+        // A source has one version, and is never checked.
         let coherence = Coherence::WhenOpened;
         let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
         let handle = Handle::open(&engine, StorageFile::Source { bytes }, identity(bytes));

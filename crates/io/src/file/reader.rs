@@ -92,7 +92,11 @@ impl Reader {
 
     /// Fetches the page at the present position, or a copy from the kernel page cache. The copy
     /// begins at the position. Its end is at most `copy_bytes_max`, in whole pages, from the start
-    /// of the page. Returns the bytes before an unreadable byte of the page.
+    /// of the page. After a read error, only the bytes before the unreadable one are fetched. At
+    /// the end of the file the fetched page is empty.
+    ///
+    /// # Errors
+    /// The byte at the position cannot be read.
     fn fetch_page(&mut self, copy_bytes_max: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.
@@ -154,6 +158,7 @@ impl Reader {
                 false => self.read_into_caller(rest),
             };
             match result {
+                // The end of the file.
                 Ok(0) => break,
                 Ok(bytes) => bytes_done += bytes,
                 // Return the bytes read so far. A read that continues from there returns the error.
@@ -210,7 +215,8 @@ impl BufRead for Reader {
 }
 
 impl Seek for Reader {
-    /// Moves the position. A move drops the present page or copy and ends the sequential run.
+    /// Moves the position, also past the end of the file. A move drops the present page or copy and
+    /// ends the sequential run. A seek to the present position keeps them.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),

@@ -30,6 +30,7 @@ impl AlignedBytes {
     pub(crate) fn allocate(bytes: usize, reusable: Option<AlignedBytes>) -> AlignedBytes {
         let count = bytes.div_ceil(LINE_BYTES);
         let lines = match reusable {
+            // A larger memory may be far larger than needed, and is used all the same.
             Some(reusable) if reusable.lines.len() >= count => reusable.lines,
             _ => vec![AlignedLine([0; LINE_BYTES]); count].into_boxed_slice(),
         };

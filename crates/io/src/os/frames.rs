@@ -21,7 +21,8 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Size of the largest table of page metadata, in bytes per page.
 const METADATA_BYTES_PER_PAGE: u64 = 128;
 
-/// Maximum number of pages (16 GiB) whose metadata is allocated without a check.
+/// Maximum number of pages (16 GiB) whose metadata is allocated without a check. The number is
+/// chosen, not measured.
 const UNCHECKED_PAGES_MAX: u64 = 1 << 22;
 
 /// True if the system can provide the metadata of `pages` pages. A failure at its real allocation
@@ -112,6 +113,7 @@ impl Drop for FrameMemory {
 fn map_zeroed(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let page_bytes = PAGE_BYTES as usize;
     let alignment_bytes = if bytes < HUGE_PAGE_BYTES { page_bytes } else { HUGE_PAGE_BYTES };
+    // The kernel aligns to a page. The excess contains an aligned part of the requested length.
     let alignment_slack = alignment_bytes - page_bytes;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
@@ -145,7 +147,8 @@ fn advise_huge_pages(base: NonNull<u8>, bytes: usize) {
 }
 
 /// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2). A page
-/// that was mapped and not touched is then in memory. False if no page can be mapped.
+/// that was mapped and not touched is then in memory, which mincore(2) shows. False if no page can
+/// be mapped, or if the call fails.
 pub(crate) fn locks_future_mappings() -> bool {
     let Ok(base) = map_zeroed(PAGE_BYTES as usize) else { return false };
     let mut is_in_core = 0u8;

@@ -36,6 +36,7 @@ impl ProcessNumber {
                 0 => {
                     // Larger than the number of any ancestor, since the counter is inherited.
                     let next = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
+                    // If another thread has stored a number first, the next load finds that one.
                     let _ = word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
                 }
                 number => return ProcessNumber(number),

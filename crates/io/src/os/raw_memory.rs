@@ -111,6 +111,7 @@ impl RawMemory {
         let page_bytes = PAGE_BYTES as usize;
         let stride_bytes = bytes.checked_next_multiple_of(page_bytes).ok_or_else(no_memory)?;
         let total_bytes = stride_bytes.checked_mul(count).ok_or_else(no_memory)?;
+        // Large memory is mapped in whole huge pages.
         let mapped_bytes = match total_bytes < HUGE_PAGE_THRESHOLD_BYTES {
             true => total_bytes,
             false => total_bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(no_memory)?,

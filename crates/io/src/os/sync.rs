@@ -42,9 +42,11 @@ mod real {
     #[inline(always)]
     pub(crate) fn preemption_point() {}
 
-    /// Number of processors that the first calling thread may run on, by one system call. The
-    /// standard library would also check quotas, in a dozen calls.
+    /// Number of processors that the first calling thread may run on, by one system call; 1 if the
+    /// system does not report it. Later calls return the same number. The standard library would
+    /// also check quotas, in a dozen calls.
     pub(crate) fn processor_count() -> usize {
+        // 0 before the first call.
         static CACHED_COUNT: AtomicUsize = AtomicUsize::new(0);
         if CACHED_COUNT.load(Ordering::Relaxed) == 0 {
             let found = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());

@@ -96,6 +96,7 @@ impl CgroupFileNames {
     fn read_memory(&self, group: &Path, machine_bytes: u64) -> Option<SystemMemory> {
         let total_bytes = self.smallest_limit(group).filter(|&limit| limit < machine_bytes)?;
         let usage_bytes = read_number(&group.join(self.usage))?;
+        // Without this file no pages count as inactive.
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
         let inactive_bytes = proc_text::number(&stat, self.inactive_files_field).unwrap_or(0);
         let available_bytes =
@@ -135,7 +136,8 @@ fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFil
         }
         _ => return Vec::new(),
     };
-    // In a container the path may be the host's, and the mount the group itself.
+    // In a container the path may be the host's, and the mount the group itself. The limits of all
+    // groups above apply too.
     let group_directory = mount.join(path.trim_start_matches('/'));
     let innermost = if group_directory.is_dir() { group_directory } else { mount.clone() };
     let groups = innermost.ancestors().take_while(|group| group.starts_with(&mount));

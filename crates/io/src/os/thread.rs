@@ -22,6 +22,7 @@ pub(crate) fn spawn<T: Send + 'static>(
         libc::sigfillset(all_signals.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all_signals.as_ptr(), previous_mask.as_mut_ptr());
     }
+    // All signals are blocked in this thread for the moment.
     let thread = Builder::new().name(name.to_owned()).spawn(body);
     // SAFETY: the set was written above.
     unsafe {

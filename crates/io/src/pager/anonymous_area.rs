@@ -43,6 +43,7 @@ impl AnonymousArea {
     /// The system cannot reserve the range.
     pub(super) fn new(pages: u64) -> rustix::io::Result<AnonymousArea> {
         let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
+        // NORESERVE: the system sets no memory aside for the range.
         let (no_access, flags) =
             (mm::ProtFlags::empty(), mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE);
         // SAFETY: a new private mapping at an address that the kernel chooses.
@@ -181,6 +182,7 @@ impl AnonymousArea {
                 .and_then(|()| {
                     mm::mremap_fixed(new_mapping, bytes, bytes, move_flags, destination).map(drop)
                 })
+                // The new mapping was not moved.
                 .inspect_err(|_| _ = mm::munmap(new_mapping, bytes))
         }
     }
@@ -242,7 +244,7 @@ impl Drop for AnonymousArea {
 }
 
 /// Calls `on_run` for each run of consecutive pages in `pages`, in ascending order, and empties
-/// `pages`.
+/// `pages`. The pages come in any order, each once.
 pub(super) fn for_each_run(pages: &mut Vec<u64>, mut on_run: impl FnMut(PageRange)) {
     pages.sort_unstable();
     let mut run = PageRange::default();

@@ -51,13 +51,15 @@ impl CoreFollower {
     }
 }
 
-/// Returns the last core of a thread of this process. `None` if the thread has ended.
+/// Returns the last core of a thread of this process. `None` if the thread has ended, or if `/proc`
+/// does not report it.
 fn last_core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name in parentheses may contain any characters. `processor` is field 39 (proc(5)), the
     // 37th after the name.
     let after_name = &text[text.rfind(')')? + 1..];
     let core = after_name.split_ascii_whitespace().nth(36)?.parse().ok()?;
+    // A set cannot name a higher core.
     (core < CpuSet::MAX_CPU).then_some(core)
 }
 

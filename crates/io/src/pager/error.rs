@@ -69,7 +69,8 @@ impl fmt::Display for PagerError {
         match self {
             PagerError::Open(error) => error.fmt(f),
             // mmap(2) returns EAGAIN if all future memory is locked and the limit of locked memory
-            // is reached.
+            // is reached. A mapping reserves its length twice: for the program, and for the memory
+            // that the device fills.
             PagerError::AddressSpace { bytes, errno: libc::EAGAIN } => write!(
                 f,
                 "the process locks all its memory (`mlockall`) and may not lock twice {bytes} \

@@ -27,7 +27,8 @@ use super::anonymous_area::AnonymousArea;
 use crate::page_cache::kernel::are_pages_resident;
 use crate::target::{Mode, Target};
 
-/// Buffer size in bytes for loading a range that the kernel cannot populate.
+/// Buffer size in bytes for loading a range that the kernel cannot populate. The number is chosen,
+/// not measured.
 const SCRATCH_BYTES: u64 = 128 << 10;
 const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
@@ -56,6 +57,7 @@ impl ForkReplacement {
         let (file, is_direct) = match target.reopen_buffered() {
             // Opened without direct I/O.
             Some(file) => (file, false),
+            // It could not be opened again: the mapping works with the present descriptor too.
             None => {
                 let file = target.as_fd().try_clone_to_owned()?;
                 (Arc::new(file.into()), target.mode() == Mode::Direct)
@@ -156,6 +158,7 @@ impl ForkReplacement {
         while position < end {
             let piece_bytes = (end - position).min(SCRATCH_BYTES) as usize;
             match self.read(position, &mut scratch[..piece_bytes])? {
+                // The file has become shorter. The caller looks at its length for the error.
                 read_bytes if read_bytes < piece_bytes => return Err(Errno::IO),
                 read_bytes => position += read_bytes as u64,
             }
@@ -196,6 +199,7 @@ impl ForkReplacement {
 
     /// Gives advice for the pages of a range by madvise(2). Does nothing for an empty range.
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
+        // Widened to whole pages, as the call requires.
         let start = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
         let end = end.next_multiple_of(PAGE);
@@ -328,6 +332,7 @@ extern "C" fn map_replacements_in_child() {
                 0,
             );
         }
+        // Only ranges without a file have accesses to report.
         is_any_inaccessible |= inherited_range.fd.is_none();
     }
     if is_any_inaccessible {

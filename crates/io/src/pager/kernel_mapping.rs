@@ -32,7 +32,8 @@ const KERNEL_MISSES_MAX: u64 = 100;
 /// 0.17 s, and 0.02 s by the kernel (row `map/stream/64KiB` of the benchmark `readpath bench`).
 const SERVICE_TIME_PER_PAGE: Duration = Duration::from_nanos(2_500);
 
-/// Number of test reads. The shortest one counts.
+/// Number of test reads. The shortest one counts: another program can only make a read longer. The
+/// number is chosen, not measured.
 const TEST_READS: u64 = 2;
 
 /// True if the kernel's own mapping of the file is no slower than a served one. False without
@@ -66,6 +67,7 @@ fn is_within_service_time(request_time: Duration, window_bytes: u64) -> bool {
 /// Shortest duration of the device's test reads of one page each. Returns `None` if a read fails.
 fn page_read_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
+    // Whole pages. A file of less than a page is read at offset 0.
     let pages = target.bytes() / PAGE_BYTES;
     let time_test_read = |test_read: u64| {
         let offset = test_read_offset(pages, test_read);

@@ -175,6 +175,7 @@ impl MappingBuilder {
         let (user, shadow) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
+        // The link leads to the serving thread. The scope names the accesses that are served.
         let new_mapping = |link, scope, mode, fork_local, user| {
             let path = path.to_path_buf();
             Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
@@ -188,10 +189,11 @@ impl MappingBuilder {
             Ok(new_mapping(no_link, scope, mode, fork_local, user))
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
+            // A wrong policy is an error in any case, also where it is not used.
             check_policy(&readahead)?;
             return map_by_kernel(fork_local, user, KernelMappingReason::InMemory);
         }
-        // The default policy needs no check.
+        // The default policy is known, and needs no check.
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
             return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }
@@ -202,6 +204,7 @@ impl MappingBuilder {
             Ok((link, scope)) => {
                 Ok(new_mapping(Some(link), scope, MappingMode::Served, fork_local, user))
             }
+            // The system permits no faults in user space, or lacks a feature for them.
             Err(PagerError::Uffd(why)) => {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
@@ -441,6 +444,7 @@ impl Mapping {
             let end = self.range_end(offset, buffer.len() as u64)?;
             return match self.fork_local.read(offset, buffer) {
                 Ok(read_bytes) if read_bytes == buffer.len() => Ok(()),
+                // The file has ended before.
                 Ok(read_bytes) => {
                     Err(LoadError::Read(ReadError::Shrunk { offset: offset + read_bytes as u64 }))
                 }
@@ -507,7 +511,8 @@ impl Mapping {
                 .load(offset, bytes)
                 .map_err(|_| self.kernel_read_error(offset, end));
         };
-        // Puts all pieces in flight together.
+        // Puts all pieces in flight together, as far as memory permits. The server ends each piece
+        // at its own limit, and returns at least one byte.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut position = offset;
         while position < end {

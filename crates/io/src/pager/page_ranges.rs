@@ -34,6 +34,7 @@ impl PageRanges {
         if range.is_empty() {
             return;
         }
+        // From the last range that begins before the end of `range`, each one that overlaps it.
         while let Some((&range_start, &range_end)) = self.ends.range(..range.end).next_back() {
             if range_end <= range.first {
                 break;

@@ -91,11 +91,13 @@ impl<C: Send + 'static> PagerLink<C> {
                     std::process::abort();
                 }
             }
+            // The thread ends without a server.
             Err(error) => {
                 let _ = start_sender.send(Err(error));
             }
         };
         let thread = Some(spawn(name, body).map_err(PagerError::System)?);
+        // After an error of `build` the drop of the link waits for the thread.
         let link = PagerLink { inbox, thread, process: std::process::id() };
         let scope = start_receiver.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))

@@ -122,6 +122,7 @@ impl RegionBuilder {
             .read(true)
             .write(true)
             .custom_flags(libc::O_TMPFILE)
+            // For this user alone: the file has the region's content.
             .mode(0o600)
             .open(folder)
             .map_err(space_error)?;
@@ -130,7 +131,7 @@ impl RegionBuilder {
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| space_error(errno.into()))?;
-        // Path to the open unnamed file.
+        // Path to the open unnamed file, which `Target::open` opens again.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.open_storage(bytes, &path, file)
     }
@@ -176,7 +177,8 @@ impl RegionBuilder {
             })
         });
         // With memory of twice the region's length, an amount equal to the length is always free.
-        // This exceeds the free frames that are kept, so no page has to be evicted.
+        // This exceeds the free frames that are kept, so no page has to be evicted. More memory
+        // would have no use.
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
         if !can_allocate_page_metadata(memory_pages) {
             let errno = libc::ENOMEM;
@@ -361,6 +363,7 @@ impl Region {
         self.assert_inside(offset, bytes);
         self.check_process()?;
         let range = PageRange::covering(offset, bytes);
+        // In parts, one after the other. The first error ends the load.
         range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
             let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
             self.link.request(|reply| RegionCommand::Load { range, reply })

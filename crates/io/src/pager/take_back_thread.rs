@@ -19,7 +19,8 @@ use super::uffd::{RangeRegistration, Uffd, UserFault};
 use super::wait::wait_until_readable;
 use crate::os::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
-/// Longest wait for a report of a move or for its failure.
+/// Longest wait for a report of a move or for its failure, before both are checked again. The
+/// number is chosen, not measured.
 const REPORT_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// The moving thread. It ends when this is dropped.
@@ -49,6 +50,7 @@ impl TakeBackThread {
         let body = move || {
             while let Ok(range) = request_receiver.recv() {
                 let is_taken_back = replace_by_absent_pages(&area, &uffd, range).is_ok();
+                // The owner is gone.
                 if answer_sender.send(is_taken_back).is_err() {
                     return;
                 }
@@ -70,6 +72,8 @@ impl TakeBackThread {
         if self.requests.as_ref().is_none_or(|requests| requests.send(range).is_err()) {
             return false;
         }
+        // The move waits until this thread has read its report, so reports and the answer are
+        // checked in turn.
         loop {
             let reported_moves =
                 uffd.faults(faults).expect("a userfaultfd can be read while it is open");
@@ -96,7 +100,8 @@ impl Drop for TakeBackThread {
     }
 }
 
-/// Replaces a range of the area by absent pages that are registered with `uffd`.
+/// Replaces a range of the area by absent pages that are registered with `uffd`. After an error the
+/// range is unchanged.
 fn replace_by_absent_pages(
     area: &AnonymousArea,
     uffd: &Uffd,

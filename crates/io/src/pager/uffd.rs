@@ -274,7 +274,7 @@ impl Uffd {
             match u32::from(message[0]) {
                 raw::UFFD_EVENT_PAGEFAULT => buffered.faults.push(parse_fault(message)),
                 raw::UFFD_EVENT_REMAP => buffered.moves += 1,
-                // No other event was requested.
+                // No other event was requested, so none is expected.
                 _ => {}
             }
         }
@@ -507,6 +507,7 @@ fn parse_fault(message: &[u8]) -> UserFault {
     } else {
         FaultKind::Read
     };
+    // Rounded down to the page.
     let address = word(16) as usize;
     UserFault { address: address - address % PAGE_BYTES as usize, kind, thread: word(24) as u32 }
 }
@@ -518,6 +519,7 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
         return Ok((fd, FaultScope::All));
     }
     let no_flags = 0;
+    // Error of the first attempt, if it was refused.
     let all_faults_errno = match open_by_syscall(no_flags) {
         Ok(fd) => return Ok((fd, FaultScope::All)),
         Err(Errno::NOSYS) => return Err(UffdError::None),

@@ -21,6 +21,7 @@ pub(super) struct WakeReasons {
 /// Sleeps until a fault can be read, the eventfd is signalled, or `timeout` has passed. `None` is
 /// no timeout. Returns the events that ended the sleep. A signal may end it without an event.
 pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) -> WakeReasons {
+    // Faults that a call on the userfaultfd has read already do not end a poll(2).
     if uffd.has_buffered_faults() {
         // A signal of the eventfd stays for the next sleep.
         return WakeReasons { by_faults: true, by_event_fd: false };

@@ -229,6 +229,7 @@ impl Builder {
         // The option `memory` means the path's own cache of this size.
         let from_memory = self.memory_bytes.map(|bytes| PageCache::Own { bytes: Some(bytes) });
         let page_cache = match (self.page_cache, from_memory) {
+            // An own cache without a size takes the size of `memory`.
             (Some(PageCache::Own { bytes: None }), Some(sized_cache)) => sized_cache,
             (Some(named_cache), _) => named_cache,
             (None, from_memory) => from_memory.unwrap_or(default),
@@ -341,7 +342,8 @@ impl Builder {
         if !has_no_size || self.pinned_bytes_max.is_some() || file_bytes > SMALL_FILE_BYTES_MAX {
             return Ok(self);
         }
-        // A read may have a quarter of the memory, and whole pages.
+        // Four times the file, because one read may have only a part of the memory: at least a
+        // quarter of it.
         let bytes = (4 * file_bytes.next_multiple_of(PAGE_BYTES)).max(SMALL_MEMORY_BYTES);
         Ok(self.page_cache(PageCache::Own { bytes: Some(bytes) }))
     }
@@ -411,6 +413,7 @@ impl Builder {
         if let Some(log) = machine.scheduler_decisions() {
             log.set_enabled(self.logs_decisions);
         }
+        // Readers then copy filled pages from the frame cache, without the machine.
         machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
         let engine = Engine::new(machine, storage_backend, sleeper, frame_cache, clock);
         Ok(engine.with_memory(Elastic::from_plan(plan)))
@@ -446,7 +449,8 @@ fn build_machine(
         let pages_max = plan.bytes_max / PAGE_BYTES;
         match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
             (Ok(frame_cache), _) => return Ok((machine, Arc::new(frame_cache), plan)),
-            // Address space is shorter than memory: ulimit(1) or strict overcommit. Try half.
+            // Address space is shorter than memory: ulimit(1) or strict overcommit. The next round
+            // tries half, with another machine of that size.
             (Err(_), Some(halved)) => plan = halved,
             (Err(error), None) => return Err(BuildError::Memory(error)),
         }

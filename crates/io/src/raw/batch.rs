@@ -170,6 +170,7 @@ impl<'f> RawBatch<'f> {
             end: (offset + bytes as u64).div_ceil(PAGE_BYTES),
         };
         let cache_invalidator = self.file.cache_invalidator.as_ref().filter(|_| op == Op::Write);
+        // The guard lives in the context, and invalidates the range again at the transfer's end.
         let overwriting =
             cache_invalidator.map(|cache_invalidator| cache_invalidator.begin_overwrite(range));
         let context = TransferContext { memory, offset, ticket, _overwriting: overwriting };
@@ -212,8 +213,8 @@ impl<'f> RawBatch<'f> {
         self.wait_until(Some(self.clock.now() + timeout))
     }
 
-    /// Waits for a transfer until `deadline`, and checks at least once. `None` is no deadline.
-    /// Returns `None` if no transfer has ended.
+    /// Waits for a transfer until `deadline`, and checks for answers at least once, also after the
+    /// deadline. `None` is no deadline. Returns `None` if no transfer has ended.
     fn wait_until(&mut self, deadline: Option<Time>) -> Result<Option<RawMoved>, RawError> {
         let transfers = own_transfers(self.file, &mut self.transfers)?;
         let mut has_checked = false;
@@ -249,6 +250,7 @@ fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> Ra
     let result = match completion.outcome {
         Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
         Outcome::Failed(error) => {
+            // A transfer counts as a whole: bytes moved before the failure are not reported.
             let fault = RawFault::Device { op, offset, bytes_done: 0, error };
             Err(file.error(fault))
         }

@@ -40,6 +40,7 @@ impl Buffers {
             let error = FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() };
             RawOpenError::Memory { bytes, error }
         })?;
+        // A child builds buffers of its own.
         exclude_from_fork(base, bytes);
         Ok(Buffers { base, chunk_bytes, count })
     }

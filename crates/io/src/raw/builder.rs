@@ -201,6 +201,7 @@ impl RawFileBuilder {
         path: &Path,
         cache_invalidator: Option<CacheInvalidator>,
     ) -> Result<RawFile, RawOpenError> {
+        // The parsed name and parameters of the policy, which a child needs again.
         let spec = self.policy.map_err(RawOpenError::Policy)?;
         let policy = chunking::build(&spec).map_err(RawOpenError::Policy)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };

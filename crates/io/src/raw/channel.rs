@@ -238,6 +238,7 @@ impl Channel {
         self.counters.count_chunk(Op::Read, chunk.bytes);
         let chunk_state = ChunkState { chunk, buffer };
         let Chunk { offset, bytes } = chunk;
+        // A buffer has one chunk in flight, so its index identifies the transfer.
         let (id, op) = (RequestId(buffer), Op::Read);
         let start = TransferStart { id, file: self.file.clone(), op, offset, bytes };
         let segment = io_segment(self.buffers.chunk(buffer), bytes);
@@ -373,7 +374,8 @@ impl Channel {
             }
         }
         drop(in_flight);
-        // Copy the new bytes over the content.
+        // Copy the new bytes over the content. After a fault this has no use, and the fault ends
+        // the write below.
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let part = layout.requested_in(&(block..block + block_bytes));
@@ -419,6 +421,7 @@ impl Channel {
             is_direct,
         };
         loop {
+            // All chunks that the policy permits in flight now.
             while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
                 // SAFETY: the caller's contract for its memory.
                 unsafe { chunks.start(chunk) };

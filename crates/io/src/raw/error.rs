@@ -163,6 +163,7 @@ impl std::fmt::Display for RawFault {
                     DeviceError::Other(libc::EFBIG) => {
                         "the file may not grow so large here (ulimit -f)"
                     }
+                    // No special remedy is known.
                     _ => "the bytes before it are transferred; try the rest again",
                 })
             }

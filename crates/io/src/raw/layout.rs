@@ -65,6 +65,7 @@ impl BlockLayout {
         &self,
         range: Range<u64>,
     ) -> impl Iterator<Item = (PieceMemory, Range<u64>)> {
+        // An edge that does not exist is an empty range, which the filter removes.
         let edge = |block: Option<u64>| {
             block.map_or(range.start..range.start, |block| block..block + self.block_bytes)
         };

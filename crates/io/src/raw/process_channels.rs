@@ -40,7 +40,8 @@ impl ProcessChannels {
         }
     }
 
-    /// Returns the channel of this process behind its lock. A child builds it at first use.
+    /// Returns the channel of this process behind its lock. A child builds it at first use. A
+    /// grandchild finds the child's entry, and builds its own one below it.
     ///
     /// # Errors
     /// This is a child, and it cannot build a channel.

@@ -174,6 +174,7 @@ impl<'f> RawReader<'f> {
         let ChunkOutcome { outcome, bytes } = outcome.expect("the first chunk has completed");
         let start = chunk_state.chunk.offset;
         if let Outcome::Failed(error) = outcome {
+            // The chunk may begin before the requested bytes.
             let offset = start.max(self.requested.start);
             let bytes_done = offset - self.requested.start;
             return self.end_with_fault(RawFault::Device {
@@ -188,7 +189,8 @@ impl<'f> RawReader<'f> {
             // The file has become shorter and ends here.
             self.end_result = Some(None);
         }
-        // The range is empty if the file now ends before the requested bytes.
+        // The first block may begin before the requested bytes. The range is empty if the file now
+        // ends before them.
         let bytes_to_skip = (range.start - start) as usize;
         Ok((!range.is_empty()).then_some((chunk_state.buffer, bytes_to_skip, range)))
     }
@@ -207,6 +209,7 @@ impl<'f> RawReader<'f> {
             if let Err(error) = self.channel.exchange(sleep) {
                 return self.end_with_fault(RawFault::Backend(error));
             }
+            // Without the first chunk the next exchange sleeps.
             sleep = Sleep::UntilAnswered;
             while let Some((chunk_state, chunk_outcome)) = self.channel.next_completed() {
                 let submitted = self

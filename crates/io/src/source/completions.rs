@@ -61,8 +61,8 @@ impl Completions {
     }
 
     /// Sleeps until there is a completion, or `must_end` returns true, as long as `sleep` allows.
-    /// Returns the locked state. [`wake`](Completions::wake) ends the sleep only if `must_end`
-    /// checks for it.
+    /// The lock is free during the sleep. Returns the locked state. [`wake`](Completions::wake)
+    /// ends the sleep only if `must_end` checks for it.
     pub(super) fn sleep(
         &self,
         sleep: Sleep,

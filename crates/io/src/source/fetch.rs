@@ -50,7 +50,8 @@ impl Fetch {
         self.filled = 0;
     }
 
-    /// Ends the fetch. It fails if bytes are missing ([`DeviceError::Garbled`]).
+    /// Ends the fetch. It fails if bytes are missing ([`DeviceError::Garbled`]). A range that the
+    /// end of the file cut short completes the request as short.
     pub fn finish(mut self) {
         let outcome = match self.missing_bytes() {
             0 if self.bytes < self.request.bytes => Outcome::Short { bytes: self.bytes },

@@ -41,6 +41,7 @@ impl Request {
         debug_assert!(offset + bytes.len() as u64 <= self.bytes, "the caller has checked");
         let memory = self.memory.lock().expect("a copy does not panic");
         let Some(Memory(segments)) = &*memory else { return false };
+        // Bytes to pass over before the destination, and bytes to copy.
         let (mut skipped, mut rest) = (offset as usize, bytes);
         for segment in segments {
             if skipped >= segment.iov_len {

@@ -105,7 +105,7 @@ impl Storage for SourceStorage {
     }
 
     /// Starts the queued fetches and sleeps for the first completion as `sleep` allows. Does not
-    /// sleep if no request is in flight.
+    /// sleep if no request is in flight. Moves the completions to `completions`.
     fn exchange(
         &mut self,
         sleep: Sleep,

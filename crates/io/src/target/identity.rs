@@ -102,6 +102,7 @@ impl Identity {
     pub(crate) fn with_unstable_id(self, read_time: (i64, i64), coherence: Coherence) -> Identity {
         static LAST_UNSTABLE_ID: AtomicU64 = AtomicU64::new(0);
         let (seconds, nanoseconds) = read_time;
+        // The change time also covers changes of the bytes.
         let is_settled = self.changed < (seconds - STABLE_AFTER_SECONDS, nanoseconds);
         match coherence == Coherence::EachRead && !is_settled {
             true => Identity {

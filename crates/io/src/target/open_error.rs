@@ -81,7 +81,8 @@ impl OpenError {
 }
 
 impl OpenError {
-    /// Error in a child made by `fork` that cannot have an engine.
+    /// Error in a child made by `fork` that cannot have an engine, with the system's error number
+    /// if there is one.
     pub(crate) fn from_fork(path: &Path, why: Forked) -> OpenError {
         OpenError::from_build_error(
             path,

@@ -31,7 +31,8 @@ impl Opened {
         options: OpenOptions,
         creates: bool,
     ) -> Result<Opened, OpenError> {
-        // The caller checks the type of this file, by the attributes of the open file.
+        // The caller checks the type of this file, by the attributes of the open file. A failed
+        // attempt is repeated below, where its error is found.
         if let Some(file) = try_open_buffered(path, options, creates) {
             return Ok(Opened { file, is_direct: false, has_nonblock: true });
         }

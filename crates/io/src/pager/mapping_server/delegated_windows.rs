@@ -27,6 +27,9 @@
 //! page is a bus error as usual, and the pages occupy no frames of the machine. No window is
 //! delegated while the program has locked memory, because the new windows would not be locked. In a
 //! simulation (`cfg(simulation)`) a model answers for the kernel.
+//!
+//! The *machine* is the state machine of the cache, and a *frame* its memory for one page. A
+//! *resident* page is in a frame. A page is *poisoned* if a touch of it is a bus error.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -44,10 +47,10 @@ use crate::pager::take_back_thread::TakeBackThread;
 use crate::target::Target;
 
 /// Divisor of a run's length. The next touched page may lie this part of the length away from the
-/// run.
+/// run. The part is chosen, not measured.
 const GAP_DIVISOR: u64 = 4;
 /// Divisor of the memory. A window takes at most this part of it, or one of the kernel's largest
-/// pages if that is more.
+/// pages if that is more. The part is chosen, not measured.
 const WINDOW_MEMORY_DIVISOR: u64 = 16;
 /// The kernel's largest page of a file: 2 MiB. A partial drop does not free such a page, so windows
 /// end at its borders if possible. It is also the shortest run that is expected to continue.
@@ -114,6 +117,7 @@ impl DelegatedWindows {
         memory_pages: u64,
         drops_behind: bool,
     ) -> DelegatedWindows {
+        // Without a known device no readahead is known, and no window is delegated.
         let ahead_pages = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
         let budget = DelegationBudget::for_memory(memory_pages, ahead_pages);
         DelegatedWindows {
@@ -190,7 +194,7 @@ impl DelegationBudget {
             .clamp(folio_pages, WINDOW_LARGE_FOLIOS_MAX * folio_pages);
         let total_pages_max = BUDGET_WINDOWS * window_pages_max;
         let kernel_pages = total_pages_max + ahead_pages;
-        // At least a third of the memory is left to the machine.
+        // At least a third of the memory is left to the machine. The part is chosen, not measured.
         let has_room = ahead_pages > 0 && kernel_pages <= memory_pages * 2 / 3;
         let machine_pages = memory_pages.saturating_sub(kernel_pages);
         has_room.then_some(DelegationBudget {
@@ -268,14 +272,15 @@ impl Areas {
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
             // The pages will be used through the kernel's mapping, so they count as used, not as
-            // waste.
+            // waste. The advice then frees their frames.
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
         let readahead_pages = budget.readahead_pages;
         let cache_drop_range = self.cache_drop_range(range, adjoining_window, readahead_pages);
         if self.user.map_file(range, self.target.as_fd()).is_err() {
-            // The system has too many mappings, or the file system rejects the mapping.
+            // The system has too many mappings, or the file system rejects the mapping. No window
+            // is delegated any more.
             self.delegated_windows.budget = None;
             return false;
         }
@@ -290,6 +295,7 @@ impl Areas {
         });
         self.mapped_ranges.insert(range);
         self.statistics.delegated_pages += range.count();
+        // Threads that stopped at a page of the window try again, and find the kernel's mapping.
         self.wake_all(range);
         true
     }
@@ -377,7 +383,8 @@ impl Areas {
     }
 
     /// Reduces the machine's memory to `pages` pages, and evicts the pages of the withdrawn frames.
-    /// Returns false if more memory is in use now.
+    /// Returns false if more memory is in use now: the caller delegates nothing this time. A
+    /// smaller memory is never enlarged again.
     fn limit_machine_memory(&mut self, machine: &mut Machine, pages: u64) -> bool {
         let [limit_bytes, _used_bytes] = machine.memory_bytes();
         if limit_bytes <= pages * PAGE_BYTES {
@@ -385,12 +392,14 @@ impl Areas {
         }
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
         for frame in &withdrawn {
+            // The page that the frame had last. It may be in another frame by now.
             let page = self.frame_pages[frame.0 as usize].take();
             let is_in_frame = |page: &u64| {
                 self.resident.get(page).is_some_and(|resident_page| resident_page.frame == frame.0)
             };
             self.page_scratch.extend(page.filter(is_in_frame));
         }
+        // Evicts the pages in `page_scratch`. The machine then counts their frames as given back.
         self.evict();
         machine.on_withdrawn(&withdrawn);
         let [limit_bytes, _used_bytes] = machine.memory_bytes();

@@ -16,6 +16,7 @@ impl Areas {
     /// program has dropped it. Does nothing if the page is present or in the shadow. A completed
     /// read has the page pinned, so the machine does not read it.
     pub(super) fn restore_dropped_page(&mut self, page: u64) -> Result<(), ReadError> {
+        // Again, because the program may drop the page while it is read.
         while self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
             if !self.reread_page(page)? {
                 break;
@@ -51,6 +52,7 @@ impl Areas {
             Outcome::Short { bytes } => Ok(bytes),
             Outcome::Failed(error) => Err(ReadError::Device { offset, error }),
         };
+        // The last page of the file has less.
         let requested_bytes = PAGE_BYTES.min(self.file_bytes - offset);
         match bytes {
             Ok(bytes) if bytes >= requested_bytes => {
@@ -58,7 +60,8 @@ impl Areas {
                 Ok(self.copy_page(page))
             }
             failed => {
-                // SAFETY: there are no references into the shadow.
+                // The page stays absent, and the caller poisons it or reports the error. SAFETY:
+                // there are no references into the shadow.
                 unsafe { self.shadow.release(range) };
                 Err(failed.map_or_else(
                     |error| error,

@@ -23,7 +23,7 @@ const FAULT_AROUND_PAGES_MAX: usize = 256;
 
 impl Areas {
     /// Moves a touched page, with its neighbours in the shadow, to the user area. Wakes the threads
-    /// that wait for them.
+    /// that wait for them. The pages then count as used in the machine.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
         if !self.has_presence(page, PagePresence::Shadow)
             || self.delegated_windows.is_kernel_served(page)
@@ -38,7 +38,8 @@ impl Areas {
             self.mapped_neighbours(pages_above.clone()),
         );
         let is_first_of_run = mapped_below + mapped_above == 0;
-        // A run of n pages doubles by the touched page and n - 1 more.
+        // A run of n pages doubles by the touched page and n - 1 more. The first page of a run
+        // takes the prefetched pages up to the mark, as far as the general limit permits.
         let unused_pages_max = |mapped_on_other_side: usize| {
             if is_first_of_run {
                 FAULT_AROUND_PAGES_MAX
@@ -112,6 +113,7 @@ impl Areas {
                 // The kernel releases a transfer's pages shortly after its end. It also moves no
                 // pages to a range that the program has locked.
                 Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
+                    // The pages before the failing one were moved.
                     first += error.bytes_done as u64 / PAGE_BYTES;
                     let is_copied = self.copy_page(first);
                     assert!(is_copied, "page {first} is absent in the user's area");
@@ -130,7 +132,8 @@ impl Areas {
         self.statistics.mapped_pages += range.count();
     }
 
-    /// Copies a page from the shadow to the user area. Returns false if a page is already there.
+    /// Copies a page from the shadow to the user area, wakes the threads that wait for it, and
+    /// releases the shadow's page. Returns false if a page is already there.
     pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         let is_protected = false;

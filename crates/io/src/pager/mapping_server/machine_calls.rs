@@ -19,10 +19,12 @@ impl IoBackend for Areas {
             PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
         let (frame_pages, resident, evicted) =
             (&mut self.frame_pages, &mut self.resident, &mut self.page_scratch);
-        // The frames' previous pages are evicted.
+        // The request's pages and its frames have the same order.
         let mut page = range.first;
         machine.request_buffers(request.id, |buffer| {
             let Buffer::Frame(frame) = buffer else { unreachable!("every read fills frames") };
+            // The frame's page is `page` from here on. Its previous page is evicted if it is still
+            // in this frame.
             let previous_page = frame_pages[frame.0 as usize].replace(page);
             let is_in_frame = |previous_page: &u64| {
                 resident
@@ -77,7 +79,8 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons the touched page, or answers the command, while the pages are pinned.
+    /// Maps or poisons the touched page, or answers the command, while the pages are pinned. The
+    /// release then unpins them.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let offset = machine.offset(done.read);
         match (done.tag, done.result) {
@@ -93,6 +96,7 @@ impl Driver for Areas {
                     };
                     Ok(ReadPiece { bytes, copy: copied })
                 });
+                // A caller that no longer waits needs no answer.
                 let _ = owner_read.reply.send(piece);
             }
         }

@@ -44,7 +44,8 @@ impl Areas {
                         );
                     }
                 }
-                // A queued write that has not reached the kernel needs the page here.
+                // A queued write that has not reached the kernel needs the page here. A page to be
+                // write-protected cannot be moved and protected in one step. Both are copied.
                 let is_written = self.frames[frame as usize].writes > 0;
                 if !is_writable || is_written || !self.move_to_user(page, frame) {
                     self.copy_to_user(page, frame, !is_writable);
@@ -70,7 +71,8 @@ impl Areas {
     /// absent.
     fn fill_if_dropped(&mut self, page: u64) -> bool {
         let (zeros, is_protected) = (self.zeros.address(), true);
-        // SAFETY: this server owns `zeros`. If a page is present, nothing is changed.
+        // If a page is present, the call fails. SAFETY: this server owns `zeros`, and a failed call
+        // changes nothing.
         let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, is_protected) };
         if result.is_ok() {
             self.frames[self.frame_of_page[page as usize] as usize].presence =
@@ -86,6 +88,7 @@ impl Areas {
         // SAFETY: the frame's page is here and has no references, and the program's page is absent.
         match unsafe { self.uffd.move_pages(to, from, PAGE) } {
             Ok(()) => true,
+            // The caller copies the page instead.
             Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => false,
             Err(error) => panic!("page {page} can't be mapped: {error}"),
         }
@@ -145,7 +148,8 @@ impl Areas {
             machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
         // All answers are in, so the machine accepts faults again. A stuck page is mapped again, as
-        // by a write, because it may still be written to.
+        // by a write, because it may still be written to. With `REMAP_TAG` an error of this fault
+        // poisons no page.
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
@@ -174,9 +178,9 @@ impl Areas {
             Ok(()) => run.len(),
             // The next call finds out the reason for the stop.
             Err(error) if error.bytes_done > 0 => error.bytes_done / PAGE,
-            // The kernel uses the page.
+            // The kernel uses the page. It is skipped, and stays mapped.
             Err(error) if error.errno == Errno::BUSY => return 1,
-            // The program has removed its own access to the page (mprotect(2)).
+            // The program has removed its own access to the page (mprotect(2)). It is skipped too.
             Err(_) if is_move_rejected(moved) => return 1,
             // The program has dropped the page itself: it stays for now as a zero page.
             Err(error) if error.errno == Errno::NOENT && self.fill_if_dropped(run[0].page) => {

@@ -75,6 +75,7 @@ impl Areas {
             let handled_end = machine.will_need(now, self.memory, range, PROCESS);
             self.prefetch_queue.drop_before(handled_end);
             has_handled_any |= handled_end > range.first;
+            // Free memory is used up for now.
             if handled_end < range.end {
                 break;
             }
@@ -118,6 +119,7 @@ impl Areas {
     ) -> bool {
         let range = PageRange::new(page, 1);
         let pages_in_progress = machine.discard(self.clock.now(), self.memory, range);
+        // The machine has dropped nothing of such a page.
         if pages_in_progress > 0 {
             return false;
         }

@@ -52,12 +52,15 @@ impl ChunksInFlight<'_> {
         };
         self.counters.count_chunk(self.op, chunk.bytes);
         if self.is_direct {
+            // The device moves the pieces where they are: edges in their buffers, the rest with the
+            // caller.
             let segments = pieces
                 .map(|(part, piece)| io_segment(address(part, piece.start), range_bytes(&piece)));
             // SAFETY: the caller's contract for its memory; the edges belong to the channel.
             unsafe { self.in_flight.start(self.op, chunk_state, segments) };
             return;
         }
+        // The chunk goes through its buffer. A write fills it first.
         let start = buffers.chunk(buffer);
         if self.op == Op::Write {
             for (part, piece) in pieces {
