@@ -78,6 +78,7 @@ impl Deref for PageGuard {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.bytes {
+            // `None` in another process than the guard's.
             GuardBytes::Pinned { page, start, end } => match page.get() {
                 Some(page) => &page[*start..*end],
                 None => panic_in_child(),

@@ -145,6 +145,7 @@ impl From<ReadError> for io::Error {
                 DeviceError::Garbled => io_error_kind(libc::EBADMSG),
                 DeviceError::Full => io_error_kind(libc::ENOSPC),
                 DeviceError::Other(errno) => io_error_kind(errno),
+                // The other errors of a device have no kind in `std::io`.
                 _ => io::ErrorKind::Other,
             },
             ReadError::Look { errno } => io_error_kind(errno),

@@ -283,6 +283,7 @@ impl Aio {
                 let events = context.completion_ring.as_ptr().add(1).cast::<AioEvent>();
                 events.add(head as usize).read()
             };
+            // A result fits: a transfer moves at most 0x7ffff000 bytes (read(2)).
             answers.push(KernelAnswer { token: event.token, raw: event.result as i32 });
             head = if head + 1 == queue.count { 0 } else { head + 1 };
         }

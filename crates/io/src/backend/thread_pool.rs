@@ -192,8 +192,9 @@ impl ThreadPool {
     }
 
     /// Executes one job on this thread and makes workers begin the others. `None`: there is no job.
-    /// `Some(true)`: no answer was there at the start. `Some(false)`: an answer was there already.
-    /// The flag has the use of the result of [`Sleeper::sleep`].
+    /// `Some(true)`: no answer was there at the start, so all present ones have just arrived.
+    /// `Some(false)`: an answer was there already, for an unknown time. The flag has the use of the
+    /// result of [`Sleeper::sleep`].
     pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
         let (job, found_no_answer) = self.take_job()?;
         if self.has_jobs() {
@@ -311,7 +312,8 @@ pub(crate) struct ThreadsSleeper(pub(crate) Arc<ThreadPool>);
 
 impl Sleeper for ThreadsSleeper {
     /// Starts queued jobs, and sleeps until an answer or `wake` as `sleep` allows. Returns true if
-    /// the call was allowed to sleep and no answer was there before.
+    /// the call was allowed to sleep and no answer was there before: the present ones have just
+    /// arrived, so their times are known.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
         pool.start_queued_jobs();

@@ -250,8 +250,8 @@ pub(crate) struct UringSleeper {
 }
 
 impl Sleeper for UringSleeper {
-    /// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if the call
-    /// was allowed to sleep and no answer was there before.
+    /// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if it was
+    /// allowed to sleep and no answer was there before: the present ones have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
@@ -409,8 +409,8 @@ impl Backend for UringBackend {
         Ok(self.take_answers(answers))
     }
 
-    /// Submits queued entries and moves answers to `answers`. Sleeps for the first answer as
-    /// `sleep` allows. An error ends the use of the ring, except a shortage that transfers end.
+    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows.
+    /// Errors end the ring's use, but not a lack of memory while it executes transfers.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -442,9 +442,9 @@ impl Backend for UringBackend {
 impl UringBackend {
     /// Stops using the ring after the kernel has rejected the system call with `errno` (a sandbox
     /// now forbids it), and returns that error. Entries that were never submitted are answered with
-    /// `errno`. Submitted ones end as usual, and their answers arrive by themselves and are
-    /// awaited. The exception is a ring with deferred completion: their answers would need the
-    /// call, so they stay unanswered, and the kernel may go on to use their memory.
+    /// `errno`. Answers of submitted ones arrive by themselves and are awaited. On a ring with
+    /// deferred completion they need the call: they stay away, and the kernel may go on to use
+    /// their memory.
     fn stop_using_ring(
         &mut self,
         errno: i32,

@@ -251,6 +251,7 @@ impl Client {
     ) -> CallId {
         let index = self.free_slots.pop().expect("a slot is free");
         let xid = self.next_xid(index);
+        // Rule 3: a silent server gets less time.
         let give_up_after =
             if self.is_silent { self.timing.repeat_after } else { self.timing.give_up_after };
         let slot = &mut self.slots[index as usize];
@@ -293,7 +294,8 @@ impl Client {
         }
     }
 
-    /// Records that the connection is made: every waiting call is sent again.
+    /// Records that the connection is made: every waiting call is sent again, under its last id.
+    /// Postponed calls rest until their time.
     pub(crate) fn handle_connected(&mut self, now: Time) {
         self.link = ClientLink::Up { must_close: false };
         self.last_byte_at = now;

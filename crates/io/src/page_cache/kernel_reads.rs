@@ -54,7 +54,7 @@ impl Handle {
 
     /// Like [`read_from_kernel`](Handle::read_from_kernel), but returns the bytes in memory of
     /// their own. The memory from `reusable` is used if it is large enough. Returns `None` if the
-    /// read must bypass the kernel page cache.
+    /// read must bypass the kernel page cache. The memory is then dropped.
     pub(crate) fn copy_from_kernel(
         &self,
         offset: u64,

@@ -334,7 +334,8 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
-            // One byte suffices: the machine reads whole pages.
+            // One byte suffices: the machine reads whole pages. When the read is done, its tag
+            // leads to the mapping of the page.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -389,6 +390,7 @@ impl Areas {
             // The program will use these pages for certain. They must not count as prefetched
             // pages without a use, which would limit further prefetches.
             Advice::WillNeed => machine.mapped(self.handle, range),
+            // Other advice concerns the policy alone.
             _ => {}
         }
     }

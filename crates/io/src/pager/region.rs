@@ -412,6 +412,7 @@ impl Region {
             self.link.request(|reply| RegionCommand::Discard { range: whole_pages, reply });
             [offset..whole_pages.first * PAGE_BYTES, (whole_pages.end * PAGE_BYTES).min(end)..end]
         } else {
+            // No whole page: all bytes are filled with zeros.
             [offset..end, end..end]
         };
         for edge in edges {

@@ -11,11 +11,10 @@
 //! program therefore never sees a page during its write-out, and no write is missed. For the
 //! write-out itself, write protection is not needed.
 //!
-//! Write protection is needed to detect changed pages: a clean page is mapped read-only, and the
-//! first write to it is a fault. The kernel cannot move and protect a page in one step, and a write
-//! could slip through between two steps. A clean page is therefore copied to its address,
-//! protected, and the frame's own page is released. A write fault, the usual kind when memory is
-//! short, moves the page.
+//! Write protection detects changed pages: a clean page is mapped read-only, and its first write is
+//! a fault. The kernel cannot move and protect a page in one step, and a write could slip through
+//! between two. A clean page is therefore copied to its address, protected, and the frame's own
+//! page is released. A write fault, the usual kind when memory is short, moves the page.
 //!
 //! Invariants:
 //! 1. No more pages are present than there are frames, except *doubles*. A page that is mapped
@@ -544,6 +543,7 @@ impl Driver for Areas {
                     self.poison(page);
                 }
             }
+            // A load reports its error and poisons no page.
             slot => self.finish_load(slot as usize, error),
         }
         machine.release_fault(now, faulted.fault);

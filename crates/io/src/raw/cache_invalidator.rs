@@ -59,6 +59,7 @@ impl File {
     /// has taken its name.
     pub fn raw(&self, builder: RawFileBuilder) -> Result<RawFile, RawOpenError> {
         let name = self.name();
+        // Neither a server's file nor a source is a file of this machine.
         let is_source = self.handle().file.storage_file.is_source();
         if is_source || name.to_str().is_some_and(NfsUrl::is_meant) {
             return Err(RawOpenError::Remote { path: name.to_path_buf() });
@@ -96,7 +97,7 @@ impl CacheInvalidator {
 
     /// Drops the cached pages of the range, in every version of the file.
     fn invalidate(&self, range: PageRange) {
-        // Without an engine (also in a child that cannot have one) no page is cached.
+        // Without an engine (also in a child that cannot have one) no page is cached by the path.
         let Ok(handle) = self.current_handle() else { return };
         if handle.engine.existing_engine().is_none() {
             return;

@@ -308,7 +308,8 @@ impl Channel {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested)
         };
-        // Also after an error: whole blocks may have extended the file.
+        // Also after an error: whole blocks may have extended the file. An error of this step hides
+        // the write's own.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
         self.restore_length(file_bytes, offset + bytes_done, covered_end)?;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::BackendError;
 use crate::os::process::ProcessNumber;
 
-/// Divisor of the system limit: share of one process.
+/// Divisor of the system limit: share of one process. Both divisors are chosen, not measured.
 const PROCESS_SHARE_DIVISOR: u32 = 16;
 /// Divisor of the system limit: use by all processes at which this one stops taking more.
 const SYSTEM_SHARE_DIVISOR: u32 = 2;

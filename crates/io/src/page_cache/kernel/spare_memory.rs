@@ -8,6 +8,7 @@ use crate::os::system_memory::SystemMemory;
 
 /// Divisor of the available memory without the option
 /// [`whole_file_memory`](crate::Builder::whole_file_memory): this part may be filled, a sixteenth.
+/// Chosen, not measured.
 const DEFAULT_DIVISOR: u64 = 16;
 
 /// Divisor of the available memory with the option: half of it stays free even if the configured
@@ -48,7 +49,8 @@ impl SpareMemory {
     }
 
     /// Number of pages that a file read as a whole may fill, at time `now`. Measures the available
-    /// memory if the last measurement is old. Returns 0 if the system does not report its memory.
+    /// memory if the last measurement is a second old. Returns 0, so that no file is read whole, if
+    /// the option is 0 or the system does not report its memory.
     pub(super) fn spare_pages(&self, now: Time) -> u64 {
         let (limit, divisor) = match self.configured_bytes_max {
             Some(0) => return 0,

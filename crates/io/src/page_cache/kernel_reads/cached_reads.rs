@@ -124,10 +124,12 @@ impl Handle {
         // Behind a trusted header the check would start the kernel's window as for a stream.
         let no_readahead_from =
             reads.no_readahead_start(offset).or_else(|| reads.header_start(offset, bytes));
+        // The read continues the last one, and the kernel's own window is large enough for streams.
         let is_kernel_stream = reads.last_end() == Some(offset)
             && no_readahead_from.is_none()
             && readahead.leaves_streams(target);
         let state = match state {
+            // The advised pages wait for another reader, not for this stream.
             ReadState::Prefetching if is_kernel_stream => {
                 readahead.stop_showing_reads();
                 reads.sampler().without_prefetching()
@@ -279,7 +281,8 @@ impl Handle {
             return Poll::Ready(Ok(is_counted));
         }
         // The waiting thread reads through the kernel with its readahead, like the check. Streams
-        // are therefore left to the kernel here too.
+        // are therefore left to the kernel here too. A task may have made its last read on another
+        // thread, so the last reads of all threads are looked at.
         let is_kernel_stream =
             file_readahead.leaves_streams(target) && self.read_counters.has_any_read_end_at(offset);
         if is_kernel_stream {

@@ -231,6 +231,7 @@ impl Elastic {
         });
         let is_short =
             is_stalled && memory.available_bytes < memory.total_bytes / AMPLE_MEMORY_DIVISOR;
+        // No further bound if memory is not short.
         let shrunk_bytes =
             if is_short { used_bytes - used_bytes / SHRINK_DIVISOR } else { u64::MAX };
         limit_bytes.min(shrunk_bytes.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
@@ -381,6 +382,7 @@ fn run_adapter_thread() {
                 elastic.is_some_and(|elastic| used_bytes >= elastic.check_step_bytes());
             engine.adapt_memory();
         }
+        // An engine that grows later starts the thread again.
         if !has_large_engine {
             return with_registry(|registry| registry.is_running = false);
         }

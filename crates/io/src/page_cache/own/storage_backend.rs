@@ -134,6 +134,7 @@ impl StorageBackend {
         match self {
             StorageBackend::Files(files) => files.inline_transfer(request, segments),
             StorageBackend::Server(_) | StorageBackend::Source(_) => {
+                // `can_execute_inline` is false for these.
                 unreachable!("these answers arrive on any thread")
             }
         }
