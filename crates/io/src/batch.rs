@@ -167,6 +167,7 @@ impl Batch {
             return;
         }
         let engine = Arc::clone(&self.engine);
+        // The drop of the guard releases the lock and submits the requests.
         drop(self.release_and_submit(&engine));
         // After the lock's release: dropping the last handle of a file takes the lock.
         self.unstarted.clear();

@@ -334,8 +334,8 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
-            // One byte suffices: the machine reads whole pages. When the read is done, its tag
-            // leads to the mapping of the page.
+            // One byte suffices: the machine reads whole pages. The tag of the ended read leads to
+            // the mapping of the page.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -445,6 +445,7 @@ impl Areas {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user_pages.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
+                // The page has left before.
                 None => {}
             }
         }

@@ -8,8 +8,7 @@
 //! The memory consists of the machine's frames, one page each. A frame's page is either *here*, at
 //! the frame's own address, where transfers read and write it, or *mapped*, at the program's
 //! address of the page. Mapping and unmapping moves the page without copying, in one step. The
-//! program therefore never sees a page during its write-out, and no write is missed. For the
-//! write-out itself, write protection is not needed.
+//! program therefore never sees a page during its write-out, and no write is missed.
 //!
 //! Write protection detects changed pages: a clean page is mapped read-only, and its first write is
 //! a fault. The kernel cannot move and protect a page in one step, and a write could slip through
@@ -524,7 +523,7 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons the page while it is pinned.
+    /// Maps or poisons the page while it is pinned. A `Zero` page has no bytes in its frame.
     fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {
@@ -571,6 +570,7 @@ impl PagerServer for RegionServer {
         loop {
             let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
+            // Answers found next count as just arrived.
             areas.transfers.record_wait();
             // First, because the sender of a command waits for its reply before it touches pages.
             if woken.by_faults {

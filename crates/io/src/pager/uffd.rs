@@ -203,6 +203,7 @@ impl Uffd {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
         let new_uffd = Uffd::from_fd(fd, scope);
+        // A call without requested features returns all that the kernel has.
         let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: 0, ioctls: 0 };
         // SAFETY: `API` takes this struct and writes to no other memory.
         if unsafe { new_uffd.call_ioctl::<API, _>(&mut api) }.is_err() {
@@ -266,6 +267,7 @@ impl Uffd {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read_bytes = match self.read_descriptor(&mut buffer) {
             Ok(read_bytes) => read_bytes,
+            // There is no message, or a signal came: the next call reads.
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };

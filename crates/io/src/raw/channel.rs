@@ -402,7 +402,7 @@ impl Channel {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(&requested, block_bytes);
         let whole_blocks = layout.whole_blocks();
-        // Direct transfer needs the caller's whole blocks to be aligned.
+        // Direct transfer needs the caller's whole blocks to be aligned. Edges alone do not.
         let is_direct = whole_blocks.is_empty()
             || (memory.address_of(whole_blocks.start) as usize)
                 .is_multiple_of(block_bytes as usize);

@@ -223,6 +223,7 @@ impl From<RawError> for io::Error {
             RawFault::ReadOnly | RawFault::Device { error: DeviceError::Refused, .. } => {
                 io::ErrorKind::PermissionDenied
             }
+            // The others have no closer kind.
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -149,7 +149,8 @@ impl EngineState {
 
     /// Like [`start`](EngineState::start), for a thread that is about to wait. Returns the first
     /// request of the read, if the storage lets the thread execute it. The thread then calls
-    /// [`complete_inline`](EngineState::complete_inline).
+    /// [`complete_inline`](EngineState::complete_inline). `None` also if the read submits no
+    /// request of its own: its pages are cached or in flight.
     ///
     /// # Errors
     /// The machine rejects the read.
