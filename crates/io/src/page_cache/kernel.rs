@@ -206,6 +206,10 @@ pub(crate) fn are_pages_resident(file: &impl AsFd, pages: PageRange) -> bool {
 /// Number of pages of a range that are in the kernel page cache (`cachestat(2)`). Returns `None` if
 /// the kernel does not report it.
 pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<u64> {
+    // For the system call, 0 bytes mean the rest of the file.
+    if pages.is_empty() {
+        return Some(0);
+    }
     #[cfg(simulation)]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
         return counted;

@@ -308,16 +308,16 @@ impl Channel {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested)
         };
-        // Also after an error: whole blocks may have extended the file. An error of this step hides
-        // the write's own.
+        // Also after an error: whole blocks may have extended the file. The write's own error comes
+        // before one of this step.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
-        self.restore_length(file_bytes, offset + bytes_done, covered_end)?;
+        let restored = self.restore_length(file_bytes, offset + bytes_done, covered_end);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
                 Err(device_fault(Op::Write, offset, bytes, error))
             }
-            TransferEnd { bytes, error: None } => Ok(bytes),
+            TransferEnd { bytes, error: None } => restored.map(|()| bytes),
         }
     }
 
