@@ -29,6 +29,7 @@ pub mod raid0;
 pub mod random;
 pub mod rate;
 pub mod registry;
+pub mod smr;
 pub mod ssd;
 pub mod validate;
 pub mod volume;

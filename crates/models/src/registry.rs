@@ -26,6 +26,7 @@ use super::parameter::DeviceParameter;
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::raid0::{MEMBERS_MAX, Raid0};
 use super::random::SeededRng;
+use super::smr::{self, Smr};
 use super::ssd::{self, Ssd};
 use super::volume::{self, Volume};
 use super::{BoxedDevice, array};
@@ -35,8 +36,9 @@ use crate::fields::FileError;
 pub const DEVICES: &[(&str, &str)] = &[
     (
         "hdd",
-        "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata2012, sata; toml=FILE; disksim=FILE; rpm=N, …",
+        "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata2012, sata, archive; toml=FILE; disksim=FILE; rpm=N, …",
     ),
+    ("smr", "a shingled hard disk of 8 TB with a persistent cache: smr, smr:hdd"),
     ("ssd", "a SATA solid-state drive of 2012; twice as fast as an SSD 520 up to depth 4"),
     ("ssd520", "the same with the measured reads of an Intel SSD 520 at low queue depths"),
     ("nvme", "a data centre's NVMe solid-state drive, TLC flash"),
@@ -112,6 +114,11 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
             Ok(disk) => Ok(Box::new(disk)),
             Err(error) => Err(disk_error(spec, error)),
         },
+        "smr" => {
+            let composed = ComposedDevice::parse(spec)?;
+            let member = composed.build_only_member(SeededRng::new(seed).bits())?;
+            Ok(Box::new(Smr::from_spec(&composed.own_spec, member)?))
+        }
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
         "gp2" => Ok(Box::new(Volume::from_spec(spec, &volume::gp2())?)),
         "gp3" => Ok(Box::new(Volume::from_spec(spec, &volume::gp3())?)),
@@ -195,6 +202,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
         "raid0" => with_members(&RAID0_PARAMETERS),
         "array" => with_members(&array::PARAMETERS),
         "nfs" => with_members(&nfs::PARAMETERS),
+        "smr" => with_members(&smr::PARAMETERS),
         "faulty" => with_members(&faulty::PARAMETERS),
         "changing" => with_members(&changing::PARAMETERS),
         _ => match find_registered(spec) {
@@ -209,7 +217,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
 pub fn unmodelled(spec: &Spec) -> Vec<String> {
     match base_name(spec) {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
-        "raid0" | "array" | "nfs" | "faulty" | "changing" => {
+        "raid0" | "array" | "nfs" | "smr" | "faulty" | "changing" => {
             let members = ComposedDevice::parse(spec).map(|composed| composed.members);
             members.unwrap_or_default().iter().flat_map(|member| unmodelled(&member.spec)).collect()
         }
@@ -231,7 +239,7 @@ const RAID0_PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
 /// Returns the default members of a composed device whose text names no members.
 fn default_members(spec: &Spec) -> &'static str {
     match base_name(spec) {
-        "nfs" => "hdd",
+        "nfs" | "smr" => "hdd",
         "faulty" => "ssd",
         "changing" => "nvme+ssd",
         // `raid0` and `array`.
@@ -320,7 +328,7 @@ impl ComposedDevice {
         let mut members: Vec<MemberGroup> = Vec::new();
         let mut count_in_all = 0u32;
         // A device with one member passes a `+` on to that member if the member is composed.
-        let has_one_member = matches!(name, "nfs" | "faulty") && list.contains(':');
+        let has_one_member = matches!(name, "nfs" | "smr" | "faulty") && list.contains(':');
         for item in list.split(|letter| letter == '+' && !has_one_member) {
             let (digits, member) = split_count(item);
             let count = digits.map_or(Ok(1), str::parse);
@@ -330,6 +338,10 @@ impl ComposedDevice {
                 return Err(member_list_error(spec, list));
             }
             members.push(MemberGroup { count, spec: Spec::plain(member) });
+        }
+        if name == "smr" && !spec.name.contains(':') {
+            let drive = ("drive".to_owned(), "archive".to_owned());
+            members[0].spec.parameters.extend([drive]);
         }
         let mut own_spec = Spec::plain(name);
         for (key, value) in &spec.parameters {

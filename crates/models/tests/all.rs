@@ -9,6 +9,7 @@ mod measure;
 mod member_contract;
 mod physics;
 mod remote;
+mod shingled;
 mod solid_state;
 mod striping;
 mod volume;

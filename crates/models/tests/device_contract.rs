@@ -14,6 +14,9 @@ use readpath_models::{BoxedDevice, registry};
 const DEVICES: &[&str] = &[
     "hdd",
     "hdd,drive=sata",
+    "smr",
+    "smr,write_cache=0,cache=64m,map=40",
+    "smr:hdd,hdd.drive=sata,idle=0",
     "ssd",
     "ssd520",
     "nvme5",

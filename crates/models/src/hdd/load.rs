@@ -18,12 +18,17 @@ use crate::parameter::{DeviceParameter, ParameterOrigin};
 use crate::path_text;
 
 /// Built-in drives: name, one-line summary, description in TOML. The first is the default.
-const DRIVES: [(&str, &str, &str); 5] = [
+const DRIVES: [(&str, &str, &str); 6] = [
     ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
     ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
     ("sata2010", "a 7,200 rpm SATA drive of about 2010", include_str!("drives/sata2010.toml")),
     ("sata2012", "a 7,200 rpm SATA drive of 2012", include_str!("drives/sata2012.toml")),
     ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
+    (
+        "archive",
+        "the mechanics of a shingled 5,900 rpm SATA drive of 2015",
+        include_str!("drives/archive.toml"),
+    ),
 ];
 
 /// Error when a hard disk is built.
