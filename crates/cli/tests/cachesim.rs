@@ -444,8 +444,7 @@ fn write_object_records(scratch: &Scratch, name: &str) {
     scratch.file(name, records);
 }
 
-/// The ratios are equal within 0.002. Under `adaptsize` they are equal within 0.01: the two
-/// searches find different parameters on a flat maximum.
+/// The ratios are equal within 0.002.
 #[test]
 fn admission_policies_match_both_miss_ratios_of_another_simulator() {
     let scratch = Scratch::new("admission");
@@ -471,7 +470,6 @@ fn admission_policies_match_both_miss_ratios_of_another_simulator() {
     for (eviction, admission) in
         ADMITTED_RATIOS[..ADMITTED_RATIOS.len() / 3].iter().map(|row| (row.1, row.2))
     {
-        let tolerance = if admission.starts_with("adaptsize") { 0.01 } else { 0.002 };
         let rows = || ADMITTED_RATIOS.iter().filter(|row| (row.1, row.2) == (eviction, admission));
         let expected = [
             ("miss_ratio", rows().map(|row| row.3).collect::<Vec<f64>>()),
@@ -480,7 +478,7 @@ fn admission_policies_match_both_miss_ratios_of_another_simulator() {
         for (key, expected) in expected {
             for (ratio, expected) in ratios_of(eviction, admission, key).iter().zip(expected) {
                 assert!(
-                    (ratio - expected).abs() <= tolerance,
+                    (ratio - expected).abs() <= 0.002,
                     "{eviction}, {admission}: {key} {ratio} where {expected} is expected"
                 );
             }

@@ -8,8 +8,8 @@
 //! cache, which equals the expected size of the present objects.
 //!
 //! The rates are references per interval, smoothed over the intervals. The prediction is evaluated
-//! at powers of two, since it can have several maxima, and then around the best one (golden
-//! section search).
+//! at every fourth power of two, since it can have several maxima. A golden section search from a
+//! byte to the size of the cache begins at the best one, as in the published code.
 //!
 //! Use: traces with sizes over several powers of ten. It maximizes the hits of objects, not of
 //! bytes, so that the byte miss ratio can rise.
@@ -40,14 +40,17 @@ const TRACKED_CACHES_MIN: u64 = 3;
 /// References before the next attempt if the objects with rates have too few bytes.
 const RETRY_REFERENCES: u64 = 1_000;
 
-/// Smallest c that is tried, as a power of two in bytes.
-const SMALLEST_LOG2: f64 = 1.0;
+/// First point of the coarse grid, and its step, as powers of two in bytes (published code).
+const GRID_LOG2_MIN: f64 = 2.0;
+const GRID_LOG2_STEP: f64 = 4.0;
 
 /// Steps of the golden section search, as in the published code.
 const SEARCH_STEPS: u32 = 15;
 
-/// The golden section, (√5 - 1) / 2. It divides an interval so that one of the two inner points can
-/// be used again in the next step.
+/// Width of the bracket at which the search ends, in its inner points (published code).
+const SEARCH_TOLERANCE: f64 = 3.0e-8;
+
+/// The golden section.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// Maximum number of iterations for T, as in the published code.
@@ -167,37 +170,34 @@ fn admission(bytes: f64, scale_bytes: f64) -> f64 {
     (-bytes / scale_bytes).exp()
 }
 
-/// Returns the c with the best predicted hit ratio: the best power of two up to the size of the
-/// cache, refined between its neighbours. The refined c replaces it only if it predicts more hits.
+/// Returns the c with the best predicted hit ratio. The best power of two of a coarse grid is the
+/// first inner point of a golden section search between a byte and the size of the cache.
 fn best_scale_bytes(objects: &[Modelled], cache_bytes: f64) -> f64 {
-    let hits = |log2: f64| predicted_hits(objects, cache_bytes, log2.exp2());
-    let largest_log2 = cache_bytes.log2().max(SMALLEST_LOG2);
-    let (mut best_log2, mut best_hits) = (largest_log2, hits(largest_log2));
-    let mut log2 = SMALLEST_LOG2;
-    while log2 < largest_log2 {
-        let predicted = hits(log2);
-        if predicted > best_hits {
-            (best_log2, best_hits) = (log2, predicted);
-        }
-        log2 += 1.0;
-    }
-    let (mut low, mut high) =
-        ((best_log2 - 1.0).max(SMALLEST_LOG2), (best_log2 + 1.0).min(largest_log2));
-    let (mut left, mut right) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
-    let (mut left_hits, mut right_hits) = (hits(left), hits(right));
+    let at = |log2: f64| (log2, predicted_hits(objects, cache_bytes, log2.exp2()));
+    let (mut low, mut high) = (0.0, cache_bytes.log2().max(0.0));
+    let grid = (0..).map(|step| GRID_LOG2_MIN + step as f64 * GRID_LOG2_STEP);
+    let first = (high, 0.0);
+    let best = grid.take_while(|log2| *log2 < high).map(at).fold(first, |best, point| {
+        if point.1 > best.1 { point } else { best }
+    });
+    // The second inner point lies in the longer part.
+    let (mut left, mut right) = match high - best.0 > best.0 - low {
+        true => (best, at(best.0 + (1.0 - GOLDEN) * (high - best.0))),
+        false => (at(low + (1.0 - GOLDEN) * (best.0 - low)), best),
+    };
     for _ in 0..SEARCH_STEPS {
-        if left_hits > right_hits {
-            (high, right, right_hits) = (right, left, left_hits);
-            left = high - GOLDEN * (high - low);
-            left_hits = hits(left);
+        if high - low <= SEARCH_TOLERANCE * (left.0 + right.0) {
+            break;
+        }
+        if right.1 > left.1 {
+            (low, left) = (left.0, right);
+            right = at(GOLDEN * left.0 + (1.0 - GOLDEN) * high);
         } else {
-            (low, left, left_hits) = (left, right, right_hits);
-            right = low + GOLDEN * (high - low);
-            right_hits = hits(right);
+            (high, right) = (right.0, left);
+            left = at(GOLDEN * right.0 + (1.0 - GOLDEN) * low);
         }
     }
-    let refined = if left_hits > right_hits { (left, left_hits) } else { (right, right_hits) };
-    let (log2, _) = if refined.1 > best_hits { refined } else { (best_log2, best_hits) };
+    let (log2, _) = if left.1 > right.1 { left } else { right };
     log2.exp2()
 }
 
