@@ -313,6 +313,8 @@ impl Smr {
     /// as fit the log. Does nothing if log or map are full.
     fn start_transaction(&mut self, now: Time) {
         let mut sectors_in_all = 0;
+        // Places on the medium, each with its size. Adjacent pieces are one place.
+        let mut places: Vec<(u64, u64)> = Vec::new();
         while let Some(piece) = self.pieces.front().copied() {
             let first = self.transaction.first().copied().unwrap_or(piece);
             let is_same_kind = first.is_direct == piece.is_direct;
@@ -335,8 +337,14 @@ impl Smr {
             } else {
                 self.map.append(piece.start, piece.sectors)
             };
+            match places.last_mut().filter(|(place, sectors)| place + sectors == start) {
+                Some((_, sectors)) => *sectors += piece.sectors,
+                None => places.push((start, piece.sectors)),
+            }
+        }
+        for (start, sectors) in places {
             self.transaction_parts_left +=
-                self.queue_parts(Op::Write, start, piece.sectors, Owner::Transaction);
+                self.queue_parts(Op::Write, start, sectors, Owner::Transaction);
         }
         if self.transaction.first().is_some_and(|piece| !piece.is_direct) {
             self.log_transactions += 1;

@@ -213,7 +213,7 @@ fn specs_that_name_no_drive_are_refused() {
     };
     assert_eq!(
         refused("hdd,drive=ibm"),
-        "there is no drive `ibm`; there are: scsi2002, scsi2001, sata2010, sata2012, sata"
+        "there is no drive `ibm`; there are: scsi2002, scsi2001, sata2010, sata2012, sata, archive"
     );
     assert!(refused("hdd,rmp=7200").contains("no parameter `rmp`"));
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
