@@ -39,7 +39,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let latencies = beside(build(), count / 20, load);
             println!("  reads beside {writes_per_s} writes/s: {}", percentiles(latencies));
         }
-        for (reads_per_s, percent) in [(13_436, 0), (13_436, 5), (13_436, 40), (67_389, 70)] {
+        for (reads_per_s, percent) in
+            [(13_436, 0), (13_436, 5), (13_436, 20), (67_389, 35), (13_436, 40), (67_389, 70)]
+        {
             let writes_per_s = sequential * 1e6 / 131_072.0 * f64::from(percent) / 100.0;
             let load = ReadWriteLoad {
                 reads_per_s: Some(reads_per_s),
