@@ -19,6 +19,7 @@
 //! - `activation`: a queue gets a request, and may end the service of another one;
 //! - `idling`: the decision to wait for a queue's next request;
 //! - `injection`: requests of other queues meanwhile;
+//! - `merging`: one queue for processes that begin together;
 //! - `raising`: interactive and soft real-time processes, and bursts of new processes.
 //!
 //! Longest wait: of a request in a queue of weight `w`, where the weights of the busy queues of its
@@ -32,10 +33,9 @@
 //! 2010), P. Valente and M. Andreolini, "Improving Application Responsiveness with the BFQ Disk I/O
 //! Scheduler" (SYSTOR 2012). Constants are the kernel's.
 //!
-//! Omitted: groups; merging of the queues of cooperating processes; the raising of
-//! asynchronous queues. A process that is raised as interactive does
-//! not become soft real-time before that ends. An arrival may end a service although a third queue
-//! is next. The queue with the smallest of different weights is idled for as well. Think times are
+//! Omitted: groups; merging of queues by the places of their requests; the raising of asynchronous
+//! queues. A process that is raised as interactive does not become soft real-time before that ends.
+//! An arrival may end a service although a third queue is next. The queue with the smallest of different weights is idled for as well. Think times are
 //! measured during idling, too. A burst may begin while other queues are busy.
 
 use alloc::collections::BTreeMap;
@@ -51,6 +51,7 @@ mod activation;
 mod budgets;
 mod idling;
 mod injection;
+mod merging;
 mod peak_rate;
 mod processes;
 mod queue;
@@ -62,6 +63,7 @@ pub use tunables::BfqTunables;
 
 use budgets::EndReason;
 use injection::ServiceMeasurement;
+use merging::GroupStart;
 use peak_rate::PeakRate;
 use processes::AsyncQueues;
 use queue::{BfqQueues, ObservationRules, is_far_from_head};
@@ -94,7 +96,8 @@ pub struct Bfq {
     queues: BfqQueues,
     /// Queue of the synchronous requests of each process.
     processes: BTreeMap<ProcessId, QueueId>,
-    /// The shared queues of asynchronous requests, by priority.
+    /// The first of the queues that were created last.
+    group_start: Option<GroupStart>,
     async_queues: AsyncQueues,
     /// The busy queues by virtual times, with the budget and the service of each.
     trees: ServiceTrees,
@@ -143,6 +146,7 @@ impl Bfq {
             request_sectors_max: caps.request_sectors_max,
             queues: BfqQueues::default(),
             processes: BTreeMap::new(),
+            group_start: None,
             async_queues: AsyncQueues::new(),
             trees: ServiceTrees::default(),
             burst: Burst::default(),

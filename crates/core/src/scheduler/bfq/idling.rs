@@ -38,7 +38,7 @@ impl Bfq {
     pub(super) fn is_idling_better(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
         // Without a process there is no next request to wait for.
-        if !queue.has_process {
+        if queue.processes == 0 {
             return false;
         }
         if self.tunables.strict_guarantees {

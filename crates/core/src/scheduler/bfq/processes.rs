@@ -29,6 +29,7 @@ impl Bfq {
             if request.is_sync {
                 // Asynchronous queues have a fixed priority.
                 self.queues[id].priority = request.priority;
+                return self.merge_if_due(now, request.process, id);
             }
             return id;
         }
@@ -43,17 +44,21 @@ impl Bfq {
             if self.is_rotational || !self.has_queueing {
                 self.add_to_burst(now, id);
             }
+            return self.group_new_queue(now, request.process, id);
         } else {
             self.async_queues.insert((class, level), id);
         }
         id
     }
 
-    /// Handles the end of a process: its queue is no longer idled for, and is removed once it has
-    /// no requests.
+    /// Handles the end of a process. The queue of the last one is no longer idled for, and is
+    /// removed once it has no requests.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(id) = self.processes.remove(&process) else { return };
-        self.queues[id].has_process = false;
+        self.queues[id].processes -= 1;
+        if self.queues[id].processes > 0 {
+            return;
+        }
         if self.in_service == Some(id) && self.queues[id].requests.is_empty() {
             self.end_service(now, id, EndReason::NoMoreRequests, now);
         } else {
@@ -64,8 +69,9 @@ impl Bfq {
     /// Removes a queue that has neither requests nor a process.
     pub(super) fn remove_if_unused(&mut self, id: QueueId) {
         let queue = &self.queues[id];
-        if !queue.has_process && queue.is_empty() && !queue.is_busy {
+        if queue.processes == 0 && queue.is_empty() && !queue.is_busy {
             self.queues.remove(id);
+            self.forget_group_of(id);
             self.trees.remove(id);
             self.burst.forget(id);
         }

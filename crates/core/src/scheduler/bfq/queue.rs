@@ -52,8 +52,12 @@ pub(super) struct BfqQueue {
     pub next: Option<SectorKey>,
     /// Number of its requests in the device.
     pub in_device: u32,
-    /// True while a process may send further requests here.
-    pub has_process: bool,
+    /// Number of processes that may send further requests here.
+    pub processes: u32,
+    /// Time of its creation.
+    pub created: Time,
+    /// Queue with which it is merged later, if idling for it does not pay.
+    pub merges_with: Option<QueueId>,
     /// True if it is in a service tree as active, or in service.
     pub is_busy: bool,
 
@@ -108,7 +112,9 @@ impl BfqQueue {
             requests: QueuedRequests::default(),
             next: None,
             in_device: 0,
-            has_process: true,
+            processes: 1,
+            created: now,
+            merges_with: None,
             is_busy: false,
             counted_as: None,
             max_budget,
@@ -242,6 +248,13 @@ impl BfqQueues {
     /// Removes a queue.
     pub(super) fn remove(&mut self, id: QueueId) {
         self.0.remove(id.0 as usize);
+    }
+
+    /// Removes a queue that is gone from the plans of others.
+    pub(super) fn forget_merges_with(&mut self, id: QueueId) {
+        for (_, queue) in &mut self.0 {
+            queue.merges_with = queue.merges_with.filter(|target| *target != id);
+        }
     }
 
     /// All queues, in the order of their identifiers.

@@ -63,6 +63,14 @@ enum RaisingState {
     SoftRealTime,
 }
 
+/// Raising that a merged queue passes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RaisedState {
+    state: RaisingState,
+    until: Time,
+    service: u64,
+}
+
 /// Weight raising of a queue.
 #[derive(Debug)]
 pub(super) struct Raising {
@@ -107,6 +115,21 @@ impl Raising {
     /// Returns true if the weight is raised.
     pub(super) fn is_raised(&self) -> bool {
         self.state != RaisingState::None
+    }
+
+    /// Ends the raising of a queue whose process gets another queue. Returns its state and its end,
+    /// or `None` if the weight was not raised.
+    pub(super) fn give_state(&mut self) -> Option<RaisedState> {
+        let state = core::mem::replace(&mut self.state, RaisingState::None);
+        let raised = RaisedState { state, until: self.until, service: self.service };
+        (state != RaisingState::None).then_some(raised)
+    }
+
+    /// Raises the weight as the one of a merged queue was, unless it is raised already.
+    pub(super) fn take_state(&mut self, raised: RaisedState) {
+        if !self.is_raised() {
+            RaisedState { state: self.state, until: self.until, service: self.service } = raised;
+        }
     }
 
     /// Factor of the time for one service. A soft real-time process needs no long one.

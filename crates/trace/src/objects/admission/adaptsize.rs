@@ -177,9 +177,10 @@ fn best_scale_bytes(objects: &[Modelled], cache_bytes: f64) -> f64 {
     let (mut low, mut high) = (0.0, cache_bytes.log2().max(0.0));
     let grid = (0..).map(|step| GRID_LOG2_MIN + step as f64 * GRID_LOG2_STEP);
     let first = (high, 0.0);
-    let best = grid.take_while(|log2| *log2 < high).map(at).fold(first, |best, point| {
-        if point.1 > best.1 { point } else { best }
-    });
+    let best = grid
+        .take_while(|log2| *log2 < high)
+        .map(at)
+        .fold(first, |best, point| if point.1 > best.1 { point } else { best });
     // The second inner point lies in the longer part.
     let (mut left, mut right) = match high - best.0 > best.0 - low {
         true => (best, at(best.0 + (1.0 - GOLDEN) * (high - best.0))),
