@@ -161,7 +161,7 @@ impl PageCacheMode {
 /// `readpath reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Tables to reproduce, A to E; all tables if none is named
+    /// Tables to reproduce, A to F; all tables if none is named
     #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
     /// NFS file, 96 KiB or more, on which table C's READs are also counted on the wire

@@ -16,6 +16,7 @@ mod b;
 pub mod c;
 mod d;
 mod e;
+mod f;
 
 /// A table that can be reproduced.
 #[derive(Clone, Copy)]
@@ -33,7 +34,7 @@ pub type ProgressCallback<'a> = dyn FnMut(Progress) -> ProgressAnswer + 'a;
 
 /// All reproducible tables.
 pub const EXPERIMENTS: &[Experiment] =
-    &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
+    &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT, f::EXPERIMENT];
 
 impl Experiment {
     /// Simulates every row of the experiment's tables, in output order. `divisor` divides the work

@@ -196,6 +196,89 @@ fn table_d_reads_no_more_than_its_link_carries() {
     assert_eq!(cells, 2 * 6 * 7, "direct and buffered, six policies, seven numbers of processes");
 }
 
+/// Published rates of a link or a medium, in bytes a second, by a part of the table's machine:
+/// drive of 2002 at its outer edge, disk of 2009 at its outer edge, SATA 3 Gb/s, Ethernet of 10 and
+/// 1 Gbit/s, the array's link, the disk again, and twice 36 MB/s.
+const LINKS: [(&str, f64); 8] = [
+    ("drive=scsi2002", 78e6),
+    ("drive of 7,200 rpm (SATA, 2009)", 125e6),
+    ("solid-state drive of 80 GB on SATA 3 Gb/s", 300e6),
+    ("bandwidth=1177m", 1_250e6),
+    ("nfs:", 125e6),
+    ("array:", PUBLISHED_LINK * 1.01 * 1_048_576.0),
+    ("hdd,drive=sata2010", 125e6),
+    ("two 10,000 rpm SCSI disks", 72e6),
+];
+
+/// Each value in bytes a second, or `None` if the table's unit is no rate and no time. Table E
+/// moves 50 MiB twice. Its system time is no time of the link.
+fn rates(table: &ReproducedTable) -> Option<Vec<f64>> {
+    let rows = table.rows.iter();
+    let grid = table.grid.iter().flat_map(|grid| grid.rows.iter().flat_map(|row| &row.modelled));
+    let values: Vec<f64> = grid.copied().chain(rows.clone().map(|row| row.modelled)).collect();
+    let scaled = |factor: f64| Some(values.iter().map(|value| value * factor).collect());
+    match table.unit.as_str() {
+        "MB/s" => scaled(1e6),
+        "MiB/s" => scaled(1_048_576.0),
+        "KiB/s" => scaled(1_024.0),
+        "seconds" => {
+            let pages = |row: &TableRow| row.pages_in.max(row.pages_out).expect("swap is counted");
+            Some(rows.map(|row| pages(row) as f64 * 4_096.0 / row.modelled).collect())
+        }
+        "s" if table.title.contains("elapsed") => {
+            Some(values.iter().map(|seconds| 100.0 * 1_048_576.0 / seconds).collect())
+        }
+        "s" | "READs" => None,
+        unit => panic!("{}: unit {unit}", table.title),
+    }
+}
+
+/// No cell of any table moves more than the published rate of its link or medium. The rows of
+/// table A that keep pages read each record once, so that hits move no more either.
+#[test]
+fn no_table_is_faster_than_its_link() {
+    let mut tables_with_rates = String::new();
+    for (name, shortened) in [("A", 4), ("B", 40), ("C", 16), ("D", 3), ("E", 1)] {
+        let owned = if name == "D" { table_d().to_vec() } else { tables(name, shortened) };
+        for table in &owned {
+            let Some(rates) = rates(table) else { continue };
+            let (_, most) = LINKS
+                .iter()
+                .find(|(part, _)| table.machine.contains(part))
+                .unwrap_or_else(|| panic!("{}: a machine without link", table.machine));
+            assert!(!rates.is_empty(), "{}", table.title);
+            for rate in rates {
+                assert!(rate <= *most, "{name}, {}: {rate:e} of {most:e} B/s", table.title);
+            }
+            tables_with_rates += name;
+        }
+    }
+    assert_eq!(tables_with_rates, "AABBBBBBBBCCCDDDDDDDE");
+}
+
+/// Twenty figures of ten devices are within 1.35 of the published ones, at half of the length. A
+/// quarter is too short for the steady state of a drive. In sequence no device is faster than
+/// published by more than a tenth: the figures are the rates of links, media and limits.
+#[test]
+fn table_f_has_the_published_figures_of_devices() {
+    let (mut figures, mut devices) = (0, std::collections::BTreeSet::new());
+    for table in tables("F", 2) {
+        for row in &grid(&table).rows {
+            devices.insert(row.policies.clone());
+            for (modelled, published) in row.modelled.iter().zip(&row.published) {
+                let Some(published) = published else { continue };
+                let ratio = modelled / published;
+                let what = format!("{}, {}: {modelled}", table.title, row.label);
+                assert!((1.0 / 1.35..=1.35).contains(&ratio), "{what} of {published}");
+                assert!(table.unit != "MB/s" || ratio <= 1.1, "{what} of {published}");
+                figures += 1;
+            }
+        }
+    }
+    // `ssd520` has two rows, one of them with a size.
+    assert_eq!((figures, devices.len()), (20, 11));
+}
+
 /// A default that changes later must not come into a published machine: no reproduction takes
 /// a field of its setup from the defaults, and every hard disk names its drive.
 #[test]

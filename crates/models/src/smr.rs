@@ -37,7 +37,7 @@ pub use settings::PARAMETERS;
 
 /// Largest log transaction in sectors. Chosen: 4 MiB, some hundred small writes to one record.
 const TRANSACTION_SECTORS_MAX: u64 = 8_192;
-/// Time of a command that needs no medium. Chosen: as `write_hit_ms` of the modelled SATA drives.
+/// Time of a command that needs no medium. Chosen: as of the modelled SATA drives.
 const COMMAND: Time = Time::from_us(100);
 
 /// A shingled drive in virtual time.
