@@ -69,9 +69,9 @@ fn bfq_has_the_two_results_of_the_kernel() {
     );
 }
 
-/// Four sequential direct readers that begin together had 7.8 and 7.6 MiB/s under the kernel's `bfq`
-/// on this disk, since their raised queues were merged, and 109.5 with `low_latency` 0. The first
-/// 600 ms, before the merge, are 13 MiB/s of the model's rate.
+/// Four sequential direct readers that begin together had 7.8 and 7.6 MiB/s under the kernel's
+/// `bfq` on this disk, since their raised queues were merged, and 109.5 with `low_latency` 0. The
+/// first 600 ms, before the merge, are 13 MiB/s of the model's rate.
 #[test]
 fn bfq_merges_sequential_readers_that_are_raised_as_the_kernel_does() {
     let job = "[four]\ndirect=1\nrw=read\nbs=64k\nsize=2g\nioengine=psync\nnumjobs=4\n\

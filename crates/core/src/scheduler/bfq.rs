@@ -35,8 +35,9 @@
 //!
 //! Omitted: groups; merging of queues by the places of their requests; the raising of asynchronous
 //! queues. A process that is raised as interactive does not become soft real-time before that ends.
-//! An arrival may end a service although a third queue is next. The queue with the smallest of different weights is idled for as well. Think times are
-//! measured during idling, too. A burst may begin while other queues are busy.
+//! An arrival may end a service although a third queue is next. The queue with the smallest of
+//! different weights is idled for as well. Think times are measured during idling, too. A burst may
+//! begin while other queues are busy.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
