@@ -7,7 +7,8 @@
 //! program still reads from the kernel. The worst result is a wasted read. Invariants:
 //! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full
 //!    budget the oldest pages are evicted, if they are two seconds old.
-//! 2. Each prefetched page takes credit, and its use returns credit (`advise/worth.rs`).
+//! 2. *Credit* is the number of pages that may still be prefetched. Each prefetched page takes one,
+//!    and its use returns credit (`advise/worth.rs`).
 //! 3. A file without missing pages costs one table lookup per read.
 
 use std::collections::{BTreeMap, HashMap};
@@ -42,19 +43,21 @@ pub use worth::{StopReason, Waits};
 /// Age in nanoseconds, chosen, at which an unused page counts as waste and may be evicted.
 const STALE_NS: u64 = 2_000_000_000;
 
-/// Interval in nanoseconds between verdicts on the advice, and between resident page counts.
+/// Interval in nanoseconds, chosen, between verdicts on the advice, and between resident page
+/// counts.
 const CHECK_INTERVAL_NS: u64 = 250_000_000;
 
-/// Time in nanoseconds of immediate event processing after a useful prefetch (else every 10 ms).
+/// Time in nanoseconds, chosen, of immediate event processing after a useful prefetch. Otherwise
+/// events are processed every 10 ms.
 const AWAKE_NS: u64 = 100_000_000;
 
 /// Age in nanoseconds, chosen, up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
-/// Maximum number of open files. Idle ones are closed first.
+/// Maximum number of open files, chosen. Idle ones are closed first.
 const FILES_MAX: usize = 512;
 
-/// Maximum number of unused ranges whose resident pages are counted.
+/// Maximum number of unused ranges whose resident pages are counted, chosen.
 const COUNTED_RANGES_MAX: usize = 1024;
 
 /// Result of the advice for a program.
@@ -231,7 +234,7 @@ impl Advisor {
     pub fn on_device_event(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
         match &event.data {
-            // R marks a read.
+            // R marks a read. A request without bytes is a flush.
             EventData::Issue { device, sector, bytes, flags }
                 if flags.contains('R') && *bytes > 0 =>
             {
@@ -373,6 +376,7 @@ impl Advisor {
         let pages = KernelPageView { advised, device, file_pages, advised_ranges: &mut Vec::new() };
         let knows_some = range.pages().any(|page| pages.is_cached(page));
         if knows_some && range.pages().all(|page| pages.marked(page).is_none()) {
+            // Only records the read.
             file.advised.read(range, device);
         } else {
             self.run_policy(inode, range, at_ns);
@@ -493,6 +497,7 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
         let target = &mut file.advice_target;
         let range = range.clipped(target.pages());
+        // Estimated time of the device for a page, in picoseconds.
         let page_ps = self.devices.entry(file.disk).or_default().evidence.estimate.page_ps();
         let credit_pages = self.credit.room_pages(why, page_ps);
         if range.count() > credit_pages {
@@ -502,6 +507,7 @@ impl Advisor {
         let mut prefetched_pages = 0;
         // Parts that stay absent: beyond the limits, and refused by the kernel.
         let mut absent_ranges = vec![PageRange { first: allowed.end, end: range.end }];
+        // Each part has absent pages; `absent` is their number.
         for (part, absent) in target.absent_parts(allowed) {
             // Pages that were resident before do not count as help.
             let absent_runs = target.absent_runs(part, absent);
@@ -515,6 +521,7 @@ impl Advisor {
             target.record_present(part);
             self.credit.record_prefetched(absent, why);
             prefetched_pages += absent;
+            // A file counts once.
             self.result.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         let evidence = &mut self.devices.entry(file.disk).or_default().evidence;

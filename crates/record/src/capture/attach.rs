@@ -14,6 +14,7 @@ impl Recorder {
     /// # Errors
     /// The process does not exist or cannot be recorded.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        // Fails if the process has ended, which is no error below.
         group::threads(process)?;
         self.attach_processes(&[process])?;
         Ok(())
@@ -116,6 +117,7 @@ impl Recorder {
             return Ok(processes.len());
         }
         self.list_threads_of(&new_processes, new_threads)?;
+        // The thread that kept the kernel's list from being empty is needed no longer.
         if self.starter.take().is_some() {
             self.begin_at((now_ns(), wall_ns()));
         }

@@ -189,8 +189,8 @@ const SLEEP_STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
 /// Flags of a new thread that the kernel itself adds to a process: for io_uring.
 const KERNEL_THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_UNTRACED) as u64;
 
-/// Filter that excludes write faults. Nearly all of them concern memory without a file, and they
-/// are far more frequent than the others. A write to a file mapping has events of `filemap`.
+/// Filter that excludes write faults (bit 1 of the code). Nearly all of them concern memory without
+/// a file, and they are far more frequent. A write to a file mapping has events of `filemap`.
 const READ_FAULT_FILTER: &str = "!(error_code & 2)";
 
 /// Events of all tasks that are required for a recording.

@@ -299,8 +299,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.on_uring_read(at_ns, event.task, process, read)
             }
             data => {
-                // The scheduler's event of the wake-up may be missing. A task that causes an event
-                // is running.
+                // The event of its wake-up may be missing: a task that causes an event is running.
                 let sleep_start_ns =
                     self.tasks.get(&event.task).and_then(|task| task.sleep_since_ns);
                 if let Some(since_ns) = sleep_start_ns {
@@ -370,11 +369,13 @@ impl<N: FileNames> TaskTracker<N> {
                 self.on_open(task, descriptor, inode, flags);
             }
             EventData::AioRead(submitted) => self.on_aio_read(at_ns, task, submitted),
+            // `process` has handled the others.
             _ => {}
         }
     }
 
-    /// Records that `task` began a system call at `at_ns`. It ends the open fault of the task.
+    /// Records that `task` began a system call at `at_ns`. It ends the open fault of the task, here
+    /// without a next one (`None`).
     fn on_call_begin(
         &mut self,
         at_ns: u64,
@@ -498,8 +499,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.drain(elapsed_ns)
     }
 
-    /// Ends all calls, faults and reads in progress at `now_ns` of the kernel's clock. Returns all
-    /// remaining records.
+    /// Ends all calls, faults and reads of all tasks (`None`) at `now_ns` of the kernel's clock.
+    /// Returns all remaining records.
     pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         for task in self.tasks.keys().copied().collect::<Vec<u32>>() {
             self.end_fault(task, None);

@@ -41,6 +41,7 @@ impl EventField {
     /// Returns the text whose offset and length are stored in the field (`__data_loc`).
     pub fn located_text(self, event: &[u8]) -> String {
         let location = self.value(event);
+        // Offset in the lower 16 bits, length in the upper ones.
         EventField {
             offset: (location & 0xffff) as usize,
             bytes: (location >> 16 & 0xffff) as usize,

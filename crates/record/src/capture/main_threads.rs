@@ -56,6 +56,7 @@ fn main_thread(process: u32, threads: &[u32]) -> MainThread {
         threads.iter().any(|thread| fs::exists(format!("{folder}/{thread}")).unwrap_or(false));
     match state {
         None => MainThread::NoProcess,
+        // Z is a zombie, X is dead.
         Some("Z" | "X") => MainThread::Ended,
         Some(_) if has_threads => MainThread::Ended,
         Some(_) => MainThread::Replaced,
@@ -122,7 +123,8 @@ impl Recorder {
         }
         for process in std::mem::take(&mut self.main_threads.lost) {
             self.main_threads.incomplete_programs += 1;
-            // The kernel adds a number once only. It may have children that were not reported.
+            // At once, as the attachment takes longer. It lists the number again, which has no
+            // effect, and reports a failure. The process may have children that were not reported.
             let _ = self.record_events_of(&[process]);
             self.attach_with_descendants(process)?;
         }

@@ -91,7 +91,7 @@ impl Maps {
     }
 
     /// Moves the mappings of a range of addresses, as `mremap` does: from the old address and
-    /// length to the new ones. The last mapping is extended to the new length.
+    /// length to the new ones. The last mapping is extended or cut to the new length.
     pub fn move_range(
         &mut self,
         process: u32,
@@ -107,6 +107,7 @@ impl Maps {
                 true => new_first.saturating_add(new_bytes),
                 false => new_first.saturating_add(mapping.end - first),
             };
+            // A shorter new length may leave nothing of the last mapping.
             if new_address < end {
                 self.insert(process, new_address, Mapping { end, ..mapping });
             }
@@ -140,8 +141,8 @@ impl Maps {
         parts.collect()
     }
 
-    /// Sets the file of the mapping at an address: the last one that begins there or before. No
-    /// effect if no mapping begins before. `file` is its number in the recording.
+    /// Sets the file of the mapping at an address: the last one that begins there or before. The
+    /// caller has found the address in it. No effect if none begins before: the mapping is gone.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {
@@ -161,6 +162,7 @@ impl Maps {
         let pages = PageRange::covering(offset, end - start);
         let page = page_of(address);
         let huge_start = address / HUGE_BYTES * HUGE_BYTES;
+        // A huge page needs addresses and file offsets that are multiples of its size.
         let is_within_mapping = huge_start >= start && huge_start + HUGE_BYTES <= end;
         let is_aligned =
             is_within_mapping && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);

@@ -159,13 +159,15 @@ impl System {
         (!reports.is_empty()).then_some(reports)
     }
 
-    /// Keeps the paths of opened files. Opens of other processes are left out.
+    /// Keeps the paths of opened files. Opens of other processes are left out. If there are
+    /// overlays, the file that a process opened just before may be the layer's file of this one.
     pub fn keep(&mut self, reports: Vec<FanotifyEvent>) {
         for report in reports {
             let process = report.pid() as u32;
             if self.processes.as_ref().is_some_and(|processes| !processes.contains(&process)) {
                 continue;
             }
+            // A report of lost opens has no descriptor.
             let Some(descriptor) = report.fd() else { continue };
             if self.paths.len() >= PATHS_MAX {
                 self.paths.clear();
@@ -173,6 +175,7 @@ impl System {
             }
             let opened = remember_path(&mut self.paths, descriptor, self.unnamed_bytes_max);
             let Some(opened) = opened else { continue };
+            // Without overlays, no file has a second name.
             if self.overlays.is_empty() {
                 continue;
             }
@@ -186,7 +189,8 @@ impl System {
 
 /// Stores path and length of an open file by its inode, and returns the inode. A file without a
 /// path is ignored. The path of a file with at most `unnamed_bytes_max` bytes stays empty. With 0
-/// bytes as this limit every file gets its path, also an empty one.
+/// bytes as this limit every file gets its path, also an empty one. `None` if `/proc` cannot be
+/// read.
 fn remember_path(
     paths: &mut HashMap<Inode, NamedFile>,
     descriptor: impl AsFd,
@@ -312,7 +316,7 @@ impl FileNames for System {
     }
 }
 
-/// Finds the disk of a device in sysfs.
+/// Finds the disk of a device in sysfs. A device number is the major number × 2²⁰ + the minor one.
 fn find_disk(device: u64) -> DeviceRecord {
     // The major number of a file system without a block device of its own is 0.
     if device >> 20 == 0
@@ -360,6 +364,7 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     };
     let path = line.get(line.find('/')?..)?.to_owned();
     let mapping = Mapping { end: from_hex(end)?, inode, file: 0, offset };
+    // Anonymous and special memory has inode 0.
     (inode.number != 0).then_some((from_hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 

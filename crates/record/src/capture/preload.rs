@@ -272,6 +272,7 @@ impl Preload {
         for slot in &slots {
             self.record_slot(slot, writer)?;
         }
+        // Without the end (`false`), young records wait for their samples.
         self.record_pending(false, writer)?;
         self.record_sampled_reads(writer)?;
         if let Some(advisor) = &mut self.advisor {
@@ -304,6 +305,7 @@ impl Preload {
         // The last samples are recorded as well.
         self.states.iter_mut().for_each(StateSampler::stop);
         self.record(&mut writer)?;
+        // With the end (`true`), no record waits any longer.
         self.record_pending(true, &mut writer)?;
         let at_ns = now_ns() - self.start_ns;
         let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();
@@ -315,6 +317,7 @@ impl Preload {
         let summary = RecordingSummary {
             seconds,
             lost: self.lost,
+            // Only recordings of the kernel's events have the next two.
             unlocated_reads: 0,
             incomplete_programs: 0,
             help: self.advisor.take().map(Advisor::finish),
@@ -473,6 +476,7 @@ impl Preload {
                     outcome,
                 })
             }
+            // Any other number is advice, also a false one.
             None => {
                 let number = method_number.saturating_sub(ADVICE) as usize;
                 let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);

@@ -180,6 +180,7 @@ impl Sampled {
     fn take_sample(&mut self) {
         let start = Instant::now();
         self.samples_taken += 1;
+        // After the end of the process, its last counters stay.
         if let Ok(counts) = KernelCounts::of(self.process) {
             self.newest = counts;
         }

@@ -205,7 +205,8 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
         return Vec::new();
     }
     times[Activity::Unknown as usize] += length_ns.saturating_sub(sampled_ns);
-    // The last sample may come after the end of the recording.
+    // The last sample may come after the end of the recording. The longest activity loses the
+    // excess.
     let excess_ns = sampled_ns.saturating_sub(length_ns);
     if let Some(longest_ns) = times.iter_mut().max() {
         *longest_ns = longest_ns.saturating_sub(excess_ns);
@@ -347,6 +348,7 @@ impl Sampling {
         }
         self.sample();
         self.rings.iter_mut().for_each(UringSamples::sample);
+        // The rest that no count has divided counts as running.
         self.times[Activity::Processor as usize] += self.undivided_ns;
         self.times
     }
@@ -414,6 +416,7 @@ impl Sampling {
     /// shows neither.
     fn divide_processor_time(&mut self, counted: ProcessorTime) {
         if counted.running_ns + counted.queued_ns > 0 {
+            // In the ratio of the counted times.
             let queued_ns = counted.queued_part(self.undivided_ns);
             self.times[Activity::ProcessorQueue as usize] += queued_ns;
             self.times[Activity::Processor as usize] += self.undivided_ns - queued_ns;

@@ -87,7 +87,7 @@ impl Tables {
     }
 
     /// Returns the lowest descriptor of a file that is opened for direct I/O (`is_direct`), or not
-    /// for it. `None` without one.
+    /// for it. A read may have used a higher one. `None` without one.
     pub fn descriptor_of(
         &self,
         table: DescriptorTableId,

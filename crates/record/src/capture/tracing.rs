@@ -242,8 +242,10 @@ impl TraceInstance {
         // Older kernels have sub-buffers of one page.
         let _ = instance.write("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
         instance.write("buffer_size_kb", &kib.to_string())?;
+        // Times of the monotonic clock, as in all records.
         instance.write("trace_clock", "mono")?;
         if let Some(task) = only_task {
+            // The kernel adds the children of the reported tasks by itself.
             instance.write("options/event-fork", "1")?;
             instance.write("set_event_pid", &task.to_string())?;
         }

@@ -99,6 +99,7 @@ impl AdviceTarget {
                 _ if absent == part.count() || !is_large(part) => parts.push((part, absent)),
                 _ => {
                     let middle = part.first + part.count() / 2;
+                    // The lower half is next: the order stays ascending.
                     unsplit.push(PageRange { first: middle, ..part });
                     unsplit.push(part.clipped(middle));
                 }
@@ -170,7 +171,8 @@ impl AdviceTarget {
     }
 
     /// Evicts these pages from the kernel page cache, except dirty and mapped pages. No effect on a
-    /// file that is advised by its mapping.
+    /// file that is advised by its mapping. An empty range is left out, because the kernel takes a
+    /// length of 0 for the rest of the file.
     pub fn evict(&self, range: PageRange) {
         if let (TargetAccess::Opened(file), Some(bytes)) =
             (&self.access, std::num::NonZero::new(range.count() * PAGE_BYTES))

@@ -112,8 +112,8 @@ impl Touches {
         waiting_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
     }
 
-    /// Processes one event, and calls `on_touch` with the accesses that are known with it. An event
-    /// that is not part of the fault in progress of its task ends this fault.
+    /// Processes one event, and calls `on_touch` with the accesses that are known with it. A system
+    /// call, another access or a switch to another task ends the fault in progress of a task.
     fn process_event(
         &mut self,
         event: &TraceEvent,
@@ -171,6 +171,7 @@ impl Touches {
                 self.last_mapped.remove(&task);
                 self.exception_pages.remove(&task);
             }
+            // The other events concern no fault.
             _ => {}
         }
     }

@@ -29,10 +29,10 @@ const REST_PER_PAGE: u64 = 7;
 /// Inverse of the share of used pages that may have been read again.
 const REREAD_SHARE_DIVISOR: u64 = 8;
 
-/// Minimum number of pieces before a file counts as being used up.
+/// Minimum number of pieces before a file counts as being used up. Chosen.
 const PIECES_MIN: u64 = 5;
 
-/// Minimum average length of these pieces in pages (256 KiB).
+/// Minimum average length of these pieces in pages (256 KiB). Chosen.
 const PIECE_PAGES_MIN: u64 = 64;
 
 /// Cost of a chunk as a multiple of a request's fixed cost.
@@ -49,7 +49,7 @@ const CHUNK_PAGES_MAX: u64 = 4096;
 /// page may have been evicted, or its read may have failed.
 const READ_NS_MAX: u64 = 1_000_000_000;
 
-/// Length in pages (128 KiB) of a part already read before which a chunk ends.
+/// Length in pages (128 KiB), chosen, of a part already read before which a chunk ends.
 const USED_RUN_PAGES: u64 = 32;
 
 /// Maximum file size in pages (64 GiB). The bitmap of a larger file would exceed 2 MiB.
@@ -193,6 +193,7 @@ impl FileUse {
         if allowed_pages < CHUNK_PAGES_MIN.min(self.file_pages - first) {
             return None;
         }
+        // The fixed cost of a request, as the number of pages that the device reads in that time.
         let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
             .min(allowed_pages);
@@ -212,6 +213,7 @@ impl FileUse {
         at_ns: u64,
     ) {
         self.middle_page = middle_page;
+        // A nanosecond has 1,000 picoseconds.
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.prefetched_pages += pages;
         self.prefetched_ns = at_ns;

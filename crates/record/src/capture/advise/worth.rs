@@ -26,7 +26,7 @@
 //! program with unpredictable reads thus causes at most twice the start, 4 MiB, of prefetches.
 //!
 //! Waits are compared only where both sides are at least a tenth of a second. The first ten
-//! milliseconds show that a gain is possible, not its size.
+//! milliseconds show that a gain is possible, not its size. The limits are chosen.
 
 /// Initial credit in pages (2 MiB).
 const INITIAL_CREDIT_PAGES: u64 = 512;
@@ -296,9 +296,11 @@ impl AdviceCredit {
             }
             return true;
         };
+        // Each further negative verdict in a row doubles the pause.
         let pause_ns = PAUSE_NS << self.consecutive_negative_verdicts;
         self.consecutive_negative_verdicts += 1;
         self.last_stop_reason = Some(reason);
+        // Both are measured again.
         self.refused = None;
         self.latest_without = Waits::default();
         self.state = match self.consecutive_negative_verdicts {

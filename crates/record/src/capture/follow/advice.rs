@@ -12,10 +12,11 @@ use super::{ActiveCall, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of an `fadvise64` or `readahead` call on a descriptor, if its file is
-    /// known.
+    /// known. A length of 0 means up to the end of the file.
     pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &ActiveCall, descriptor: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
+        // No event of the page cache names the file (`None`).
         let Some(file) = self.file_number_of(at_ns, task, descriptor, &file_state, None) else {
             return;
         };
@@ -35,6 +36,9 @@ impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of an `madvise` call on the file mapping at `address`. `behaviour` is the
     /// third argument of the call. Memory without a known file has no record. The record names the
     /// file at `address` for all `bytes` bytes, even if the range contains further mappings.
+    ///
+    /// `MADV_POPULATE_READ` reads the pages, as WILLNEED does. Advice without a name here is
+    /// recorded as `Other`, without its meaning.
     pub(super) fn on_madvise(
         &mut self,
         at_ns: u64,
@@ -43,6 +47,7 @@ impl<N: FileNames> TaskTracker<N> {
         (address, bytes): (u64, u64),
         behaviour: u64,
     ) {
+        // The part of the mapping from `address` on, so its offset is the one at `address`.
         let mappings = self.maps.mappings_within(process, address, address.saturating_add(1));
         let Some((_, mapping)) = mappings.first().filter(|(_, mapping)| mapping.inode != UNKNOWN)
         else {

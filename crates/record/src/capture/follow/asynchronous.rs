@@ -171,6 +171,7 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(state) = self.tasks.get(&read.task) else { return };
         let Some(descriptor) = submitted.descriptor else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
+        // No event of the page cache names the file yet (`None`).
         read.file = self.file_number_of(at_ns, read.task, descriptor, &file_state, None);
         read.is_direct = file_state.borrow().flags & DIRECT != 0;
         if submitted.offset == AT_POSITION {
@@ -182,6 +183,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// first page. Returns false if the request is of no asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
+        // Within a submission to io_uring, the pages are of the request submitted last.
         let read = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = read {
             read.cache.get_or_insert(page);
@@ -228,7 +230,8 @@ impl<N: FileNames> TaskTracker<N> {
         let end_or_last = end.unwrap_or(last);
         let read = AsyncRead { begin_ns: begin.at_ns, ..read };
         let waited_ns = end_or_last.waited_ns.saturating_sub(begin.waited_ns);
-        self.put_asynchronous(end_or_last.at_ns, read, None, Some(waited_ns));
+        let unknown_result = None;
+        self.put_asynchronous(end_or_last.at_ns, read, unknown_result, Some(waited_ns));
         Some(end_or_last)
     }
 
@@ -307,7 +310,8 @@ impl<N: FileNames> TaskTracker<N> {
         };
         for read in take_matching(&mut self.pending.aio, is_over) {
             let end_ns = read.last_completion_ns.unwrap_or(read.begin_ns);
-            self.put_asynchronous(end_ns, read, None, None);
+            let (unknown_result, unknown_wait_ns) = (None, None);
+            self.put_asynchronous(end_ns, read, unknown_result, unknown_wait_ns);
         }
     }
 
@@ -328,6 +332,8 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let submitted = std::mem::take(&mut state.submitted_reads);
         let accepted = u64::try_from(result).unwrap_or(0);
+        // The kernel accepts requests in their order. Writes are accepted ones too, so a refused
+        // read behind a write may count as accepted.
         if self.has_submissions {
             for read in submitted.into_iter().take(accepted as usize) {
                 if read.is_direct && self.pending.aio.len() < ASYNC_READS_MAX {
@@ -368,8 +374,9 @@ impl<N: FileNames> TaskTracker<N> {
             let read_process = tasks.get(&read.task).map(|state| state.process);
             read.pending_sectors.is_empty() && read_process == Some(process)
         };
+        let (unknown_result, unknown_wait_ns) = (None, None);
         for read in take_matching(&mut self.pending.aio, is_over) {
-            self.put_asynchronous(at_ns, read, None, None);
+            self.put_asynchronous(at_ns, read, unknown_result, unknown_wait_ns);
         }
     }
 
@@ -390,7 +397,8 @@ impl<N: FileNames> TaskTracker<N> {
         let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during_ns(end_ns, &read));
         // The page cache's event names the file and the first page, where the submission does not.
         if let Some((inode, page)) = read.cache {
-            read.file.get_or_insert_with(|| self.file_number(inode, None));
+            let no_name = None;
+            read.file.get_or_insert_with(|| self.file_number(inode, no_name));
             read.offset.get_or_insert(page * PAGE_BYTES);
         }
         let (Some(file), Some(offset)) = (read.file, read.offset) else {
@@ -477,10 +485,13 @@ impl<N: FileNames> TaskTracker<N> {
             }
             !is_of_task
         });
+        let (unknown_result, unknown_wait_ns) = (None, None);
         for read in take_matching(&mut self.pending.aio, is_of_task).into_iter().chain(uring_reads)
         {
             match read.last_completion_ns.filter(|_| read.is_completed()) {
-                Some(end_ns) => self.put_asynchronous(end_ns, read, None, None),
+                Some(end_ns) => {
+                    self.put_asynchronous(end_ns, read, unknown_result, unknown_wait_ns)
+                }
                 None => {
                     let waited_ns = self.sleep_during_ns(at_ns, &read);
                     self.count_missing(read.task, read.method, 1, waited_ns);

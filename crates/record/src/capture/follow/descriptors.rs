@@ -1,7 +1,8 @@
 //! Effects of system calls on descriptors, and reads through them.
 //!
 //! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
-//! recording. A *queued* record is written once no earlier record can follow.
+//! recording. A *queued* record is written once no earlier record can follow. `names` looks files
+//! up in the reports of opens and in `/proc`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -82,6 +83,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
         for &descriptor in descriptors {
             let Some(open_file) = self.names.open_file(process, descriptor) else { continue };
+            // Queues the name of a file that no mapping has shown. Its number is not needed.
             self.file_number(open_file.inode, Some(open_file.named));
             let (position, flags) = (Some(open_file.position), open_file.flags);
             let file_state = OpenFileState {
@@ -134,6 +136,7 @@ impl<N: FileNames> TaskTracker<N> {
             }
             SystemCall::IoSubmit => self.on_io_submit_end(end_ns, task, &call, result),
             SystemCall::IoGetevents => self.on_io_getevents_end(end_ns, task, &call, result),
+            // Reads of io_uring end by events of their own.
             SystemCall::UringEnter => {}
         }
     }
@@ -173,6 +176,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.copy_descriptor(table, descriptor, returned);
             }
             SystemCall::Fcntl => {
+                // The command has 32 bits.
                 let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
@@ -240,8 +244,8 @@ impl<N: FileNames> TaskTracker<N> {
     ) {
         let ReadCall { method, descriptor, offset, has_pointed_offset, requested_bytes } = read;
         let Some(state) = self.tasks.get(&task) else { return };
-        // The wait: a read of absent pages cannot continue without the device, even if no sleep was
-        // reported. A read without an event of the page cache (direct I/O) counts as one.
+        // A page that the task itself inserted was absent: without a reported sleep, the longest
+        // request (`device_ns`) is the wait. A read without a cache event (direct I/O) is absent.
         let is_missed = call.cache.is_none_or(|(inode, page)| {
             state
                 .inserted
@@ -342,6 +346,7 @@ impl<N: FileNames> TaskTracker<N> {
             file_state.borrow_mut().target = DescriptorTarget::File(inode);
         }
         let DescriptorTarget::File(inode) = file_state.borrow().target else { return None };
+        // An empty path names nothing: another source may have a better one.
         let proc_name = proc_name.filter(|named: &NamedFile| !named.path.is_empty());
         let file = self.file_number(inode, proc_name);
         self.record_open(at_ns, task, descriptor, file_state, file);
@@ -354,8 +359,12 @@ impl<N: FileNames> TaskTracker<N> {
     /// Files without storage (`/proc`, `/sys`) are no files of the recording. They are recorded as
     /// such now, because a later look-up in `/proc` would find the next file with the same
     /// descriptor. Other files without a device and a path remain unknown.
+    ///
+    /// The device is its major number × 2²⁰ + its minor number. Major number 0 stands for a file
+    /// system without a block device of its own: `/proc`, an overlay, btrfs, a network mount.
     pub(super) fn on_open(&mut self, task: u32, descriptor: u64, inode: Inode, flags: u64) {
-        let has_no_device = inode.device >> 20 == 0;
+        let major_number = inode.device >> 20;
+        let has_no_device = major_number == 0;
         let target = if self.names.is_without_storage(inode.device) {
             DescriptorTarget::NoRecordedFile
         } else if has_no_device && self.names.file(inode).is_none() {
@@ -365,7 +374,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.opened = Some((descriptor, target, flags));
-        // The event of the call's end may come later, with a new state of the descriptor.
+        // A call in progress assigns the file at its end, where its descriptor gets a new state.
         if state.call.is_none() {
             self.assign_opened(task);
         }
@@ -403,6 +412,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let Some(thread) = self.thread_number(task) else { return };
         let access = file_state.flags & ACCESS_MASK;
+        // `opened_ns` is 0 for a file that was open before the recording.
         let open = OpenRecord {
             at_ns: file_state.opened_ns.min(at_ns),
             thread,
@@ -429,7 +439,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Records an `mmap` call that ended at `end_ns` and returned `address`. An anonymous mapping
     /// only removes the file mappings at its addresses. A mapping of unknown file is kept without a
-    /// record.
+    /// record. Flags that map all pages at once make the whole mapping count as used.
     fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &ActiveCall, address: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let [_, bytes, _, flags, descriptor, offset] = call.arguments;
@@ -474,7 +484,8 @@ const ON_FAULT: u64 = 1;
 /// Advice that maps all pages of a range at once.
 const POPULATE_ADVICE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
 
-/// Returns the end of a range of `bytes` bytes from `address`, rounded up to whole pages.
+/// Returns the end of a range of `bytes` bytes from `address`, rounded up to whole pages. An end
+/// within the last page of all addresses stays as it is.
 fn page_end(address: u64, bytes: u64) -> u64 {
     let end = address.saturating_add(bytes);
     end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)

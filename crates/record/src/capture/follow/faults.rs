@@ -189,7 +189,8 @@ impl<N: FileNames> TaskTracker<N> {
         let exception =
             state.last_exception.take().filter(|(mapped_page, _)| pages.contains(mapped_page.page));
         let Some((mapped_page, begin_ns)) = exception else { return };
-        let file = self.file_number(inode, None);
+        let no_name = None;
+        let file = self.file_number(inode, no_name);
         self.maps.set_file(mapped_page.process, mapped_page.address, inode, file);
         let page = mapped_page.page;
         let mapped_page = Some(MappedPage { inode, ..mapped_page });
@@ -288,6 +289,7 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(state) = self.tasks.get_mut(&task) {
             state.mapped = Some((fault.inode, range));
         }
+        // Records after the begin of the fault need no longer wait for its own.
         self.out.release(fault.begin_ns);
         let (end_ns, _) = fault.end_and_wait_ns();
         self.put_inserted(end_ns, task);

@@ -30,6 +30,7 @@ impl<N: FileNames> TaskTracker<N> {
             self.end_task(at_ns, former);
         }
         if let Some(process) = self.process_of(task) {
+            // No next fault is known (`None`).
             self.end_fault(task, None);
             self.maps.remove_process(process);
         }

@@ -130,6 +130,7 @@ impl<N: FileNames> TaskTracker<N> {
             self.on_own_completion(at_ns, task, issued.begin_ns);
         }
         self.forget_queued(device, sector, end_sector);
+        // The first request of a disk also queues the disk's name record.
         let device = self.disk_number(device);
         if let Some(other) = issued.task.filter(|_| thread.is_none()) {
             self.others.count_request(other, device, issued.work, bytes);

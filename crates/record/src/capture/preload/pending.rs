@@ -31,8 +31,8 @@ struct Pending {
 pub(super) struct PendingRecords {
     /// The delayed records, the oldest first.
     records: VecDeque<Pending>,
-    /// Number of records at the front whose waits are counted in `sleep_times`. The waits of an
-    /// interval share its sleep, so all of them are counted before one is bounded.
+    /// Number of records at the front that are claimed: their waits are counted in `sleep_times`.
+    /// The waits of an interval share its sleep, so all are counted before one is bounded.
     claimed: usize,
     /// Sleep of the threads.
     sleep_times: SleepTimes,
@@ -74,8 +74,9 @@ impl PendingRecords {
         self.records.push_back(Pending { record, wait: wait.filter(|wait| wait.wait_ns > 0) });
     }
 
-    /// Adds the waits up to the last sample to `sleep_times`, in the order of the records. It ends
-    /// at the first read that ended after that sample.
+    /// Claims records from the oldest unclaimed one on: adds their waits to `sleep_times`. It ends
+    /// at the first wait that ended after the last sample, since its sleep is not known yet.
+    /// Records without a wait are claimed with their predecessors.
     fn claim(&mut self) {
         for pending in self.records.range(self.claimed..) {
             if let Some(wait) = &pending.wait {
@@ -88,9 +89,9 @@ impl PendingRecords {
         }
     }
 
-    /// Takes the next record, with the wait of a read bounded, if it is old enough or `must_end`.
-    /// `None` if no record waits or the oldest is still too young. A record without a wait only
-    /// waits for its predecessors.
+    /// Takes the next record, with the wait of a read bounded. `None` if no record is left, or if
+    /// the oldest is too young or unclaimed. With `must_end`, or beyond `RECORDS_MAX` records, it
+    /// is taken in any case. A record without a wait only waits for its predecessors.
     fn next(&mut self, must_end: bool) -> Option<Record> {
         let first = self.records.front()?;
         let is_full = self.records.len() > RECORDS_MAX;
@@ -102,7 +103,7 @@ impl PendingRecords {
         self.claimed = self.claimed.saturating_sub(1);
         let Pending { mut record, wait } = self.records.pop_front()?;
         if let (Record::Read(read), Some(wait)) = (&mut record, wait) {
-            // The value 0 stands for an unknown bound.
+            // The value 0 stands for an unknown bound, so a wait of 0 becomes `NO_WAIT_NS`.
             read.waited_ns = self.sleep_times.bounded(&wait).max(NO_WAIT_NS);
         }
         Some(record)
@@ -110,8 +111,8 @@ impl PendingRecords {
 }
 
 impl Preload {
-    /// Writes a record of the library, later if samples will bound the waits. Fails if the
-    /// recording cannot be written.
+    /// Writes a record of the library, later if samples will bound the waits. Without a sampler
+    /// (`states`) it is written at once. Fails if the recording cannot be written.
     pub(super) fn put_called<W: Write>(
         &mut self,
         record: Record,

@@ -57,6 +57,7 @@ impl Preload {
             let unseen = Unseen { at_ns: end_ns, thread, way, count: 1, waited_ns };
             return writer.put(Record::Unseen(unseen));
         };
+        // An unknown length is passed as the largest number.
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
         let outcome = match read.result {
@@ -92,6 +93,7 @@ impl Preload {
         }
         let process = u64::from(fault.process);
         let thread = self.thread(process << 32 | process, writer)?;
+        // An unknown length is passed as the largest number.
         let name_and_size = (fault.named.path, fault.named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number(inode, Some(name_and_size), writer)?;
         let begin_ns = fault.begin_ns.saturating_sub(self.start_ns);
@@ -135,6 +137,7 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         let SampledTouch { process, inode, named, range, waited_ns } = touch;
+        // An unknown length is passed as the largest number.
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
         let Some(advisor) = &mut self.advisor else { return Ok(()) };

@@ -36,6 +36,7 @@ pub(super) fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("no library may be loaded from there (noexec)"));
     }
+    // Names of earlier runs with the same process number may exist.
     for number in 0..100 {
         let folder = parent.join(format!("readpath-watch-{}-{number}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&folder) {

@@ -28,7 +28,8 @@ pub(super) struct CallWait {
     pub begin_ns: u64,
     /// End of the call.
     pub end_ns: u64,
-    /// Longest possible wait by the duration of the call.
+    /// Longest possible wait by the duration of the call. It is spread evenly over the call, as the
+    /// time of the sleep within it is not known.
     pub wait_ns: u64,
 }
 
@@ -64,7 +65,8 @@ pub(super) struct SleepTimes {
 }
 
 impl SleepTimes {
-    /// Adds the interval of a thread since its last sample.
+    /// Adds the interval of a thread since its last sample. `busy_ns` of the sample is the time
+    /// that the thread ran or queued for a processor.
     pub fn add(&mut self, sample: &SampledThread) {
         let &SampledThread { thread, begin_ns, end_ns, busy_ns } = sample;
         let intervals = self.threads.entry(thread).or_default();

@@ -28,6 +28,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
     };
     let is_disk_sleep = || state_letter(process, thread) == Some('D');
     if number < 0 {
+        // -1: outside of a system call, as in a page fault.
         // A worker thread of io_uring has no stack in user space, and sleeps while it has no work.
         let is_kernel_worker = words.all(|word| word == "0x0");
         return Some(match state_letter(process, thread) {
@@ -44,6 +45,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
         return Some(Activity::Unknown);
     }
     let argument = |word: Option<&str>| {
+        // Descriptors have 32 bits.
         u64::from_str_radix(word?.strip_prefix("0x")?, 16).ok().map(|value| value as u32)
     };
     let arguments = [argument(words.next()), argument(words.next())];
@@ -52,7 +54,8 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
         CallKind::Known(activity) => activity,
         CallKind::Transfer(activity) if is_file(arguments[0]) => activity,
         CallKind::Transfer(_) => Activity::Others,
-        // The source of `sendfile` is its second descriptor. The other side may be a pipe.
+        // The source of `sendfile` is its second descriptor. A wait for a file is one that signals
+        // do not end (D). A wait for the other side, such as a pipe, is another program's.
         CallKind::Copy { source } if is_file(arguments[source]) && is_disk_sleep() => {
             Activity::Read
         }

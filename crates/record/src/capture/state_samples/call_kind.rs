@@ -43,6 +43,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
+        // A call of `fcntl` sleeps for a lock of a file only.
         libc::SYS_futex
         | libc::SYS_flock
         | libc::SYS_fcntl

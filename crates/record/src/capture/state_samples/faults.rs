@@ -28,7 +28,7 @@ use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_resid
 use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
 use super::spread;
 
-/// Minimum pause between two samples.
+/// Minimum pause between two samples, chosen.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling.
@@ -38,9 +38,9 @@ const PAUSE_PER_SAMPLE: u32 = 19;
 const SEARCH_PERIOD: Duration = Duration::from_millis(50);
 /// The kernel's default readahead window, 128 KiB.
 const DEFAULT_WINDOW_PAGES: u64 = 32;
-/// Maximum number of pages of a mapping without residency (64 GiB).
+/// Maximum number of pages, chosen, of a mapping without residency (64 GiB).
 const FILE_PAGES_MAX: u64 = 1 << 24;
-/// Maximum number of mapped files that are sampled. Further ones are left out.
+/// Maximum number of mapped files that are sampled, chosen. Further ones are left out.
 const FILES_MAX: usize = 64;
 
 /// A range of pages that a page fault brought into the page cache.
@@ -163,7 +163,8 @@ impl FaultSamples {
     /// Takes a sample: the pages that entered the page cache since the last one. Divides them into
     /// ranges, and sends the largest ones as faults: one for each major fault, and all whole
     /// windows. `fault_ns` is the time that threads spent in faults. The sent ranges share it
-    /// equally, and their ends are spread evenly over the interval. Without it no fault is sent.
+    /// equally, and their ends are spread evenly over the interval. Without it, or without new
+    /// pages, no fault is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
         // Major faults and added pages since the last sample, also when no fault is sent.
         let counted: BTreeMap<u32, u64> = processes
@@ -219,7 +220,7 @@ impl FaultSamples {
 
 impl PageSource {
     /// Source of a file that a process maps, with its present pages as the first look. `None` if
-    /// neither can be read.
+    /// neither can be read, or if the file is too large for the look.
     fn of_file(process: u32, inode: Inode, path: &Path) -> Option<PageSource> {
         if let Some(file) = open_if_residency_is_shown(path, inode) {
             let residency = page_residency(&file)?;

@@ -22,23 +22,24 @@ use readpath_trace::recording::{DeviceOperation, OthersSampled};
 use super::super::now_ns;
 use super::super::preload::KernelCounts;
 
-/// Pause between two samples.
+/// Pause between two samples, chosen.
 const PERIOD_NS: u64 = 10_000_000;
 
-/// Maximum time between two samples that are compared. The sampling thread sleeps for up to 50 ms.
+/// Maximum time, chosen, between two samples that are compared. The sampling thread sleeps for up
+/// to 50 ms.
 const INTERVAL_NS_MAX: u64 = 120_000_000;
 
 /// Number of intervals that are kept, because a process of the program may be found late: the reads
 /// of others in them may turn out to be its reads.
 const OPEN_INTERVALS: usize = 3;
 
-/// Maximum length of a request in bytes.
+/// Maximum length of a request in bytes, assumed.
 const REQUEST_BYTES_MAX: u64 = 2 << 20;
 
 /// Inverse of the minimum part of a disk's bytes read in an interval that others have read. Chosen.
 const OTHERS_SHARE_DIVISOR: u64 = 4;
 
-/// Maximum number of processes whose counters are read for a sample.
+/// Maximum number of processes whose counters are read for a sample, chosen.
 const PROCESSES_MAX: usize = 256;
 
 /// State of the samples.
@@ -139,6 +140,7 @@ impl OthersSamples {
         let last = last.filter(|last| at_ns - last.at_ns <= INTERVAL_NS_MAX);
         let counters = counters.into_iter().zip(later_counters);
         for ((&device, disk), counters) in self.disks.iter_mut().zip(counters) {
+            // A disk that is gone has no counters.
             let (Some(counters), Some(later)) = counters else { continue };
             let Some(last) = last else {
                 disk.restart(later);
@@ -201,7 +203,8 @@ impl DiskSamples {
         let bytes = counters.read_bytes.saturating_sub(last.read_bytes);
         let known_bytes = own_bytes.saturating_add(self.own_in_flight);
         let mut excess_bytes = known_bytes.saturating_sub(bytes);
-        // Bytes sent to another disk are no longer expected once nothing is in flight here.
+        // Bytes sent to another disk are no longer expected once nothing is in flight here. Then
+        // only the reads that ended between the two readings may be the program's.
         let ended_bytes = later.read_bytes.saturating_sub(counters.read_bytes);
         let in_flight_max = if later.in_flight > 0 { u64::MAX } else { ended_bytes };
         self.own_in_flight = excess_bytes.min(in_flight_max);
@@ -233,7 +236,8 @@ impl ReadInterval {
 }
 
 impl DiskCounters {
-    /// Reads the counters of a disk. `None` if it has none, as a server, or does not exist.
+    /// Reads the counters of a disk, whose number is the major number × 2²⁰ + the minor one. `None`
+    /// if it has none, as a server, or does not exist.
     fn of_disk(device: u64) -> Option<DiskCounters> {
         let path = format!("/sys/dev/block/{}:{}/stat", device >> 20, device & 0xf_ffff);
         DiskCounters::from_stat(&fs::read_to_string(path).ok()?)

@@ -89,6 +89,7 @@ impl MappingPages {
             }
             let count_before = *mapped_count;
             let page_number = self.address / PAGE_BYTES + first;
+            // The mapping or its process is gone if the table cannot be read.
             let Some(flags) = mapped_flags(page_table, page_number, count) else { break };
             for (index, is_mapped) in (first..).zip(flags) {
                 let was_mapped = &mut self.is_mapped[index as usize];

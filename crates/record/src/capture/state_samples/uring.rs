@@ -33,8 +33,8 @@ use super::spread;
 /// Largest number of entries of a ring, as in the kernel.
 const ENTRIES_MAX: u32 = 1 << 16;
 
-/// Largest plausible number of requests between two samples, which are ten milliseconds apart. A
-/// processor submits a few million requests a second.
+/// Largest plausible number of requests between two samples, which are usually half a millisecond
+/// apart. A processor submits a few million requests a second.
 const DIFFERENCE_MAX: u32 = 1 << 20;
 
 /// Size in bytes of a request's and of a result's entry.
@@ -413,6 +413,7 @@ impl Ring {
                 if nth + self.request_entries < count {
                     return None;
                 }
+                // The number of entries is a power of two.
                 let in_order = first.wrapping_add(nth) & (self.request_entries - 1);
                 let index = match index_at(in_order) {
                     Some(index) if has_table => index,

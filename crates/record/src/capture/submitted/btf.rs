@@ -94,7 +94,8 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
     let mut position = types;
     while position < types + types_bytes {
         let (name, info) = (word(position)?, word(position + 4)?);
-        // `count` is the number of members, which follow the head of a type.
+        // The kind of the type is in bits 24 to 28 and the packed flag is bit 31. `count` is the
+        // number of members, which follow the head of a type.
         let (kind, count, is_packed) = (info >> 24 & 31, info as usize & 0xffff, info >> 31 == 1);
         position += 12;
         if kind == STRUCT && names.contains(&text(name)?) {

@@ -247,6 +247,7 @@ pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Progra
 pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
+        // The record ends with the operation and `user_data`, 8 bytes each.
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
         let base = -8 - bytes;
         let copy_offset = base + HEAD_BYTES as i16;

@@ -32,6 +32,7 @@ impl<N: FileNames> TaskTracker<N> {
         request: u64,
         operation: &str,
     ) {
+        // Names of reads begin so: READV, READ_FIXED.
         let is_read = operation.starts_with("READ");
         if let Some(state) = self.tasks.get_mut(&task) {
             state.submitted_request = Some(request).filter(|_| is_read);
@@ -45,6 +46,7 @@ impl<N: FileNames> TaskTracker<N> {
             Some(read) if read.reported == by_program && read.task == task => {
                 read.reported.by_event = true;
             }
+            // An older read at this address is replaced: its end was not reported.
             _ => {
                 let mut read = self.new_read(at_ns, task, ReadMethod::Uring);
                 read.reported.by_event = true;
@@ -99,7 +101,8 @@ impl<N: FileNames> TaskTracker<N> {
     ) {
         let Some(mut read) = self.pending.uring.remove(&request) else { return };
         if let Some(inode) = inode {
-            read.file = Some(self.file_number(inode, None));
+            let no_name = None;
+            read.file = Some(self.file_number(inode, no_name));
             // The submission of a registered file has no descriptor.
             let table = self.tasks.get(&read.task).map(|state| state.table);
             let is_direct = flags & DIRECT != 0;
@@ -111,8 +114,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.put_asynchronous(at_ns, read, Some(result), unknown_wait_ns);
     }
 
-    /// Moves the pages that io_uring's worker threads (`iou-wrk-…`) of the process added to the
-    /// cache to the task of the read. No effect for AIO.
+    /// Moves the pages that io_uring's worker threads of the process added to the cache to the task
+    /// of the read. The threads are named `iou-wrk-…`. No effect for AIO.
     pub(super) fn take_over_inserted(&mut self, read: &AsyncRead) {
         if read.method != ReadMethod::Uring {
             return;
