@@ -238,7 +238,8 @@ fn undo_record(record: &Path) -> Option<CleanupEntry> {
                 }
             }
         }
-        // The record was cut off before it was complete. Its object did not exist yet.
+        // The record was cut off before it was complete: its object did not exist yet. A record of
+        // an unknown kind is dropped as well.
         _ => None,
     };
     remove_record(record);
@@ -254,7 +255,8 @@ fn remove_record(record: &Path) {
 }
 
 /// Removes one object, and returns a text about the action, or the error of the removal. Returns
-/// `None` when the object is gone or differs from the recorded one.
+/// `None` when the object is gone or differs from the recorded one. A mount's text also stands for
+/// a folder that alone was left.
 fn remove_object(
     kind: CleanupKind,
     recorded_identity: &[u8],

@@ -82,6 +82,7 @@ fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<R
         if attempt > 0 {
             std::thread::sleep(PAUSE);
         }
+        // The whole file: from 0 on, without an end.
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
         residency.resident = count_resident(file, pages, should_continue)?;
         if residency.resident == 0 {

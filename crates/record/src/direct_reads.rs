@@ -95,6 +95,7 @@ pub(crate) fn seconds_per_read(
     let passed_time = end_time.saturating_duration_since(start_time);
     // The workers waited for processors at the same time, so their mean delay counts.
     let seconds = passed_time.saturating_sub(delays / depth.max(1) as u32).as_secs_f64();
+    // The minimum avoids a division by 0.
     Ok(seconds / (read_count * completed_share).max(1e-9))
 }
 

@@ -75,7 +75,7 @@ impl ReadaheadFile {
     }
 
     /// Returns true if the data of a page are in memory, by a read of its first byte that does not
-    /// wait. `None` if the file system does not support this, or after an error.
+    /// wait. `None` if the file system does not support this, after an error, or beyond the end.
     pub fn is_read(&self, page: u64) -> Option<bool> {
         let mut byte = [0];
         let bytes = &mut [io::IoSliceMut::new(&mut byte)];

@@ -14,16 +14,16 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::direct_reads::{Request, seconds_per_read};
 use crate::median::middle;
 
-/// Number of rounds.
+/// Number of rounds, chosen.
 const ROUNDS: usize = 3;
 
 /// Number of windows in flight in a program that reads in order.
 const WINDOWS_IN_FLIGHT: usize = 2;
 
-/// Windows that are compared with the present one, in bytes.
+/// Windows that are compared with the present one, in bytes. Chosen.
 const WINDOWS: [u64; 4] = [128 << 10, 512 << 10, 2 << 20, 8 << 20];
 
-/// Largest window that is read, in bytes.
+/// Largest window that is read, in bytes. Chosen.
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
 
 /// Least number of bytes that a try reads, chosen.
@@ -35,10 +35,10 @@ const TRY_WINDOWS: u64 = 8;
 /// Length in bytes that a file needs: each try of the largest window has its own positions.
 pub const FILE_BYTES_MIN: u64 = 64 << 20;
 
-/// Time of a window relative to the fastest, up to which a smaller window is preferred.
+/// Time of a window relative to the fastest, up to which a smaller window is preferred. Chosen.
 const NEARLY_FASTEST_RATIO: f64 = 1.1;
 
-/// Time of a window relative to the fastest, from which on it is not tried again.
+/// Time of a window relative to the fastest, from which on it is not tried again. Chosen.
 const FAR_BEHIND_RATIO: f64 = 1.5;
 
 /// A window and the rate of reads with it.

@@ -90,7 +90,8 @@ impl RecordedSet {
         self.index_by_number.clear();
     }
 
-    /// Adds the pages of a record, if it is a read that returned bytes, or a page fault.
+    /// Adds the pages of a record, if it is a read that returned bytes, or a page fault. Files
+    /// without an absolute path are left out: they cannot be opened again.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) if file.path.starts_with('/') => {

@@ -176,6 +176,7 @@ impl Instance {
         for entry in fs::read_dir(self.path.join("per_cpu")).into_iter().flatten().flatten() {
             let stats = fs::read_to_string(entry.path().join("stats")).unwrap_or_default();
             for line in stats.lines() {
+                // Overwritten events, nested events without space, and events of a full buffer.
                 if let Some(("overrun" | "commit overrun" | "dropped events", number)) =
                     line.split_once(": ")
                 {

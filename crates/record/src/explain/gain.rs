@@ -32,32 +32,32 @@ const ROUNDS: usize = 5;
 const ROUNDS_MIN: usize = 3;
 
 /// Ratio of the measured to the recorded time of a read, or its inverse, from which on the storage
-/// has changed.
+/// has changed. Chosen.
 const CHANGE_MAX: f64 = 2.0;
 
 /// Processor time of a read in seconds, at most, chosen. Recorded waits do not contain it, measured
 /// times do.
 const PROCESSOR_SECONDS: f64 = 20e-6;
 
-/// Number of requests in flight that a remedy proposes.
+/// Number of requests in flight that a remedy proposes, chosen.
 const REMEDY_DEPTH: usize = 16;
 
-/// Size of the requests that the remedy of small reads proposes, in bytes.
+/// Size of the requests that the remedy of small reads proposes, in bytes. Chosen.
 const LARGE_READ_BYTES: u64 = 256 << 10;
 
 /// Aim for the time of a round's reads as recorded. Chosen.
 const ROUND_TIME: Duration = Duration::from_millis(60);
 
-/// Longest time for one finding. The round in progress is completed.
+/// Longest time for one finding, chosen. The round in progress is completed.
 const TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Largest number of files opened for a finding.
+/// Largest number of files opened for a finding, chosen.
 const FILES_MAX: usize = 512;
 
 /// Readahead window in bytes where the device's own is not known: the kernel's default.
 const WINDOW_BYTES_DEFAULT: u64 = 128 << 10;
 
-/// Largest readahead window that is measured, in bytes.
+/// Largest readahead window that is measured, in bytes. Chosen.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// Gain of a remedy, or the reason why it is unknown.
@@ -221,7 +221,8 @@ impl Trial {
         if let Err(reason) = check_unchanged(present_seconds, recorded_seconds) {
             return Some(Gain::Unknown(reason));
         }
-        // Waits at the same time overlap, and other findings may have taken a part of them.
+        // Waits at the same time overlap, and other findings may have taken a part of them. The
+        // minimum avoids a division by 0.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
         let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
         let saved_waits =
@@ -289,7 +290,8 @@ impl Trial {
 }
 
 /// Returns the part of a time that is measured now which the read took in the recording: below 1
-/// where the storage is slower now. Recorded waits have no processor time.
+/// where the storage is slower now. Recorded waits have no processor time. The minimum of the
+/// present time avoids a division by 0.
 fn recorded_part(present_seconds: f64, recorded_seconds: f64) -> f64 {
     ((recorded_seconds + PROCESSOR_SECONDS) / present_seconds.max(1e-9)).min(1.0)
 }
@@ -382,7 +384,7 @@ fn split_into_requests(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> 
 
 /// Compares the measured time of a read with its wait in the recording. A read also takes processor
 /// time, at most [`PROCESSOR_SECONDS`], which makes only the measured time longer. It is therefore
-/// added to the upper limit alone.
+/// added to the upper limit alone. A recorded time of 0 counts as a picosecond, for the division.
 ///
 /// # Errors
 /// As text: they differ by more than [`CHANGE_MAX`].

@@ -114,7 +114,8 @@ pub(super) struct FileData {
 
 impl FileData {
     /// Records that bytes of the file were fetched from the device. Returns the number of those
-    /// that had been fetched before. If they are more than half, all pages count as refetched.
+    /// that had been fetched before, counted in whole pages: an upper bound, at most `bytes`. If
+    /// they are more than half of the bytes, all pages count as refetched.
     fn record_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
         let added = self.fetched.add(first, end);
@@ -129,7 +130,8 @@ impl FileData {
 
     /// Records that a direct read fetched bytes of the file. Returns the number of those that had
     /// been fetched before. A part of a page is compared with the other fetched parts of it, by
-    /// sectors. If one of the pages was fetched as a whole, the read counts in whole pages.
+    /// sectors, as direct reads have whole sectors. If one of the pages was fetched as a whole, the
+    /// read counts in whole pages: a bound. Beyond half of the bytes, all pages count as refetched.
     fn record_direct_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         if (offset | bytes).is_multiple_of(PAGE_BYTES) {
             return self.record_fetch(offset, bytes);
@@ -139,6 +141,7 @@ impl FileData {
         if (first..end).any(is_whole) {
             return self.record_fetch(offset, bytes);
         }
+        // A page fetched in part counts as fetched: the unused rest is no over-read.
         self.fetched.add(first, end);
         self.partial_pages.add(first, end);
         let (first_sector, end_sector) =
@@ -287,6 +290,7 @@ impl DeviceData {
     /// still in progress after the first eighth of the read's duration. The eighth is chosen.
     fn is_read_alone(&self, read: &ReadRecord) -> bool {
         let eighth_ns = read.begin_ns + read.duration_ns() / 8;
+        // Requests are kept in the order of their ends, so the rest has ended earlier.
         let overlapping =
             self.recent_requests.iter().rev().take_while(|(_, end_ns)| *end_ns > eighth_ns);
         overlapping.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0

@@ -20,6 +20,7 @@ const RECORD_DELAY_NS: u64 = 500_000_000;
 const MIN_SAMPLES: u64 = 20;
 
 /// Ratio of the mean wait next to others to the baseline above which they count as the cause.
+/// Chosen.
 const SLOWDOWN_MIN: f64 = 2.0;
 
 /// Waits of one size class on one device.
@@ -103,6 +104,7 @@ impl Interference {
         *self.bytes.entry(device).or_default() += request.bytes;
         *self.by_thread.entry((device, request.thread)).or_default() += request.bytes;
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
+        // Requests that ended before the oldest wait cannot have delayed one.
         let first_wait_ns = self.unclassified_waits.front().map_or(end_ns, |wait| wait.begin_ns);
         while self.other_requests.front().is_some_and(|other| other.end_ns < first_wait_ns) {
             self.other_requests.pop_front();
@@ -162,6 +164,7 @@ impl Interference {
             all_ns += (class.alone_ns + class.delayed_ns) as f64;
             let alone_count: u64 = class.alone.values().sum();
             let delayed_count: u64 = class.delayed.values().sum();
+            // Too few for a comparison. `WAITS_MIN` is the minimum for any finding.
             if alone_count + delayed_count < MIN_SAMPLES || delayed_count < WAITS_MIN {
                 continue;
             }

@@ -4,8 +4,8 @@ use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
 use super::{Explanation, STORAGE_ACTIVITIES};
 
-/// Part of a gain that must have passed without other work of the program. A program that computes
-/// next to the rest of its waits may gain less: its processors may be the limit.
+/// Part of a gain, chosen, that must have passed without other work of the program. A program that
+/// computes next to the rest of its waits may gain less: its processors may be the limit.
 const IDLE_PART_MIN: f64 = 0.8;
 
 /// Measures the gains of an explanation's findings, where a measurement is possible.

@@ -15,13 +15,13 @@ pub(super) type ReaderKey = (u32, u32, Option<u64>);
 /// Number of streams tracked per source, chosen. The one read longest ago is dropped.
 const STREAMS_PER_READER: usize = 4;
 
-/// Maximum number of sources. If there are more, all are forgotten.
+/// Maximum number of sources, chosen. If there are more, all are forgotten.
 const READERS_MAX: usize = 1 << 16;
 
 /// Maximum gap within a stream, in bytes. Chosen: the program skips up to four pages.
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
-/// Maximum number of distinct distances that are counted.
+/// Maximum number of distinct distances that are counted, chosen. Further ones are not counted.
 const STRIDES_MAX: usize = 1 << 10;
 
 /// One stream of reads that follow each other.
@@ -70,7 +70,7 @@ impl AccessStreams {
     /// Records a read of the bytes from `offset` to `end`, exclusive. Returns its position relative
     /// to the last reads by the same reader. The read continues the most recent stream that it
     /// follows, or begins another one. The counted distance (stride) is from the end of the
-    /// reader's last read, in any stream.
+    /// reader's last read, in any stream. The first read of a reader has none.
     pub fn record_read(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
         // Bounds the memory for a recording with very many readers.
         if self.streams.len() >= READERS_MAX && !self.streams.contains_key(&reader) {

@@ -59,8 +59,9 @@ pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
 }
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
-/// with direct reads are left out. `remaining_shares`: the part of each file's waits that other
-/// causes leave. `passed_per_waited`: the passed time for each second of waiting threads.
+/// with direct reads are left out, as these pass the readahead. `remaining_shares`: the part of
+/// each file's waits that other causes leave. `passed_per_waited`: the passed time for each second
+/// of waiting threads.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
@@ -102,8 +103,8 @@ pub(super) enum Comparison {
 }
 
 /// Compares readahead windows on the file. Returns `None` if the file was replaced, is too short or
-/// has no direct reads. The same if the window is unknown, the storage has changed, or the rounds
-/// differ too much.
+/// has no direct reads. Also `None` if the window is unknown, the storage has changed, the rounds
+/// differ too much, or `should_continue` returned false.
 pub(super) fn measure(
     waits: &ReadaheadWaits,
     should_continue: &mut dyn FnMut() -> bool,

@@ -63,7 +63,8 @@ impl ReuseSample {
         }
     }
 
-    /// Stores a reference to a sampled page, and halves the sample if there are too many.
+    /// Stores a reference to a sampled page, and halves the sample if there are too many. The keys
+    /// that leave it are the ones that `sampled_page` no longer selects.
     fn store_reference(&mut self, page_key: u64) {
         self.stored_references.push(page_key);
         if self.stored_references.len() >= REFERENCES_MAX {
@@ -75,7 +76,9 @@ impl ReuseSample {
 
     /// Returns the miss-ratio curve over the sizes of `MEMORY_SHARES`. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
+        // A trace without references is an error.
         let Ok(trace) = BlockTrace::of(self.stored_references.clone()) else { return Vec::new() };
+        // Number of distinct pages in the sample.
         let pages = f64::from(trace.blocks);
         let mut points: Vec<ReusePoint> = Vec::new();
         for share in MEMORY_SHARES {

@@ -107,6 +107,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         pattern.strides.iter().map(|(&bytes, &count)| StrideCount { bytes, count }).collect();
     strides.sort_by_key(|stride| std::cmp::Reverse(stride.count));
     strides.truncate(LISTED_MAX);
+    // The key is the binary logarithm of the values.
     let power_counts = |counts_by_log2: &std::collections::BTreeMap<u32, u64>| {
         counts_by_log2.iter().map(|(&log2, &count)| SizeCount { from: 1 << log2, count }).collect()
     };

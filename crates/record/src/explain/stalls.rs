@@ -7,7 +7,7 @@ use super::interference::duration_class;
 /// Least wait of a stall in nanoseconds. A seek with a rotation of a disk is shorter.
 const STALL_NS_MIN: f64 = 25e6;
 
-/// Least ratio of a stall to the median.
+/// Least ratio of a stall to the median, chosen.
 const STALL_RATIO_MIN: f64 = 8.0;
 
 /// Least number of waits of a size for a comparison, chosen.
@@ -16,7 +16,7 @@ const WAITS_MIN: u64 = 64;
 /// Least number of stalls that are reported, chosen: fewer may be chance.
 const STALLS_MIN: u64 = 4;
 
-/// Largest fraction of the waits that are stalls. More of them are a second kind of request.
+/// Largest fraction of stalls, chosen. More long waits are a second kind of request.
 const STALLED_SHARE_MAX: f64 = 0.1;
 
 /// Number of waits, and their sum in nanoseconds.
@@ -54,8 +54,9 @@ impl StallHistogram {
         *sum_ns += waited_ns;
     }
 
-    /// Returns the stalls of a device: waits far above the median of their size. A size with more
-    /// than `STALLED_SHARE_MAX` of them has none. `None` if fewer than `STALLS_MIN` are left.
+    /// Returns the stalls of a device: waits far above the median of their size. A size with fewer
+    /// than `WAITS_MIN` waits, or with more than `STALLED_SHARE_MAX` of stalls, has none. Its waits
+    /// still count in the whole. `None` if fewer than `STALLS_MIN` are left.
     pub fn stalls_of(&self, device: u64) -> Option<Stalls> {
         let (mut all_ns, mut stalled_ns, mut lost_ns, mut median_sum_ns) = (0.0, 0.0, 0.0, 0.0);
         let (mut count, mut waits) = (0, 0);

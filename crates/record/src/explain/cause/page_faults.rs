@@ -13,6 +13,7 @@ use readpath_trace::recording::{AdviceType, ReadMethod};
 /// Returns true for a page fault with a single fetched page.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_one_page = wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES;
+    // A file of one page has nothing to fetch besides.
     let has_more_pages = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
     wait.method == ReadMethod::Fault && is_one_page && has_more_pages
 }

@@ -19,6 +19,7 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let read_bytes = |device: &u64| gathered.other_reads.bytes.get(device).copied().unwrap_or(0);
+    // `Alone`: the baseline is the wait without other programs' reads.
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
         let lost = gathered.other_reads.lost_waits(*device_number, Baseline::Alone)?;
         Some((read_bytes(device_number), *device_number, &device.name, lost))

@@ -76,6 +76,7 @@ fn is_kernel_thread(name: &str) -> bool {
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written_bytes = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
+    // `AloneOrFastest`: the baseline is the wait without a write, or the fastest tenth.
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
         let lost = gathered.writes.lost_waits(*device_number, Baseline::AloneOrFastest)?;
         Some((written_bytes(device_number), *device_number, &device.name, lost))

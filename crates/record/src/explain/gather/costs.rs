@@ -27,13 +27,13 @@ const DISK_BYTE_NS: f64 = 6.7;
 /// 10,000 per minute.
 const DISK_POSITIONING_NS_MIN: f64 = 3_000_000.0;
 
-/// Number of waits of one size before they are used.
+/// Number of waits of one size before they are used, chosen.
 const MIN_SAMPLES: u64 = 16;
 
-/// Minimum ratio of two sizes before both terms are estimated from them.
+/// Minimum ratio of two sizes before both terms are estimated from them. Chosen.
 const SIZE_RATIO_MIN: f64 = 4.0;
 
-/// Number of waits kept for one size. Beyond it, every second one is dropped, repeatedly.
+/// Number of waits kept for one size, chosen. Beyond it, every second one is dropped, repeatedly.
 const SAMPLES_KEPT_MAX: usize = 512;
 
 /// Waits of one size class.
@@ -91,8 +91,8 @@ pub(in super::super) struct Costs {
 }
 
 impl Costs {
-    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_alone`: no other
-    /// request of the program was in progress at its start.
+    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_alone`: no earlier
+    /// request of the program was in progress beyond the first eighth of it.
     pub fn add(&mut self, ns: u64, bytes: u64, is_alone: bool) {
         self.all.add(ns, bytes);
         if is_alone {
@@ -142,7 +142,8 @@ impl SizeClasses {
         self.classes.values().filter(|class| class.count >= MIN_SAMPLES)
     }
 
-    /// Estimates the service times from these waits. Returns `None` without waits.
+    /// Estimates the service times from these waits. Returns `None` without waits. A negative term
+    /// becomes 0.
     fn estimate(&self) -> Option<Cost> {
         if let (Some(small), Some(large)) =
             (self.well_sampled_classes().next(), self.well_sampled_classes().next_back())
@@ -158,6 +159,7 @@ impl SizeClasses {
         }
         let sum =
             |value: fn(&SizeClass) -> u64| self.classes.values().map(value).sum::<u64>() as f64;
+        // Without waits the means are no numbers, and the result is `None`.
         let count = sum(|class| class.count);
         let (bytes, ns) = (sum(|class| class.bytes) / count, sum(|class| class.ns) / count);
         let is_disk = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;

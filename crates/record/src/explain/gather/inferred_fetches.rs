@@ -44,7 +44,7 @@ impl InferredFetches {
     }
 
     /// Returns true if another thread fetched one of these pages while the read was made, or before
-    /// it at a distance of at most its own duration.
+    /// it at a distance of at most the duration of that fetch (chosen).
     pub fn is_of_other_thread(&self, read: &ReadRecord, pages: PageRange) -> bool {
         self.0.iter().any(|fetch| {
             let duration_ns = fetch.end_ns.saturating_sub(fetch.begin_ns);
@@ -60,8 +60,9 @@ impl FileData {
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
     /// were read before count as cached, unless all pages were. These pages were fetched again if
     /// the thread may have inserted pages, and if no other thread fetched them at the same time.
-    /// Returns the number of fetched bytes, and of bytes fetched again. Both are 0 if the read only
-    /// waited for another thread or for a processor.
+    /// `has_inserted_none`: the recording says that the thread sent no request to a device. Returns
+    /// the number of fetched bytes, and of bytes fetched again. Both are 0 if the read only waited
+    /// for another thread or for a processor.
     pub fn record_absent_fetch(
         &mut self,
         read: &ReadRecord,

@@ -34,7 +34,8 @@ struct FetchedBytes {
 
 impl RecordingData {
     /// Records an advice, and its hint if it has one. For `WillNeed`, the pages that the thread
-    /// inserted within the range before the end of the call count as fetched.
+    /// inserted within the range before the end of the call count as fetched. In a file of unknown
+    /// length, the advice announces nothing.
     pub(super) fn on_advice(&mut self, advice: &AdviceGiven) {
         let file = self.files.entry(advice.file).or_default();
         match advice.is_of_mapping {
@@ -64,7 +65,9 @@ impl RecordingData {
     }
 
     /// Records pages inserted into the page cache. They count as fetched once a read or an advice
-    /// claims them. Otherwise the program wrote them.
+    /// claims them. Otherwise the program wrote them. An insertion of 0 bytes says that the next
+    /// read of the file has inserted nothing. Beyond `INSERTED_RUNS_MAX`, the older half counts as
+    /// written.
     pub(super) fn on_insert(&mut self, insert: &PagesInserted) {
         let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
         if bytes == 0 {
@@ -95,6 +98,8 @@ impl RecordingData {
     }
 
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
+    /// `fault` says which pages a page fault mapped, and which of them it has used for certain. A
+    /// retry of a fault was counted at its first record.
     pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
         let retried_step = self.retried_fault_step(read);
@@ -134,6 +139,7 @@ impl RecordingData {
         file.direct_reads += u64::from(is_direct);
         file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
         if waited_ns == 0 {
+            // No wait is charged. An asynchronous read may have been polled.
             let is_asynchronous = matches!(read.way, ReadMethod::Aio | ReadMethod::Uring);
             if is_asynchronous && has_measured_waits {
                 self.add_unslept(read);
@@ -141,8 +147,7 @@ impl RecordingData {
             return;
         }
         if fetched.bytes == 0 && file.refetched.has(read.offset / PAGE_BYTES) {
-            // The read waited for a readahead of pages that had been fetched before. The largest
-            // value makes the cause `Again` hold.
+            // It waited for a readahead of refetched pages. This value selects the cause `Again`.
             fetched.refetched_bytes = u64::MAX;
         }
         let wait = ReadWait {
@@ -186,8 +191,8 @@ impl RecordingData {
     }
 
     /// Claims the pages that the reading thread inserted into the cache within this read, and
-    /// returns the bytes of the read's own file among them. Pages inserted earlier were written,
-    /// except the readahead of the thread's last fault.
+    /// returns the bytes of the read's own file among them. Pages of other files count as fetched
+    /// too. Pages inserted earlier were written, except the readahead of the thread's last fault.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive.
     fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
@@ -282,6 +287,7 @@ impl RecordingData {
             let sample = self.samples.entry(cause).or_default();
             sample.add_read(read.file, read.offset, bytes, waited_ns);
         }
+        // Waits of this run may move to the cause `Advice`, now or later.
         if let Some(run) = self.pattern.current_run(reader) {
             charge_run_to_advice(file, &mut run.provisional, wait, (cause, waited_ns));
         }
@@ -358,11 +364,13 @@ fn charge_run_to_advice(
         provisional.clear();
         return;
     }
+    // The run is still short: its waits are kept for a later move.
     if wait.run_bytes < ORDERED_BYTES {
         let charge = WaitSum { waits: 1, ns: waited_ns, bytes: wait.fetched_bytes };
         provisional.push((cause, charge));
         return;
     }
+    // This read of a long run is charged to `Advice` already. The earlier ones follow.
     for (cause, charge) in provisional.drain(..) {
         if matches!(cause, Some(WaitCause::PageFaults | WaitCause::Small)) {
             file.charges.entry(cause).or_default().subtract(&charge);
