@@ -98,8 +98,8 @@ fn reserve_entry(entry: &SubmittedRead, expected: u64) -> bool {
     entry.request.compare_exchange(expected, TAKEN, success, failure).is_ok()
 }
 
-/// Enters a read that is about to be submitted. An older entry for the same address is replaced.
-/// Without a free entry the read counts as lost.
+/// Enters a read that is about to be submitted. An older entry for the same address is replaced: it
+/// was refused or its result was never fetched. Without a free entry the read counts as lost.
 fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
     let reserved = candidate_entries(address)
         .find(|entry| reserve_entry(entry, address))
@@ -123,6 +123,8 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
         return false;
     }
     let local = memory_piece { begin: (&raw const *to).cast(), bytes: from.bytes };
+    // The own process, in the upper half. The call fails at a wrong address, where a direct access
+    // would end the program.
     let process = (thread::task() >> 32) as c_int;
     // SAFETY: the local piece is within `to`, and the kernel checks the other address.
     let copied = unsafe { c::process_vm_readv(process, &raw const local, 1, from, 1, 0) };
@@ -214,6 +216,7 @@ fn record_events(ring: RecordRing, events: *const Event, count: usize) {
         let Some(entry) =
             candidate_entries(event.request).find(|entry| reserve_entry(entry, event.request))
         else {
+            // A write, or a read that was lost.
             continue;
         };
         let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
@@ -265,6 +268,7 @@ pub fn count_listed_reads(
         // SAFETY: the C library has read the list and its requests.
         let is_read = |index: usize| unsafe {
             let request = *list.add(index);
+            // 0 is a read (LIO_READ).
             !request.is_null() && (*request).operation == 0
         };
         let reads = (0..count.max(0) as usize).filter(|&index| is_read(index)).count();

@@ -186,7 +186,8 @@ fn copy_call(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) 
     recorded_call(method::COPY, descriptor, position, Some(requested_bytes))
 }
 
-/// Describes advice on a range. `advice_number`: the argument of `posix_fadvise(2)`.
+/// Describes advice on a range. `advice_number`: the argument of `posix_fadvise(2)`. A negative
+/// value becomes 0: the call fails with it, and failed advice is not recorded.
 fn advice_call(
     descriptor: c_int,
     offset: off64_t,

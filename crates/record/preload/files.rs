@@ -143,7 +143,8 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
 fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;
     let (device, inode) = (attributes.device, attributes.inode);
-    // The lowest bit distinguishes a hash from an empty entry, so the index does not use it.
+    // The rotations, chosen, keep the small numbers apart. The lowest bit distinguishes a hash from
+    // an empty entry, so the index does not use it.
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
     // The mask keeps the index within the table.
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
@@ -157,7 +158,7 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)
 }
 
 /// Reports the name of a file to the recorder. A path too long for a short cell goes into a long
-/// one. Returns `None` if no cell was free.
+/// one, and is cut there. A path that cannot be read is empty. Returns `None` if no cell was free.
 #[inline(never)]
 fn report_name(ring: RecordRing, descriptor: c_int, attributes: &FileAttributes) -> Option<()> {
     for cells in [Cells::Short, Cells::Long] {

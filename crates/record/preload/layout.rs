@@ -40,7 +40,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// Number of cells.
+    /// Number of cells, chosen.
     pub const fn count(self) -> u64 {
         match self {
             Cells::Slots => 1 << 14,

@@ -252,7 +252,7 @@ impl RecordedCall {
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let read_bytes = result.max(0) as u64;
-        // A request of AIO is sent by an earlier call.
+        // A read of AIO is recorded at its result; an earlier call has sent its requests.
         let is_counted = self.method < method::AIO && end_ns - begin_ns >= COUNTED_NS_MIN;
         let requests = if is_counted { thread::new_requests() } else { 0 };
         let offset = match self.position {
@@ -263,8 +263,11 @@ impl RecordedCall {
                 if position < 0 {
                     return;
                 }
+                // The call has moved the position by the bytes read. Another thread that moves it
+                // meanwhile makes the offset wrong.
                 (position as u64).saturating_sub(read_bytes)
             }
+            // After an error the address itself may be wrong.
             ReadPosition::AtAddress(_) if result < 0 => return,
             ReadPosition::AtAddress(address) => {
                 // SAFETY: the kernel has read this number, and written it.
@@ -280,6 +283,7 @@ impl RecordedCall {
         set(&slot.begin_ns, begin_ns);
         set(&slot.end_ns, end_ns);
         set(&slot.task, thread::task());
+        // The parts of the word are described at `method_and_descriptor` in `layout.rs`.
         let method = requests << REQUESTS_SHIFT | self.method << 32;
         set(&slot.method_and_descriptor, method | self.descriptor as u32 as u64);
         set(&slot.device, device);

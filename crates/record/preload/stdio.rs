@@ -161,7 +161,7 @@ fn record_read(
 }
 
 /// Calls a function (`real`) that must fill the buffer, and returns its result. The movement of the
-/// descriptor's position is recorded as one read.
+/// descriptor's position is recorded as one read. A stream without a position has no record.
 #[inline(always)]
 pub fn refill(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };
@@ -207,6 +207,7 @@ pub fn read_line(
     if let Some(bytes) = taken_and_left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
         let (end_ns, error_number) = (now_ns(), errno());
         let descriptor = descriptor_of(stream);
+        // The last fill ended at the position of the descriptor.
         let offset = position_of(descriptor).and_then(|end| end.checked_sub(bytes as u64));
         if let Some(offset) = offset {
             record_read(ring, descriptor, offset, bytes as u64, (begin_ns, end_ns));
