@@ -131,7 +131,7 @@ fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64),
 /// Creates a sparse file without a name, which disappears when it is closed.
 fn temporary_file(bytes: u64) -> Result<File, Failure> {
     let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
-    let failure = |error: std::io::Error| Failure::usage_of(path.display(), error);
+    let failure = |error: io::Error| Failure::usage_of(path.display(), error);
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
     let file = file.map_err(failure)?;
     std::fs::remove_file(&path).map_err(failure)?;

@@ -126,7 +126,8 @@ impl TraceFormat {
 /// measured.
 const DEVICES_MAX: usize = 65_536;
 
-/// Maximum length of a line in bytes, if it is copied out of the source's buffer.
+/// Maximum length of a line in bytes, if it is copied out of the source's buffer. It bounds the
+/// memory. Chosen.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Iterator over the requests of a trace.

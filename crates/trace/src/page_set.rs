@@ -64,6 +64,7 @@ impl PagePiece {
             *self = PagePiece::Whole;
             return added;
         }
+        // A page beyond the first 64 needs more words.
         match self {
             PagePiece::Few(word) if end > 64 => *self = PagePiece::Bits(vec![*word]),
             _ => {}

@@ -26,7 +26,7 @@ const ADVICE: [(&str, Advice); 4] = [
 /// Maximum size of a read in one system call (`MAX_RW_COUNT`).
 const READ_BYTES_MAX: u64 = 0x7fff_f000;
 
-/// Maximum number of folios in a recording: 32 GiB in single pages. It bounds the memory.
+/// Maximum number of folios in a recording: 32 GiB in single pages. It bounds the memory. Chosen.
 const FOLIOS_MAX: usize = 1 << 23;
 
 /// Maximum file offset. A read of the maximum size from there ends below 2⁶³, the largest file.

@@ -177,6 +177,7 @@ fn binary_records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], Tr
 }
 
 /// Returns the object and its size in bytes of each record of [`BlockTraceFormat::OracleGeneral`].
+/// Fails if the bytes are no whole number of records.
 pub(crate) fn oracle_general_records(
     bytes: &[u8],
 ) -> Result<impl Iterator<Item = (u64, u64)>, TraceError> {
@@ -306,7 +307,7 @@ fn block_range(first: u64, count: u64) -> LineBlocks {
     }
 }
 
-/// Maximum number of blocks in one request: 4 GiB in pages, more than any request has.
+/// Maximum number of blocks in one request, chosen: 4 GiB in pages, more than any request has.
 const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 
 /// Returns the pages of a byte range. A length that is too large for one request is an error.

@@ -29,7 +29,7 @@ const EVENTS: [(u32, Event); 4] =
 const READ: u32 = 1 << 16;
 /// Category bit of writes.
 const WRITE: u32 = 1 << 17;
-/// Category bit of notices.
+/// Category bit of notices: messages of the tracer, which are no requests.
 const NOTICE: u32 = 1 << 26;
 /// Category bit of discards.
 const DISCARD: u32 = 1 << 29;

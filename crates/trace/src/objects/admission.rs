@@ -180,6 +180,7 @@ pub const TINYLFU_EVICTION: [&str; 3] =
 
 impl fmt::Display for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values that equal the default are left out.
         let with_seed = |f: &mut fmt::Formatter<'_>, seed: u64| match seed {
             DEFAULT_SEED => Ok(()),
             seed => write!(f, ":{seed}"),

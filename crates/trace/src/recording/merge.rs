@@ -328,8 +328,8 @@ impl MergedNames {
             if is_same_device(other) {
                 return (number, false);
             }
-            // The device is of another machine. Kernel numbers have at most 32 bits, so this number
-            // is unused.
+            // The device is of another machine. Kernel numbers have at most 32 bits, so a number
+            // beyond them is free or was given by this loop.
             number = number.wrapping_add(1 << 32);
         }
         self.devices.insert(number, device.clone());

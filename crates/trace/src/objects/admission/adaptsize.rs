@@ -30,19 +30,24 @@ const INITIAL_SCALE_BYTES: f64 = 32_768.0;
 /// Weight of the past rate of an object, as in the published code.
 const PAST_WEIGHT: f64 = 0.3;
 
-/// Rate below which an object is forgotten, in references per interval.
+/// Rate below which an object is forgotten, in references per interval. Chosen.
 const RATE_MIN: f64 = 0.1;
 
 /// Multiple of the size of the cache that the objects with rates must exceed for a change of c, as
 /// in the published code.
 const TRACKED_CACHES_MIN: u64 = 3;
 
-/// References before the next attempt if the objects with rates have too few bytes.
+/// References before the next attempt if the objects with rates have too few bytes. Chosen.
 const RETRY_REFERENCES: u64 = 1_000;
 
+<<<<<<< HEAD
 /// First point of the coarse grid, and its step, as powers of two in bytes (published code).
 const GRID_LOG2_MIN: f64 = 2.0;
 const GRID_LOG2_STEP: f64 = 4.0;
+=======
+/// Smallest c that is tried, as a power of two in bytes. Chosen.
+const SMALLEST_LOG2: f64 = 1.0;
+>>>>>>> f9c0ce95 (trace: name the chosen limits and two silent branches)
 
 /// Steps of the golden section search, as in the published code.
 const SEARCH_STEPS: u32 = 15;
@@ -56,7 +61,7 @@ const GOLDEN: f64 = 0.618_033_988_749_895;
 /// Maximum number of iterations for T, as in the published code.
 const TIME_ITERATIONS: u32 = 20;
 
-/// Relative change of T at which the iterations end.
+/// Relative change of T at which the iterations end. Chosen.
 const TIME_TOLERANCE: f64 = 1e-6;
 
 /// Requests of one object.
@@ -224,6 +229,7 @@ fn predicted_presence(uses: f64, probability: f64) -> f64 {
     if uses.is_infinite() {
         return if probability > 0.0 { 1.0 } else { 0.0 };
     }
+    // The quotient of both is the approximant less 1.
     let numerator = uses * (840.0 + uses * (60.0 + uses * (20.0 + uses)));
     let denominator = 840.0 - uses * (360.0 - uses * (60.0 - 4.0 * uses));
     let present = probability * numerator;

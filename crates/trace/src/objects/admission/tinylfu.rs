@@ -23,7 +23,7 @@ const USES_MAX: u8 = 15;
 /// References per object of the cache before the counts are halved.
 const REFERENCES_PER_OBJECT: u64 = 10;
 
-/// Minimum number of objects for that limit: an almost empty cache would forget at once.
+/// Minimum number of objects for that limit, chosen: an almost empty cache would forget at once.
 const OBJECTS_MIN: u64 = 16;
 
 /// Counts of the uses.

@@ -254,7 +254,7 @@ fn decode_escapes(text: &str) -> String {
 }
 
 /// Decodes up to `count_max` digits of a number with base `radix` as a byte. Sets `rest` to the
-/// text after the digits.
+/// text after the digits. A larger number, as three octal digits may be, is cut to a byte.
 fn decode_digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
     let values: Vec<u32> = text.iter().take(count_max).map_while(digit).collect();
