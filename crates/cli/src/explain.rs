@@ -206,6 +206,9 @@ fn no_findings_text(explanation: &Explanation) -> String {
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
         ProgramLimit::Nothing | ProgramLimit::Unknown => "No diagnosis",
+        ProgramLimit::Unseen if explanation.shape.reads > 0 => {
+            "Waits of the program are in no recorded read"
+        }
         ProgramLimit::Unseen => "Its reads were not recorded",
     };
     let mut text = format!("{diagnosis}: {}", explanation.limit_text);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use readpath_eval::kernel_trace::TracefsError;
 use readpath_eval::usage::CpuTime;
-use readpath_record::capture::{Recorder, RecordingSummary, TracingPermit};
+use readpath_record::capture::{Recorder, RecordingSummary, Tracing, TracingPermit};
 use readpath_record::file_limit;
 use readpath_record::notice;
 use readpath_sim::job;
@@ -242,7 +242,10 @@ fn run(args: RecordPlan) -> CommandResult {
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
-    record_traced(&args, recorder, time_max, |recorder| start_or_attach(&args, recorder))
+    let start = |recorder: &mut Recorder| start_or_attach(&args, recorder);
+    let (tracing, result) = record_traced(&args, recorder, time_max, start)?;
+    tracing.remove_in_background();
+    result
 }
 
 /// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
@@ -250,14 +253,14 @@ fn run(args: RecordPlan) -> CommandResult {
 /// `start` starts the program or attaches to it, and returns as `start_or_attach` does.
 ///
 /// Prints a notice for each event that the kernel lacks, and for processes of an ended program that
-/// run on. A control group has ended as a whole, so it has none. The kernel removes the tracing in
-/// the background: the caller need not wait for it.
+/// run on. A control group has ended as a whole, so it has none. Returns
+/// the objects in the kernel, to be removed, and the result of the command.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
     time_max: Option<Duration>,
     start: impl FnOnce(&mut Recorder) -> Result<(String, Option<Child>), Failure>,
-) -> CommandResult {
+) -> Result<(Tracing, CommandResult), Failure> {
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
@@ -308,7 +311,6 @@ fn record_traced(
     let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
     let (summary, tracing) = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;
-    tracing.remove_in_background();
     output_error.report_once(&sink, output.as_deref(), start);
     let shown_output =
         output.as_deref().filter(|_| args.is_output_kept && !output_error.has_occurred());
@@ -319,8 +321,9 @@ fn record_traced(
              follows them"
         ));
     }
-    output_error.result()?;
-    program_failure(&name, status, output.is_some())
+    let result =
+        output_error.result().and_then(|()| program_failure(&name, status, output.is_some()));
+    Ok((tracing, result))
 }
 
 /// Reads the last events of the program, which arrive soon. Its child processes may live on

@@ -61,12 +61,14 @@ pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t
 }
 
 /// Returns device and inode of a descriptor, from the cache or from the kernel. `None` for a
-/// descriptor without positions, and when its name could not be reported.
+/// descriptor without positions, for a file that is too short to be reported, and when its name
+/// could not be reported.
 pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let cached = CACHED_FILES.get(descriptor as usize);
     let is_valid = |entry: &&CachedFile| now_ns < entry.valid_until_ns.load(Ordering::Acquire);
     if let Some(entry) = cached.filter(is_valid) {
-        return Some((entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed)));
+        let device = entry.device.load(Ordering::Relaxed);
+        return (device != UNREPORTED).then(|| (device, entry.inode.load(Ordering::Relaxed)));
     }
     let (device, inode) = identify_and_report(ring, descriptor)?;
     if let Some(entry) = cached {
@@ -74,8 +76,11 @@ pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opt
         entry.inode.store(inode, Ordering::Relaxed);
         entry.valid_until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
     }
-    Some((device, inode))
+    (device != UNREPORTED).then_some((device, inode))
 }
+
+/// Device number of a file whose reads are not reported. The kernel's numbers have 32 bits.
+const UNREPORTED: u64 = u64::MAX;
 
 /// Attributes of a file from `statx(2)`.
 struct FileAttributes {
@@ -137,12 +142,18 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
     attributes
 }
 
-/// Returns device and inode of a descriptor from the kernel, and reports a new name. `None` for a
-/// descriptor without positions, and when the name could not be reported.
+/// Returns device and inode of a descriptor from the kernel, and reports a new name. A file that is
+/// too short to be reported has the device [`UNREPORTED`]. `None` for a descriptor without
+/// positions, and when the name could not be reported.
 #[inline(never)]
 fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;
     let (device, inode) = (attributes.device, attributes.inode);
+    // The length of an empty file wraps around to the largest number.
+    let unreported_bytes_max = ring.head().unreported_bytes_max.load(Ordering::Relaxed);
+    if attributes.bytes.wrapping_sub(1) < unreported_bytes_max {
+        return Some((UNREPORTED, 0));
+    }
     // The rotations, chosen, keep the small numbers apart. The lowest bit distinguishes a hash from
     // an empty entry, so the index does not use it.
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;

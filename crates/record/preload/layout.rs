@@ -118,6 +118,9 @@ pub struct Head {
     pub unrecorded: AtomicU64,
     /// Reads of POSIX AIO, which are not recorded.
     pub helper_reads: AtomicU64,
+    /// Maximum length in bytes of files whose reads are not reported. 0: all are reported, and
+    /// empty files always are.
+    pub unreported_bytes_max: AtomicU64,
 }
 
 /// One read that has ended.

@@ -251,6 +251,8 @@ impl RecordedCall {
     /// error. A call at an unknown offset or on a descriptor without positions is left out.
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
+        let file = files::device_and_inode(ring, self.descriptor, end_ns);
+        let Some((device, inode)) = file else { return };
         let read_bytes = result.max(0) as u64;
         // A read of AIO is recorded at its result; an earlier call has sent its requests.
         let is_counted = self.method < method::AIO && end_ns - begin_ns >= COUNTED_NS_MIN;
@@ -275,8 +277,6 @@ impl RecordedCall {
                 (position as u64).saturating_sub(read_bytes)
             }
         };
-        let file = files::device_and_inode(ring, self.descriptor, end_ns);
-        let Some((device, inode)) = file else { return };
         let Some(ticket) = take_ticket(ring, Cells::Slots) else { return };
         let slot = ring.slot(ticket);
         let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);

@@ -37,6 +37,7 @@ mod maps;
 mod mounts;
 mod names;
 pub mod preload;
+mod rest;
 mod ring;
 pub mod sampled;
 mod stacks;
@@ -55,6 +56,7 @@ use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use main_threads::MainThreads;
 use names::System;
+use rest::Rest;
 use time_split::TimeSplit;
 use tracing::Starter;
 
@@ -104,6 +106,8 @@ pub struct Recorder {
     ended_ns: Option<u64>,
     /// Processes whose main thread has ended before another thread.
     main_threads: MainThreads,
+    /// Rests while no file can be advised. `None`: the recorder never rests.
+    rest: Option<Rest>,
 }
 
 impl Recorder {
@@ -174,6 +178,7 @@ impl Recorder {
             program: None,
             ended_ns: None,
             main_threads: MainThreads::default(),
+            rest: None,
         })
     }
 
@@ -237,7 +242,10 @@ impl Recorder {
             let remaining = Duration::from_nanos(end_ns.saturating_sub(now_ns));
             if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now_ns)) {
                 std::thread::sleep(remaining);
-                return self.advise_on_new_events();
+                return match self.is_resting() {
+                    true => self.sample_at_rest(),
+                    false => self.advise_on_new_events(),
+                };
             }
             if remaining.is_zero() {
                 return Ok(());
@@ -325,6 +333,9 @@ impl Recorder {
         on_record: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> io::Result<()> {
         let now_ns = now_ns();
+        if self.is_resting() {
+            return Ok(());
+        }
         self.advise_on_new_events()?;
         self.read_global_events()?;
         let limit_ns = now_ns - MARGIN_NS;
@@ -342,7 +353,7 @@ impl Recorder {
         if self.record_calls.is_multiple_of(CALLS_PER_LOST_COUNT) {
             self.put_lost(on_record)?;
         }
-        Ok(())
+        self.rest_if_short()
     }
 
     /// True if an advised program will get no more advice. Without a recording to write, the events

@@ -45,7 +45,9 @@ impl ReadaheadFile {
         if !is_accepted(&metadata) {
             return Ok(None);
         }
-        let queue = QueueLimits::from_metadata(&metadata);
+        // One call covers a short file. The limits of its device would take five files of sysfs.
+        let is_short = metadata.len() <= CALL_BYTES_MIN;
+        let queue = if is_short { None } else { QueueLimits::from_metadata(&metadata) };
         let call_bytes =
             queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
         let call_bytes = call_bytes.max(CALL_BYTES_MIN);

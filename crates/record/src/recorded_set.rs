@@ -5,7 +5,7 @@
 //! pages at a time, and wait until the group has arrived. The device thus has few requests of this
 //! kind at once, and a read of the program waits for few of them. Needs no privileges.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -27,6 +27,9 @@ const BATCH_RANGES: usize = 1024;
 const RANGE_PAGES_MAX: u64 = 128;
 /// Ranges of one group, chosen; together they have at most [`RANGE_PAGES_MAX`] pages.
 const GROUP_RANGES_MAX: usize = 4;
+/// Maximum number of files that are open at once. Half of the usual limit of a process, which is
+/// 1,024.
+const OPEN_FILES_MAX: usize = 512;
 /// Number of threads, chosen, each with one group under way: up to 32 requests, and 4 MiB.
 const THREADS: usize = 8;
 
@@ -147,95 +150,153 @@ impl RecordedSet {
     /// Returns after the last page has arrived.
     pub fn bring_in(&self, bytes_max: u64, is_over: &AtomicBool) -> BroughtIn {
         let mut result = BroughtIn::default();
-        let mut opened_files: Vec<Option<ReadaheadFile>> = Vec::new();
-        for file in &self.files {
-            opened_files.push(match file.pages.count() {
-                0 => None,
-                _ => match file.open() {
-                    Ok(Some(opened)) => Some(opened),
-                    Ok(None) => {
-                        result.changed.push(file.path.clone());
-                        None
-                    }
-                    Err(error) => {
-                        result.missing.push((file.path.clone(), error.to_string()));
-                        None
-                    }
-                },
-            });
-            result.files += u64::from(file.pages.count() > 0);
-        }
-        let groups = self.range_groups(&opened_files);
-        let next_group = AtomicUsize::new(0);
-        let [bytes, cached_bytes, beyond_bytes, late_bytes] = [const { AtomicU64::new(0) }; 4];
-        let bring_in_groups = || {
-            // The lowest of the usual priorities, for schedulers that have them.
-            let _ = io_priority::set_of_thread(io_priority::BEST_EFFORT, io_priority::LEVEL_LAST);
-            while let Some(group) = groups.get(next_group.fetch_add(1, Ordering::Relaxed)) {
-                let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
-                for &FileRange { file, range } in group {
-                    let Some(file) = &opened_files[file] else { continue };
-                    let range_bytes = range.count() * PAGE_BYTES;
-                    let counter = if is_over.load(Ordering::Relaxed) {
-                        &late_bytes
-                    } else if file.cached_pages(range) == Some(range.count()) {
-                        &cached_bytes
-                    } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes
-                        > bytes_max
-                    {
-                        // Added above, so that other threads see the sum at once.
-                        bytes.fetch_sub(range_bytes, Ordering::Relaxed);
-                        &beyond_bytes
-                    } else {
-                        file.read_ahead(range);
-                        started.push((file, range));
-                        continue;
-                    };
-                    counter.fetch_add(range_bytes, Ordering::Relaxed);
+        let mut is_examined = vec![false; self.files.len()];
+        let counters = ByteCounters::default();
+        for ranges in self.parts() {
+            let opened_files = self.open_files(ranges, &mut is_examined, &mut result);
+            let groups = range_groups(ranges, &opened_files);
+            let next_group = AtomicUsize::new(0);
+            let bring_in_groups = || {
+                // The lowest of the usual priorities, for schedulers that have them.
+                let (class, level) = (io_priority::BEST_EFFORT, io_priority::LEVEL_LAST);
+                let _ = io_priority::set_of_thread(class, level);
+                while let Some(group) = groups.get(next_group.fetch_add(1, Ordering::Relaxed)) {
+                    counters.bring_in_group(group, &opened_files, bytes_max, is_over);
                 }
-                wait_for_arrival(&started);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..THREADS {
-                // Without further threads, the others do all the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, bring_in_groups);
-            }
-            bring_in_groups();
-        });
+            };
+            std::thread::scope(|scope| {
+                for _ in 1..THREADS {
+                    // Without further threads, the others do all the work.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, bring_in_groups);
+                }
+                bring_in_groups();
+            });
+        }
         BroughtIn {
-            bytes: bytes.into_inner(),
-            cached_bytes: cached_bytes.into_inner(),
-            beyond_limit_bytes: beyond_bytes.into_inner(),
-            late_bytes: late_bytes.into_inner(),
+            bytes: counters.bytes.into_inner(),
+            cached_bytes: counters.cached_bytes.into_inner(),
+            beyond_limit_bytes: counters.beyond_bytes.into_inner(),
+            late_bytes: counters.late_bytes.into_inner(),
             ..result
         }
     }
 
-    /// Returns groups of ranges of the opened files, sorted within batches. Each group is read at
-    /// once by one thread.
-    fn range_groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<FileRange>> {
-        let is_opened = |pages: &&FileRange| opened_files[pages.file].is_some();
-        let ranges: Vec<FileRange> = self.ranges.iter().filter(is_opened).copied().collect();
-        let mut groups: Vec<Vec<FileRange>> = Vec::new();
-        for batch in ranges.chunks(BATCH_RANGES) {
-            for next in sorted_and_joined(batch) {
-                let page_count = |group: &Vec<FileRange>| {
-                    group.iter().map(|pages| pages.range.count()).sum::<u64>()
-                };
-                match groups.last_mut() {
-                    Some(group)
-                        if group.len() < GROUP_RANGES_MAX
-                            && page_count(group) + next.range.count() <= RANGE_PAGES_MAX =>
-                    {
-                        group.push(next);
-                    }
-                    _ => groups.push(vec![next]),
-                }
+    /// Splits the ranges, in their order, into parts of at most [`OPEN_FILES_MAX`] files each.
+    fn parts(&self) -> Vec<&[FileRange]> {
+        let (mut parts, mut first) = (Vec::new(), 0);
+        let mut files = HashSet::new();
+        for (index, range) in self.ranges.iter().enumerate() {
+            files.insert(range.file);
+            if files.len() > OPEN_FILES_MAX {
+                parts.push(&self.ranges[first..index]);
+                (first, files) = (index, HashSet::from([range.file]));
             }
         }
-        groups
+        parts.push(&self.ranges[first..]);
+        parts
     }
+
+    /// Opens the files of ranges. A file that is examined for the first time is counted in
+    /// `result`.
+    fn open_files(
+        &self,
+        ranges: &[FileRange],
+        is_examined: &mut [bool],
+        result: &mut BroughtIn,
+    ) -> OpenedFiles {
+        let mut opened_files = OpenedFiles::new();
+        for &FileRange { file, .. } in ranges {
+            if opened_files.contains_key(&file) {
+                continue;
+            }
+            let is_first = !std::mem::replace(&mut is_examined[file], true);
+            result.files += u64::from(is_first);
+            let path = &self.files[file].path;
+            let opened = match self.files[file].open() {
+                Ok(Some(opened)) => Some(opened),
+                Ok(None) => {
+                    result.changed.extend(is_first.then(|| path.clone()));
+                    None
+                }
+                Err(error) => {
+                    result.missing.extend(is_first.then(|| (path.clone(), error.to_string())));
+                    None
+                }
+            };
+            opened_files.insert(file, opened);
+        }
+        opened_files
+    }
+}
+
+/// Files of a part of the set, by their indexes. `None`: changed or missing.
+type OpenedFiles = HashMap<usize, Option<ReadaheadFile>>;
+
+/// Numbers of bytes, as in [`BroughtIn`].
+#[derive(Debug, Default)]
+struct ByteCounters {
+    bytes: AtomicU64,
+    cached_bytes: AtomicU64,
+    beyond_bytes: AtomicU64,
+    late_bytes: AtomicU64,
+}
+
+impl ByteCounters {
+    /// Brings in the ranges of a group that are not in memory, up to `bytes_max` bytes of all
+    /// groups, and waits for them. Only counts the bytes once `is_over` is true.
+    fn bring_in_group(
+        &self,
+        group: &[FileRange],
+        opened_files: &OpenedFiles,
+        bytes_max: u64,
+        is_over: &AtomicBool,
+    ) {
+        let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
+        for &FileRange { file, range } in group {
+            let Some(Some(file)) = opened_files.get(&file) else { continue };
+            let range_bytes = range.count() * PAGE_BYTES;
+            let bytes = &self.bytes;
+            let counter = if is_over.load(Ordering::Relaxed) {
+                &self.late_bytes
+            } else if file.cached_pages(range) == Some(range.count()) {
+                &self.cached_bytes
+            } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes > bytes_max {
+                // Added above, so that other threads see the sum at once.
+                bytes.fetch_sub(range_bytes, Ordering::Relaxed);
+                &self.beyond_bytes
+            } else {
+                file.read_ahead(range);
+                started.push((file, range));
+                continue;
+            };
+            counter.fetch_add(range_bytes, Ordering::Relaxed);
+        }
+        wait_for_arrival(&started);
+    }
+}
+
+/// Returns groups of those `ranges` whose files are open, sorted within batches. Each group is read
+/// at once by one thread.
+fn range_groups(ranges: &[FileRange], opened_files: &OpenedFiles) -> Vec<Vec<FileRange>> {
+    let is_opened = |pages: &&FileRange| opened_files.get(&pages.file).is_some_and(Option::is_some);
+    let ranges: Vec<FileRange> = ranges.iter().filter(is_opened).copied().collect();
+    let mut groups: Vec<Vec<FileRange>> = Vec::new();
+    for batch in ranges.chunks(BATCH_RANGES) {
+        for next in sorted_and_joined(batch) {
+            let page_count =
+                |group: &Vec<FileRange>| group.iter().map(|pages| pages.range.count()).sum::<u64>();
+            match groups.last_mut() {
+                Some(group)
+                    if group.len() < GROUP_RANGES_MAX
+                        && page_count(group) + next.range.count() <= RANGE_PAGES_MAX =>
+                {
+                    group.push(next);
+                }
+                _ => groups.push(vec![next]),
+            }
+        }
+    }
+    groups
 }
 
 /// Returns the ranges of a batch in the order of files and pages. Adjacent ranges are joined.
@@ -280,5 +341,38 @@ fn wait_for_arrival(started: &[(&ReadaheadFile, PageRange)]) {
     for (file, range) in started {
         // An error is the program's to report.
         let _ = file.file().read_at(&mut [0], (range.end - 1) * PAGE_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_trace::recording::{FileRecord, ReadOutcome, ReadRecord};
+
+    use super::*;
+
+    /// 600 files of a page each, with at most 900 descriptors for the whole process: 300 are open
+    /// elsewhere.
+    #[test]
+    fn many_files_are_brought_in_with_few_descriptors() {
+        let folder = std::env::temp_dir().join(format!("readpath-set-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut set = RecordedSet::default();
+        for file in 0..600 {
+            let path = folder.join(file.to_string());
+            std::fs::write(&path, [1; 100]).unwrap();
+            let path = path.to_str().unwrap().to_owned();
+            set.take(&Record::File(FileRecord { file, path, ..FileRecord::default() }));
+            let outcome = ReadOutcome::Bytes(100);
+            set.take(&Record::Read(ReadRecord { file, outcome, ..ReadRecord::default() }));
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let few = rustix::process::Rlimit { current: Some(900), ..limit.clone() };
+        let open: Vec<_> = (0..300).map(|_| std::fs::File::open(&folder).unwrap()).collect();
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+        let brought_in = set.bring_in(1 << 30, &AtomicBool::new(false));
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        drop(open);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((brought_in.files, brought_in.missing), (600, Vec::new()));
     }
 }

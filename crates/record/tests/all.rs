@@ -1,5 +1,6 @@
 //! Tests of the recorder and of the diagnoses, linked as one program.
 
+mod advised_calls;
 mod attached;
 mod diagnoses;
 mod explain;

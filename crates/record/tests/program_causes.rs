@@ -6,10 +6,11 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, Record, RequestRecord,
+    Activity, AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RequestRecord, TimeSpent,
 };
 
-use super::explain::{KIB, Made, far, found};
+use super::explain::{KIB, Made, US, far, found};
 
 const MIB: u64 = KIB << 10;
 
@@ -378,4 +379,59 @@ fn announcements_directly_before_the_read_are_named() {
     let text = announced.limit_text;
     assert!(text.contains("64 waits, 64.0 ms in all, were for pages that it had"), "{text}");
     assert!(!explanation(false).limit_text.contains("announced"));
+}
+
+/// Direct reads of 16 KiB in order by io_uring, in batches of `depth`, each batch of 1 ms. One at a
+/// time they are small. By hand: of 200 batches the first waits for another cause or none, and 16
+/// at a time no read waits for the one before.
+#[test]
+fn small_reads_in_flight_together_are_not_one_after_the_other() {
+    let batches = |depth: u64| {
+        let mut made = Made::new();
+        for batch in 0..200 {
+            let begin_ns = made.now;
+            made.now += 1000 * US;
+            for nth in 0..depth {
+                let offset = (batch * depth + nth) * 16 * KIB;
+                made.records.push(Record::Request(RequestRecord {
+                    begin_ns: begin_ns + 1,
+                    end_ns: made.now - 1,
+                    thread: Some(0),
+                    device: 7,
+                    bytes: 16 * KIB,
+                    ..RequestRecord::default()
+                }));
+                made.records.push(Record::Read(ReadRecord {
+                    begin_ns,
+                    end_ns: made.now,
+                    waited_ns: 1000 * US,
+                    way: ReadMethod::Uring,
+                    descriptor: Some(3),
+                    file: DIRECT,
+                    offset,
+                    asked_bytes: 16 * KIB,
+                    outcome: ReadOutcome::Bytes(16 * KIB),
+                    ..ReadRecord::default()
+                }));
+            }
+        }
+        let explanation = made.explained();
+        explanation.findings.iter().map(|finding| finding.cause).collect::<Vec<WaitCause>>()
+    };
+    assert_eq!(batches(1), [WaitCause::Small]);
+    assert_eq!(batches(16), []);
+}
+
+/// A daemon computes for 70 of 100 ms, and the processes that the program waited for 6 ms. Only the
+/// trace has the time of the daemon.
+#[test]
+fn processor_time_includes_daemons() {
+    let mut made = Made::new();
+    made.now = 100_000 * US;
+    for (activity, ms) in [(Activity::Processor, 70), (Activity::Others, 30)] {
+        let wall_ns = ms * 1000 * US;
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns: made.now, activity, wall_ns }));
+    }
+    let explanation = made.explained_with(Some(6_000 * US));
+    assert_eq!(explanation.processor_seconds, Some(0.07));
 }

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use readpath_record::capture::{Recorder, TracingPermit, is_initial_pid_namespace};
+use readpath_record::capture::{Recorder, Tracing, TracingPermit, is_initial_pid_namespace};
 use readpath_record::notice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -212,11 +212,21 @@ fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
     let time_max = None;
     let result = record_traced(&plan, recorder, time_max, |recorder| {
         recorder.attach_program(process).map_err(Failure::usage)?;
+        recorder.rest_at_short_files();
         // The zero byte: the program is being advised.
         let _ = std::io::stderr().write_all(&[0]);
         Ok((name.to_owned(), None))
     });
+    let (tracing, result) = match result {
+        Ok((tracing, result)) => (Some(tracing), result),
+        Err(failure) => (None, Err(failure)),
+    };
     if let Err(failure) = result {
         let _ = failure.print_message();
     }
+    // The command waits for the end of these lines, and not for the removal in the kernel.
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    tracing.into_iter().for_each(Tracing::remove_in_background);
 }

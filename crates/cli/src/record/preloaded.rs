@@ -48,7 +48,7 @@ pub fn run(
     let mut preload = Preload::start(LIBRARY)
         .map_err(|error| Failure::usage_of("folders for temporary files", error))?;
     if let Some(bytes) = budget_bytes {
-        preload.advise(bytes);
+        preload.advise(bytes, output.is_some());
     }
     let sink = match &output {
         Some(path) => Output::open(path).map_err(failure)?,
@@ -99,7 +99,8 @@ pub fn run(
         &recorded.summary,
         status.is_none(),
     );
-    print_unrecorded(&recorded, counts);
+    // Advice without a recording does not see all reads of files.
+    print_unrecorded(&recorded, counts, output.is_some());
     program_failure(&name, status, output.is_some())
 }
 
@@ -161,7 +162,8 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
 
 /// Prints the numbers of calls that are missing from the recording: in a sandbox, on a small signal
 /// stack, or counted only by the kernel. The kernel does not count asynchronous reads.
-fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
+/// `has_all_reads` is false if reads are left out on purpose; their number is then not printed.
+fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>, has_all_reads: bool) {
     let Preloaded { reads, asynchronous_reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {
         notice::print(format_args!(
@@ -174,6 +176,9 @@ fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
             "{unrecorded} calls are not in it: they came from a sandbox (seccomp), or from a signal stack \
              with less than 1 KiB left"
         ));
+    }
+    if !has_all_reads {
+        return;
     }
     match counts {
         Some(counts) => notice::print(format_args!(

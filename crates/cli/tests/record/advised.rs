@@ -1,7 +1,7 @@
 //! `advise` as root: the process that waits for the program, and the one that advises it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -75,4 +75,45 @@ fn program_that_ends_before_the_preparation_keeps_its_status() {
     let line = "readpath: no page was prefetched: sh ended before the tracing was prepared\n";
     assert!(ran.stderr.starts_with(line), "{}", ran.stderr);
     ran.says(&["sh ended with exit status: 3"], "advise");
+}
+
+/// Switches of the two trace instances of the process with this number.
+fn switches(process: u32) -> Vec<String> {
+    let prefix = format!("readpath-{process}-");
+    let folders = fs::read_dir(INSTANCES).into_iter().flatten().flatten().map(|it| it.path());
+    let own = folders.filter(|it| it.file_name().unwrap().to_string_lossy().starts_with(&prefix));
+    let read = |folder: PathBuf| fs::read_to_string(folder.join("tracing_on")).unwrap_or_default();
+    own.map(read).collect()
+}
+
+/// The kernel reports no events of a program that opens short files only. It does from the time at
+/// which the program has a long file open of which no page is in memory.
+#[test]
+fn tracing_rests_until_a_long_file_is_open() {
+    if !can_trace() {
+        return;
+    }
+    let scratch = Scratch::under(&std::env::temp_dir(), "advise-rest");
+    scratch.data("short", 64 << 10);
+    let long = fs::File::open(scratch.data("long", 8 << 20)).unwrap();
+    long.sync_all().unwrap();
+    rustix::fs::fadvise(&long, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let script = "while [ ! -e go ]; do cat short > /dev/null; done; exec < long; sleep 60";
+    let mut command = scratch.command(["advise", "--", "sh", "-c", script]).spawn().unwrap();
+    let process = command.id();
+    wait_until("a rest", || switches(process) == ["0\n", "0\n"]);
+    fs::write(scratch.path("go"), "").unwrap();
+    wait_until("events", || switches(process) == ["1\n", "1\n"]);
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    for child in children.split_whitespace() {
+        let comm = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        if comm == "sh\n" || comm == "sleep\n" {
+            let group = fs::read_to_string(format!("/proc/{child}/task/{child}/children")).unwrap();
+            for number in group.split_whitespace().chain([child]) {
+                let _ = Command::new("kill").arg(number).status();
+            }
+        }
+    }
+    command.wait().unwrap();
+    wait_until("no instance", || instances(process) == 0);
 }

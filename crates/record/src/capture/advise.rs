@@ -31,6 +31,7 @@ mod whole_files;
 mod worth;
 
 use advised::{AdvisedDevice, AdvisedFile, RequestedRange};
+pub(super) use hand::AdviceTarget;
 use hand::is_large;
 use ledger::{Ledger, UnusedRange};
 use touches::{PageTouch, SystemTables, Touches};
@@ -100,6 +101,8 @@ pub(super) struct Advisor {
     files: HashMap<Inode, AdvisedFile>,
     /// Files with missing pages that get no advice.
     unadvised: UnadvisedFiles,
+    /// Number of files added to these as short.
+    short_files: u64,
     /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
     /// Next number in the ledger.
@@ -150,6 +153,7 @@ impl Advisor {
             credit: AdviceCredit::new(budget_pages),
             files: HashMap::new(),
             unadvised: UnadvisedFiles::default(),
+            short_files: 0,
             inodes: HashMap::new(),
             next_number: 0,
             devices: BTreeMap::new(),
@@ -186,6 +190,21 @@ impl Advisor {
     /// True while each event is needed at once. On few processors a wake-up slows the program.
     pub fn is_awake(&self, at_ns: u64) -> bool {
         at_ns < self.awake_until_ns
+    }
+
+    /// Bytes prefetched so far.
+    pub fn prefetched_bytes(&self) -> u64 {
+        self.result.prefetched_bytes
+    }
+
+    /// Time of the last read of an advised file; 0 if there is none.
+    pub fn last_read_ns(&self) -> u64 {
+        self.files.values().map(|file| file.last_read_ns).max().unwrap_or(0)
+    }
+
+    /// Number of files with absent pages that were too short for advice.
+    pub fn short_files(&self) -> u64 {
+        self.short_files
     }
 
     /// True once the advice is stopped for good.

@@ -45,6 +45,11 @@ impl Recorder {
     /// end. All processes therefore share a write. The later ends and starts of threads have
     /// events. Fails if the kernel refuses.
     fn list_threads_of(&self, processes: &[u32], mut new: Vec<u32>) -> io::Result<()> {
+        if self.rest.is_some() {
+            // The kernel has kept the list during a rest, and added the children.
+            let listed = self.kernel_list();
+            new.retain(|task| !listed.contains(task));
+        }
         while !new.is_empty() {
             // The list keeps the starting thread, which ends here: to empty it takes the kernel
             // 90 ms.

@@ -74,6 +74,30 @@ pub(super) fn descendants(process: u32) -> io::Result<Vec<u32>> {
     Ok(below(process, &pairs.collect::<Vec<(u32, u32)>>()))
 }
 
+/// Numbers of a process and of its descendants, from the lists of children of its threads. Where
+/// the kernel lacks these lists, all processes are searched, which takes it milliseconds.
+pub(super) fn with_descendants(process: u32) -> Vec<u32> {
+    let mut found = vec![process];
+    let mut index = 0;
+    while let Some(&starter) = found.get(index) {
+        for thread in threads(starter).unwrap_or_default() {
+            let list = fs::read_to_string(format!("/proc/{starter}/task/{thread}/children"));
+            match list {
+                Ok(list) => found.extend(list.split_whitespace().flat_map(str::parse::<u32>)),
+                // A thread without a list lives in a kernel without lists, or has ended.
+                Err(_) if starter == process && threads(process).is_ok() => {
+                    found.truncate(1);
+                    found.extend(descendants(process).unwrap_or_default());
+                    return found;
+                }
+                Err(_) => {}
+            }
+        }
+        index += 1;
+    }
+    found
+}
+
 /// Number of the process that started a living process, as the kernel has it now.
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -96,6 +96,8 @@ pub(super) struct System {
     lookups_left: u32,
     /// Maximum length in bytes of files whose paths are not looked up.
     unnamed_bytes_max: u64,
+    /// Number of opens of such files.
+    short_opens: u64,
     /// Known disks of devices. A search in sysfs takes some 20 system calls.
     disks: HashMap<u64, DeviceRecord>,
 }
@@ -125,6 +127,7 @@ impl System {
             last_opened: HashMap::new(),
             lookups_left: LOOKUPS_MAX,
             unnamed_bytes_max: 0,
+            short_opens: 0,
             disks: HashMap::new(),
         }
     }
@@ -135,9 +138,29 @@ impl System {
         self.unnamed_bytes_max = bytes_max;
     }
 
+    /// Number of opens of files whose paths are not looked up.
+    pub fn short_opens(&self) -> u64 {
+        self.short_opens
+    }
+
     /// Returns the descriptor of the reports. The kernel takes some 20 ms to close it.
     pub fn take_reports(&mut self) -> Option<Arc<Fanotify>> {
         self.fanotify.take()
+    }
+
+    /// Ends the reports of opened files until [`resume_reports`](System::resume_reports).
+    pub fn pause_reports(&mut self) {
+        let Some(fanotify) = &self.fanotify else { return };
+        let flags = MarkFlags::FAN_MARK_FLUSH | MarkFlags::FAN_MARK_FILESYSTEM;
+        if let Ok(root) = File::open("/") {
+            let _ = fanotify.mark(flags, MaskFlags::empty(), &root, Some("/"));
+        }
+        while self.next_reports().is_some() {}
+    }
+
+    /// Continues the reports of opened files.
+    pub fn resume_reports(&mut self) {
+        self.fanotify.iter().for_each(watch_all_file_systems);
     }
 
     /// Keeps the opens of a process from now on.
@@ -175,6 +198,8 @@ impl System {
             }
             let opened = remember_path(&mut self.paths, descriptor, self.unnamed_bytes_max);
             let Some(opened) = opened else { continue };
+            let has_path = self.paths.get(&opened).is_some_and(|named| !named.path.is_empty());
+            self.short_opens += u64::from(!has_path);
             // Without overlays, no file has a second name.
             if self.overlays.is_empty() {
                 continue;
@@ -220,8 +245,7 @@ fn name_as_in_overlay(paths: &mut HashMap<Inode, NamedFile>, below: Inode, above
     }
 }
 
-/// Watches each file system with files, once if it has several mounts. File systems with a server
-/// come last, because the server may not answer. Returns `None` when the kernel refuses fanotify.
+/// Starts the reports of opened files. Returns `None` when the kernel refuses fanotify.
 fn start_fanotify() -> Option<Arc<Fanotify>> {
     let flags = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_NONBLOCK
@@ -229,6 +253,13 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         | InitFlags::FAN_UNLIMITED_QUEUE;
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
     let fanotify = Arc::new(Fanotify::init(flags, files).ok()?);
+    watch_all_file_systems(&fanotify);
+    Some(fanotify)
+}
+
+/// Watches each file system with files, once if it has several mounts. File systems with a server
+/// come last, because the server may not answer.
+fn watch_all_file_systems(fanotify: &Arc<Fanotify>) {
     let mountinfo = mounts::mountinfo();
     let mut watched_devices = HashSet::new();
     let mut served_paths = Vec::new();
@@ -238,11 +269,10 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         }
         match mounts::has_server(&mount) {
             true => served_paths.push(mounts::mount_path(&mount)),
-            false => watch_file_system(&fanotify, &mounts::mount_path(&mount)),
+            false => watch_file_system(fanotify, &mounts::mount_path(&mount)),
         }
     }
-    watch_served_file_systems(&fanotify, served_paths);
-    Some(fanotify)
+    watch_served_file_systems(fanotify, served_paths);
 }
 
 /// Maximum time, chosen, for the servers of file systems to answer. Files of a slower one have no

@@ -24,7 +24,7 @@ use readpath_trace::recording::{
     ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter,
 };
 
-use super::advise::{Advisor, CalledRead};
+use super::advise::{Advisor, CalledRead, SHORT_BYTES_MAX};
 use super::event::Inode;
 use super::names::System;
 use super::state_samples::{SamplePurpose, StateSampler};
@@ -234,9 +234,14 @@ impl Preload {
     }
 
     /// Starts to prefetch for the reads that are reported. At most `budget_bytes` bytes are
-    /// prefetched and not yet used.
-    pub fn advise(&mut self, budget_bytes: u64) {
+    /// prefetched and not yet used. Call it before the program starts. Unless `is_recorded`, the
+    /// library reports no reads of files that get no advice: a report takes several system calls
+    /// per opened file.
+    pub fn advise(&mut self, budget_bytes: u64, is_recorded: bool) {
         self.advisor = Some(Advisor::of_calls(budget_bytes));
+        if !is_recorded {
+            self.ring.head().unreported_bytes_max.store(SHORT_BYTES_MAX, Ordering::Relaxed);
+        }
     }
 
     /// Returns true while each read of an advised program is needed at once.

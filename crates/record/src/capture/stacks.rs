@@ -128,6 +128,8 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "chown_common",
             "vfs_statfs",
             "user_statfs",
+            // The last close of a deleted file frees its blocks, and discards them on the device.
+            "evict",
         ],
     ),
     (
@@ -337,6 +339,11 @@ mod tests {
                 Activity::Write,
             ),
             ("do_execveat_common.isra.0 __x64_sys_execve do_syscall_64", Activity::Metadata),
+            (
+                "submit_bio_wait blkdev_issue_discard ext4_free_blocks ext4_evict_inode evict \
+                 __dentry_kill dput __fput __x64_sys_close do_syscall_64",
+                Activity::Metadata,
+            ),
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
             ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),
             ("schedule_timeout io_wq_worker ret_from_fork ret_from_fork_asm", Activity::Lock),

@@ -147,6 +147,8 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                 }
                 // Submissions that overlap do not wait one after the other.
                 Some(WaitCause::Direct) if !is_depth_low && gathered.has_measured_waits() => {}
+                Some(WaitCause::Small)
+                    if !is_depth_low && file.submitted_reads * 2 > file.reads => {}
                 Some(cause) => add_charge(*cause, ns),
             }
         }

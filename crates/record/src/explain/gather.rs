@@ -96,6 +96,8 @@ pub(super) struct FileData {
     pub direct_reads: u64,
     /// Number of direct reads that filled the page cache.
     pub cached_direct_reads: u64,
+    /// Number of reads by AIO and io_uring.
+    pub submitted_reads: u64,
     /// Number of small reads by system calls without a wait, as [`Calls`] counts them.
     pub small_calls: u64,
     /// Hints for reads.
@@ -424,7 +426,12 @@ impl RecordingData {
             Record::Lost(lost) => self.lost += lost.count,
             Record::End(end) => {
                 self.length_ns = self.length_ns.max(end.at_ns);
-                self.processor_ns = end.processor_ns;
+                // The kernel's sum leaves out daemons, which are no children of the program.
+                let traced_ns = match self.has_measured_waits() {
+                    true => self.spent_ns(Activity::Processor) as u64,
+                    false => 0,
+                };
+                self.processor_ns = end.processor_ns.map(|counted_ns| counted_ns.max(traced_ns));
             }
             Record::TimeSpent(spent) => {
                 *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;

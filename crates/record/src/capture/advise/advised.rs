@@ -91,6 +91,7 @@ impl Advisor {
         // the one at its open: the file may have grown.
         let is_short = |bytes: u64| bytes.max(missed.end * PAGE_BYTES) <= SHORT_BYTES_MAX;
         if named.bytes.is_some_and(is_short) {
+            self.short_files += 1;
             return self.unadvised.add_short(inode);
         }
         if self.files.len() >= FILES_MAX {

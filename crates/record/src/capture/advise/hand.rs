@@ -23,7 +23,7 @@ use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 
 /// A file that can be advised.
 #[derive(Debug)]
-pub(super) struct AdviceTarget {
+pub(in crate::capture) struct AdviceTarget {
     /// Way to the pages of the file.
     access: TargetAccess,
     /// Number of pages that can be advised, from the start of the file.

@@ -15,6 +15,13 @@ impl<N: FileNames> TaskTracker<N> {
         threads.map(|(&task, _)| task).collect()
     }
 
+    /// Forgets all recorded tasks, with their open files and mappings.
+    pub fn forget_tasks(&mut self) {
+        for task in self.tasks.keys().copied().collect::<Vec<u32>>() {
+            self.remove_task(task);
+        }
+    }
+
     /// Records that `task`, whose number was `former`, executes a program. The two differ if the
     /// call came from another thread than the main one: that thread gets the number of the main
     /// thread. The new program has none of the mappings, and keeps the descriptors.

@@ -38,8 +38,9 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_sync_file_range
         | libc::SYS_msync
         | libc::SYS_fallocate => Known(Write),
-        // Closing a file can write its data back.
-        libc::SYS_close => Transfer(Write),
+        // The descriptor is gone when the call sleeps. The last close of a deleted file frees its
+        // blocks.
+        libc::SYS_close => Known(Metadata),
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
@@ -137,3 +138,15 @@ fn is_wait_for_others(number: i64) -> bool {
 
 /// Number of the call io_pgetevents, which the crate libc lacks.
 const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux removes a descriptor from its table before it closes the file. While `close` sleeps,
+    /// the descriptor is no file any more, so the activity must not depend on it.
+    #[test]
+    fn close_needs_no_descriptor() {
+        assert_eq!(call_kind(libc::SYS_close), CallKind::Known(Activity::Metadata));
+    }
+}

@@ -1,5 +1,6 @@
 //! Cause: calls about names, folders and attributes of files wait. Each lookup of a name that is
-//! not in memory reads a folder and an inode, one after the other.
+//! not in memory reads a folder and an inode, one after the other. The removal of a file frees its
+//! blocks, and waits for the device where the file system discards them (mount option `discard`).
 
 use readpath_trace::recording::Activity;
 
@@ -10,14 +11,16 @@ use super::words::duration_text;
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
-        title: "metadata: files are looked up, opened or listed".to_owned(),
+        title: "metadata: files are looked up, opened, listed or removed".to_owned(),
         evidence: format!(
-            "calls such as open, stat and getdents waited {} in all; {} files were opened",
+            "calls such as open, stat, getdents and unlink, and the last close of deleted files, \
+             waited {} in all; {} files were opened",
             duration_text(gathered.spent_ns(Activity::Metadata)),
             gathered.opens,
         ),
         remedy: "look up several files at once (threads, io_uring, `xargs -P`), keep files open, \
-                 list a folder once, or keep many small files in one (an archive, a database)"
+                 list a folder once, keep many small files in one (an archive, a database), or \
+                 keep temporary files in memory (tmpfs)"
             .to_owned(),
     }
 }

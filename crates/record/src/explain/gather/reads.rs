@@ -258,6 +258,7 @@ impl RecordingData {
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
         let file = self.files.entry(read.file).or_default();
         file.reads += 1;
+        file.submitted_reads += u64::from(matches!(read.way, ReadMethod::Aio | ReadMethod::Uring));
         file.got_bytes += got_bytes;
         let thread = self.threads.entry(read.thread).or_default();
         thread.reads += 1;

@@ -40,14 +40,9 @@ const TRACKED_CACHES_MIN: u64 = 3;
 /// References before the next attempt if the objects with rates have too few bytes. Chosen.
 const RETRY_REFERENCES: u64 = 1_000;
 
-<<<<<<< HEAD
 /// First point of the coarse grid, and its step, as powers of two in bytes (published code).
 const GRID_LOG2_MIN: f64 = 2.0;
 const GRID_LOG2_STEP: f64 = 4.0;
-=======
-/// Smallest c that is tried, as a power of two in bytes. Chosen.
-const SMALLEST_LOG2: f64 = 1.0;
->>>>>>> f9c0ce95 (trace: name the chosen limits and two silent branches)
 
 /// Steps of the golden section search, as in the published code.
 const SEARCH_STEPS: u32 = 15;

@@ -1,0 +1,215 @@
+//! Rest of the tracing while a program uses short files only.
+//!
+//! The events of an open, a read and a close of a short file take as long as a part of its read,
+//! and the kernel fetches such a file as a whole anyway. After [`MISSED_FILES_MAX`] short files
+//! with absent pages, or [`OPENED_FILES_MAX`] opened ones, an advised recorder *rests*: the kernel
+//! reports no events and no opens. It samples the open files and the mappings of the program
+//! instead, and traces again once a file that can be advised is in use: two samples in a row have
+//! seen it, and [`ABSENT_PAGES_MIN`] of its pages are absent. Its reads up to then get no advice.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::proc_text;
+
+use super::advise::AdviceTarget;
+use super::event::Inode;
+use super::names::{is_executable, parse_mapping};
+use super::{Recorder, group, mounts};
+
+/// Minimum pause between two samples. A file that is read within two of them is gone before its
+/// advice.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Time as a multiple of the samples' own time: samples take a fiftieth of a processor.
+const TIME_PER_SAMPLE: u32 = 50;
+
+/// Minimum number of absent pages (4 MiB) of a file that ends a rest. Fewer pages are read before
+/// the tracing has begun, which takes the kernel some 0.1 s.
+const ABSENT_PAGES_MIN: u64 = 1024;
+
+/// Minimum length in bytes of such a file.
+const LONG_BYTES_MIN: u64 = ABSENT_PAGES_MIN * PAGE_BYTES;
+
+/// Number of short files with absent pages, without a read of an advised file between them, after
+/// which the tracing rests. Chosen: more than an interpreter's own at its start.
+const MISSED_FILES_MAX: u64 = 256;
+
+/// The same number of opens of short files, which may be in memory.
+const OPENED_FILES_MAX: u64 = 2048;
+
+/// First minimum duration of a rest after a trace that prefetched nothing. It doubles each time.
+const REST_MIN: Duration = Duration::from_millis(250);
+
+/// Maximum of this duration.
+const REST_MAX: Duration = Duration::from_secs(4);
+
+/// State of a recorder that rests while no file can be advised.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// Long files of the last sample.
+    long_files: BTreeSet<LongFile>,
+    /// Time of the next sample. `None` while the recorder traces.
+    next_sample: Option<Instant>,
+    /// Minimum duration of the next rest.
+    rest_min: Duration,
+    /// Bytes prefetched up to the last rest.
+    prefetched_bytes: u64,
+    /// Counts of short files up to the last read of an advised file, or up to the last rest.
+    counted: ShortFiles,
+    /// Time of the last read of an advised file when these were taken.
+    last_read_ns: u64,
+}
+
+/// Counts of short files since the start of the recorder.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShortFiles {
+    /// Files with absent pages.
+    missed: u64,
+    /// Opens.
+    opened: u64,
+}
+
+impl Recorder {
+    /// Rests from now on while the program uses short files only. For a program attached by
+    /// [`attach_program`](Recorder::attach_program), without a recording that is kept.
+    pub fn rest_at_short_files(&mut self) {
+        self.rest = Some(Rest {
+            long_files: BTreeSet::new(),
+            next_sample: None,
+            rest_min: Duration::ZERO,
+            prefetched_bytes: 0,
+            counted: ShortFiles::default(),
+            last_read_ns: 0,
+        });
+    }
+
+    /// True while no events are reported.
+    pub(super) fn is_resting(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.next_sample.is_some())
+    }
+
+    /// Ends the events and the reports of opened files. The recorded tasks are forgotten. Fails if
+    /// the kernel refuses.
+    fn begin_rest(&mut self) -> io::Result<()> {
+        self.set_tracing("0")?;
+        self.tracker.names().pause_reports();
+        self.events.clear();
+        self.tracker.forget_tasks();
+        let prefetched_bytes = self.advisor.as_ref().map_or(0, |it| it.prefetched_bytes());
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        if prefetched_bytes > rest.prefetched_bytes {
+            rest.rest_min = Duration::ZERO;
+        }
+        rest.prefetched_bytes = prefetched_bytes;
+        rest.long_files.clear();
+        rest.next_sample = Some(Instant::now() + rest.rest_min);
+        rest.rest_min = (rest.rest_min * 2).clamp(REST_MIN, REST_MAX);
+        Ok(())
+    }
+
+    /// Samples the files of the program if that is due, and ends the rest when a file can be
+    /// advised. Fails if the kernel refuses.
+    pub(super) fn sample_at_rest(&mut self) -> io::Result<()> {
+        let begin = Instant::now();
+        let (Some(program), Some(rest)) = (self.program, &mut self.rest) else { return Ok(()) };
+        if rest.next_sample.is_none_or(|due| begin < due) {
+            return Ok(());
+        }
+        let long_files = long_files_of(program);
+        let has_help = long_files.intersection(&rest.long_files).any(has_absent_pages);
+        rest.long_files = long_files;
+        let pause = SAMPLE_INTERVAL.max(begin.elapsed() * TIME_PER_SAMPLE);
+        rest.next_sample = Some(begin + pause);
+        if has_help {
+            rest.next_sample = None;
+            self.tracker.names().resume_reports();
+            self.set_tracing("1")?;
+            self.attach_with_descendants(program)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a rest after many short files without a read of an advised file. Fails if the kernel
+    /// refuses.
+    pub(super) fn rest_if_short(&mut self) -> io::Result<()> {
+        let (Some(rest), Some(advisor)) = (&mut self.rest, &self.advisor) else { return Ok(()) };
+        let opened = self.tracker.names().short_opens();
+        let now = ShortFiles { missed: advisor.short_files(), opened };
+        if advisor.last_read_ns() > rest.last_read_ns {
+            (rest.counted, rest.last_read_ns) = (now, advisor.last_read_ns());
+        }
+        let is_short = now.missed >= rest.counted.missed + MISSED_FILES_MAX
+            || now.opened >= rest.counted.opened + OPENED_FILES_MAX;
+        if rest.next_sample.is_none() && is_short {
+            rest.counted = now;
+            return self.begin_rest();
+        }
+        Ok(())
+    }
+
+    /// Writes the switch of both instances. Fails if the kernel refuses.
+    fn set_tracing(&self, switch: &str) -> io::Result<()> {
+        [&self.tracing.tasks, &self.tracing.system]
+            .into_iter()
+            .try_for_each(|it| it.instance.write("tracing_on", switch).map_err(io::Error::other))
+    }
+}
+
+/// Long file in use: a process that uses it, and its identity.
+type LongFile = (u32, Inode);
+
+/// Long files that a process and its descendants have open for reading or mapped. Programs and
+/// libraries are left out.
+fn long_files_of(program: u32) -> BTreeSet<LongFile> {
+    let mut found = BTreeSet::new();
+    for process in group::with_descendants(program) {
+        let opened = open_long_files(process).into_iter().chain(mapped_long_files(process));
+        found.extend(opened.map(|inode| (process, inode)));
+    }
+    found
+}
+
+/// True if enough pages of the file are not in the kernel page cache.
+fn has_absent_pages(&(process, inode): &LongFile) -> bool {
+    let target = AdviceTarget::open_file_of_task(process, inode, None);
+    let absent_pages = |it: AdviceTarget| it.absent_pages(PageRange::new(0, it.pages()));
+    target.map_or(0, absent_pages) >= ABSENT_PAGES_MIN
+}
+
+/// Long regular files that a process has open for reading.
+fn open_long_files(process: u32) -> Vec<Inode> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let long_file = |entry: fs::DirEntry| {
+        let path = entry.path();
+        let metadata = fs::metadata(&path).ok()?;
+        let is_long = metadata.is_file() && metadata.size() >= LONG_BYTES_MIN;
+        let number = entry.file_name().into_string().ok().filter(|_| is_long)?;
+        let fdinfo = fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
+        let flags = u32::from_str_radix(proc_text::field(&fdinfo, "flags:")?, 8).ok()?;
+        let is_read = flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32;
+        is_read.then(|| mounts::inode_at(&path, &metadata))
+    };
+    descriptors.filter_map(long_file).collect()
+}
+
+/// Long files that a process has mapped. A file with an executable part is a program or a library.
+fn mapped_long_files(process: u32) -> Vec<Inode> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mappings =
+        maps.lines().filter_map(|line| Some((is_executable(line), parse_mapping(line)?)));
+    let (mut long_files, mut programs) = (Vec::new(), BTreeSet::new());
+    for (is_executable, (first, mapping, _)) in mappings {
+        if is_executable {
+            programs.insert(mapping.inode);
+        } else if mapping.end - first >= LONG_BYTES_MIN {
+            long_files.push(mapping.inode);
+        }
+    }
+    long_files.retain(|inode| !programs.contains(inode));
+    long_files
+}
