@@ -136,8 +136,10 @@ impl DiskTier {
         let counted = match (&tier.folder, failure) {
             (_, Some(error)) => Err(error),
             (Some(folder), None) => folder.lock().and_then(|lock| tier.fit(&lock)),
+            // Impossible: a missing folder has a failure.
             (None, None) => Ok(()),
         };
+        // The tier is off then. Reads go on from the store.
         if let Err(error) = counted {
             let errno = error.raw_os_error().unwrap_or(0);
             tier.on_failure(&error);
@@ -209,7 +211,8 @@ impl DiskStore {
     }
 
     /// An object in one version. `tag` is its strong ETag, if it has one. `None` if its blocks
-    /// cannot be in the folder.
+    /// cannot be in the folder: the tier is off, or there is no strong ETag, or the name is too
+    /// long.
     pub(crate) fn object(
         &self,
         location: &str,
@@ -267,6 +270,7 @@ impl DiskObject {
         }
         let bytes: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         let mut parts = Part::of_range(start..start + bytes, self.key.object_bytes);
+        // Number of all parts, also of the ones that are not worth a write.
         let count = tier.select(&self.key, &mut parts);
         if parts.is_empty() {
             return tier.lock().counters.rejected += count;
@@ -286,6 +290,7 @@ impl Tier {
         let count = parts.len() as u64;
         let admission = &mut self.lock().admission;
         for part in parts.iter_mut() {
+            // True if most of the pages were fetched before.
             part.is_new = !admission.on_fetched(key.entry(part.block), part.bits());
         }
         if self.admit == Admit::All || parts.is_empty() {
@@ -294,6 +299,7 @@ impl Tier {
         let pages = parts.iter().map(|part| part.pages.end - part.pages.start).sum();
         let (has_new, has_seen) =
             (parts.iter().any(|part| part.is_new), parts.iter().any(|part| !part.is_new));
+        // False stands for new pages, true for pages that were fetched before.
         let new = has_new && admission.is_worth(false, pages, count);
         let seen = has_seen && admission.is_worth(true, pages, count);
         parts.retain(|part| if part.is_new { new } else { seen });

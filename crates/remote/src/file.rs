@@ -189,6 +189,7 @@ pub fn open_url_by<K: AsRef<str>, V: Into<String>>(
     let url = url_check::parsed(url)?;
     let client_options =
         client_options.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.into()));
+    // Without this option `object_store` refuses plain HTTP.
     let of_scheme = (url.scheme() == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
     let client_options: Vec<(String, String)> = client_options.chain(of_scheme).collect();
     #[cfg(feature = "disk")]
@@ -209,6 +210,7 @@ pub fn open_object(
     location: &Path,
     options: FileOptions,
 ) -> Result<File, OpenObjectError> {
+    // With a disk tier, bytes that the folder has are not requested.
     #[cfg(feature = "disk")]
     let first_bytes = if options.disk.is_some() { 0 } else { options.first_bytes };
     #[cfg(not(feature = "disk"))]
@@ -294,6 +296,8 @@ pub fn shown_error(error: &Error) -> String {
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
+        // The text up to the last `@` before the end of the host is a user, with a password or
+        // without.
         let host_end = part.find(['/', '?', '#', ' ', '"', '\'', ')']).unwrap_or(part.len());
         let host_start = part[..host_end].rfind('@').map_or(0, |at| at + 1);
         shown.push_str("://");

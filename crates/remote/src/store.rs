@@ -301,6 +301,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
         let started = shared.now();
         let mut since = self.oldest_check(started);
         for _ in 0..=shared.options.repeats_max {
+            // The caller passes at least one range.
             let need = Need::Range(GetRange::Bounded(ranges[0].clone()));
             // The reads of the first answer are not used: the reads below find its bytes in memory
             // or in flight.
@@ -315,6 +316,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 .map(|range| GetRange::Bounded(range.clone()).as_range(object.meta.size));
             let clipped = match clipped.collect::<Result<Vec<_>, _>>() {
                 Ok(clipped) => clipped,
+                // The object may have grown since its version was checked.
                 Err(_) if object.checked_at < started => {
                     since = started;
                     continue;

@@ -27,20 +27,20 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::entry::EntryName;
 
-/// Number of fetches that the first estimate of p stands for: one read again in 16.
+/// Number of fetches that the first estimate of p stands for, chosen: one read again in 16.
 const PRIOR_FETCHES: u64 = 16;
 
-/// Number of fetches after which both counts are halved, so that p follows the program.
+/// Number of fetches, chosen, after which both counts are halved, so that p follows the program.
 const FETCHES_MAX: u64 = 4096;
 
-/// Number of fetched blocks that are remembered without their bytes: 16 GiB in full blocks.
+/// Number of fetched blocks that are remembered without their bytes, chosen: 16 GiB in full blocks.
 const SEEN_MAX: usize = 65_536;
 
-/// Number of measured writes before the rule applies.
+/// Number of measured writes before the rule applies. Chosen.
 const MEASURED_WRITES_MIN: u64 = 8;
 
 /// One of this number of refused writes of pages that were fetched before is made all the same.
-/// Its time is the only new evidence about W.
+/// Its time is the only new evidence about W. Chosen.
 const SAMPLE_DISTANCE: u64 = 256;
 
 /// Costs of both storages, and evidence about repeated reads.
@@ -174,7 +174,8 @@ fn disk_ps(estimate: &DeviceEstimate, pages: u64, blocks: u64) -> u64 {
     requests_ps.saturating_add(pages.saturating_mul(estimate.page_ps()))
 }
 
-/// Adds a transfer of this duration to an estimate.
+/// Adds a transfer of this duration to an estimate, in whole pages. As in `on_request`, it has no
+/// sectors (`None`).
 fn observe(estimate: &mut DeviceEstimate, ns: u64, bytes: u64) {
     let (id, end) = (RequestId(0), Time(ns));
     estimate.on_dispatch(Time::ZERO, id, None);

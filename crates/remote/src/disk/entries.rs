@@ -127,7 +127,8 @@ enum BadEntry {
 }
 
 impl Tier {
-    /// Reads the bytes at both ends of a range, up to the first absent page from either end.
+    /// Reads the bytes at both ends of a range, up to the first absent page from either end. Both
+    /// parts are empty if the tier is off.
     pub(super) fn read(&self, job: &ReadJob) -> DiskRead {
         let Some(folder) = self.open_folder() else { return DiskRead::default() };
         let ReadJob { key, range } = job;
@@ -180,6 +181,7 @@ impl Tier {
             read_entry(&folder.open_entry(name)?, key, &range, side)
         };
         let mut result = read();
+        // The entry is damaged or cannot be read.
         if !matches!(result, Ok(Ok(_) | Err(BadEntry::OtherKey)))
             && !is_missing(&result)
             // Perhaps it is being written: then another process or thread has the lock.
@@ -209,6 +211,7 @@ impl Tier {
                 } else if result.is_err() {
                     state.counters.failures += 1;
                 }
+                // A valid entry without the first page has no bytes. All other cases are `None`.
                 matches!(result, Ok(Ok(_))).then(Vec::new)
             }
         }
@@ -288,6 +291,7 @@ impl Tier {
         let needed = u64::from(absent.count_ones()) * PAGE_BYTES + new_head_bytes;
         let Some(used) = self.make_place(&lock, name, used, needed)? else {
             self.lock().counters.dropped += 1;
+            // An empty entry, perhaps created above. The ledger has no bytes for it.
             if entry_bytes == 0 {
                 lock.remove(name, 0)?;
             }
@@ -374,6 +378,7 @@ impl Tier {
     pub(super) fn recount(&self, lock: &FolderLock<'_>) -> io::Result<u64> {
         let (used, found) = lock.recount()?;
         let mut state = self.lock();
+        // These entries are not new (`false`): their hits are no evidence for the admission.
         for found in found {
             state.index.enter(found.name, found.bytes, false);
         }
@@ -383,7 +388,7 @@ impl Tier {
     }
 }
 
-/// Smallest number of removals between two counts of the folder.
+/// Smallest number of removals between two counts of the folder. Chosen.
 const REMOVALS_MIN: usize = 256;
 
 /// Returns true if there is no such entry.
@@ -419,7 +424,8 @@ struct PagesRead {
     entry_bytes: u64,
 }
 
-/// Bytes of a range within one block, from one side up to the first absent page.
+/// Bytes of a range within one block, from one side up to the first absent page. Empty if the page
+/// at this side is absent. An entry that has no valid pages of this version is a [`BadEntry`].
 fn read_entry(
     file: &File,
     key: &VersionKey,

@@ -64,6 +64,7 @@ impl EntryName {
         let text = std::str::from_utf8(file_name).ok().filter(|text| text.len() == 48)?;
         let part = |range: Range<usize>| u64::from_str_radix(text.get(range)?, 16).ok();
         let name = EntryName { object: part(0..16)?, version: part(16..32)?, block: part(32..48)? };
+        // Other spellings of these numbers, such as upper case, are no entry.
         (name.file_name() == text).then_some(name)
     }
 }

@@ -14,7 +14,7 @@ use crate::promise::Promise;
 /// the latency of a store.
 const READERS_MAX: usize = 4;
 
-/// Largest number of bytes that wait for their write. Further ones are dropped.
+/// Largest number of bytes that wait for their write, chosen. Further ones are dropped.
 const QUEUED_BYTES_MAX: u64 = 32 << 20;
 
 /// A tier with the queues of its threads.
@@ -87,6 +87,7 @@ impl Workers {
         let promise = Promise::new();
         let mut queue = self.lock();
         queue.reads.push_back(QueuedRead { job, promise: promise.clone() });
+        // An idle thread takes the job, or no further thread may start.
         if queue.idle_readers >= queue.reads.len() || queue.readers == READERS_MAX {
             drop(queue);
             self.read_due.notify_one();
@@ -107,7 +108,8 @@ impl Workers {
         promise
     }
 
-    /// Queues a write. Returns false if too many bytes wait already.
+    /// Queues a write. Returns false if too many bytes wait already. If no thread can be started,
+    /// the write is dropped, and the tier is off from then on.
     pub(super) fn write(self: &Arc<Self>, job: WriteJob) -> bool {
         let mut queue = self.lock();
         if queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {

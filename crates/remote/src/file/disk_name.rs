@@ -21,6 +21,7 @@ pub(super) fn of_url(disk: &DiskStore, url: &Url, options: &[(String, String)]) 
         .filter(|(key, _)| selects(key))
         .map(|(key, value)| format!("{}={value}\n", key.to_ascii_lowercase()))
         .collect();
+    // The order of the options has no effect.
     selected.sort();
     let server = XxHash3_64::oneshot(selected.concat().as_bytes());
     let port = url.port().map_or(String::new(), |port| format!(":{port}"));

@@ -64,7 +64,10 @@ enum Try {
 
 impl ObjectSource {
     /// Asks the store for the version and the first `first_bytes` bytes, until the version is
-    /// settled.
+    /// settled: a later write is certain to give another one. A strong ETag is settled at once.
+    ///
+    /// # Errors
+    /// The answer has no version, or the store has failed beyond the retries.
     pub(super) async fn open(
         requests: Requests,
         location: Path,
@@ -83,6 +86,7 @@ impl ObjectSource {
             let Some(generation) = generation_of(&meta) else {
                 return Err(OpenObjectError::NoVersion { location });
             };
+            // The start is `Time::ZERO`: the result is the time until the version is settled.
             let rest = settles_at(&meta, Time::ZERO, unix_started);
             if rest == Time::ZERO {
                 let opened = Instant::now();
@@ -102,7 +106,7 @@ impl ObjectSource {
 }
 
 /// Returns the description of an object and at most `first_bytes` bytes from its start: none if
-/// the body of the answer failed.
+/// the body of the answer failed or has another length.
 async fn begin(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
@@ -135,7 +139,8 @@ async fn begin(
     Ok((meta, if is_whole { first.freeze() } else { Bytes::new() }))
 }
 
-/// Returns true for the error of a range that the object does not have.
+/// Returns true for the error of a range that the object does not have. It has no kind of its own,
+/// so its text decides.
 fn is_of_range(error: &Error) -> bool {
     let text = error.to_string();
     may_succeed_later(error) && (text.contains("416") || text.to_lowercase().contains("range"))
@@ -178,7 +183,9 @@ impl Version {
                 Try::WrongLength(error) if retries_left == 0 => {
                     break (error, DeviceError::Garbled);
                 }
+                // The next try requests the missing rest.
                 Try::Failed(_) => {}
+                // It is unknown which bytes are good, so all requested ones are dropped.
                 Try::WrongLength(_) => {
                     fetch.restart();
                     blocks.restart();
@@ -217,6 +224,7 @@ impl Version {
         let location = &self.meta.location;
         let options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
+            // A weak ETag never matches.
             if_match: self.meta.e_tag.clone().filter(|tag| !is_weak(tag)),
             ..GetOptions::default()
         };
@@ -277,7 +285,7 @@ impl Source for ObjectSource {
     }
 }
 
-/// Kind of an error for the reads.
+/// Kind of an error for the reads: a missing right, or any other failure of the store.
 fn reason_of(error: &Error) -> DeviceError {
     match error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => DeviceError::Refused,

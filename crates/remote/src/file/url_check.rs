@@ -26,6 +26,7 @@ fn fault(url: &Url) -> Option<String> {
     let takes_user = is_http || matches!(scheme, "az" | "adl" | "azure" | "abfs" | "abfss");
     let has_user = !url.username().is_empty() || url.password().is_some();
     let path = url.path();
+    // `memory` is a store within the process. It is taken, but not offered.
     if !SCHEMES.contains(&scheme) && scheme != "memory" {
         Some(format!("no client has the scheme `{scheme}`; the schemes are {}", SCHEMES.join(", ")))
     } else if url.fragment().is_some() {

@@ -33,10 +33,12 @@ fn cacheable(path: &str, args: &OpRead) -> Option<GetOptions> {
     let bounds = match range.size() {
         None if range.offset() == 0 => None,
         None => Some(GetRange::Offset(range.offset())),
+        // An empty range is left to the storage.
         Some(0) => return None,
         Some(bytes) => Some(GetRange::Bounded(range.offset()..range.offset().checked_add(bytes)?)),
     };
     let options = GetOptions { if_match: args.if_match().map(str::to_owned), ..Default::default() };
+    // A slash at the end marks a folder.
     (is_plain && !path.ends_with('/')).then(|| options.with_range(bounds))
 }
 

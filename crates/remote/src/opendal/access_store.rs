@@ -23,7 +23,8 @@ use super::errors::{not_supported, own_error, to_store};
 use super::metadata::{self, attributes_of, has_version, path_of, version_of};
 use crate::store::{generation_of, too_long, too_short};
 
-/// Number of objects of a storage without versions in its answers whose version is remembered.
+/// Number of objects, chosen, of a storage without versions in its answers whose version is
+/// remembered.
 const SEEN_MAX: usize = 4096;
 
 /// Number of reads of a range until the versions before and after it are equal. The remembered
@@ -138,6 +139,7 @@ impl<A: Access> AccessStore<A> {
         loop {
             let requested = clipped(location, range, before.size)?;
             let (_, body) = self.read(location, options, range).await?;
+            // An error counts only if the object has not changed meanwhile.
             let bytes = self.whole_body(location, &requested, body).await;
             let (after, metadata) = self.stat(location).await?;
             tries_left -= 1;
@@ -167,8 +169,9 @@ impl<A: Access> AccessStore<A> {
         true
     }
 
-    /// All bytes of a body for this range. It begins after the first byte of the object, or its
-    /// storage returns no version.
+    /// All bytes of a body for this range, collected before one is used: a body of another length
+    /// is an error, as the server may ignore ranges. The range begins after the first byte of the
+    /// object, or the storage returns no version.
     async fn whole_body(
         &self,
         location: &Path,
@@ -187,6 +190,7 @@ impl<A: Access> AccessStore<A> {
             }
             if bytes.len() > expected {
                 drop(body);
+                // The server may ignore ranges. A request for a single byte shows it.
                 if self.ignores_a_range(location, range.end - 1).await {
                     self.ignores_ranges.store(true, Ordering::Relaxed);
                 }
@@ -287,6 +291,7 @@ impl<A: Access> ObjectStore for AccessStore<A> {
                     return Ok(result_of(meta, &metadata, 0..0, stream::empty().boxed()));
                 }
                 let requested = clipped(location, range, meta.size)?;
+                // A server that ignores ranges begins at 0, too.
                 let body = match requested.start {
                     0 => {
                         let is_clipped = range.size().is_some_and(|bytes| bytes > requested.end);

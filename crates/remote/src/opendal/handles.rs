@@ -126,8 +126,8 @@ impl<A: Access, W: oio::Copy> oio::Copy for LayeredWriter<A, W> {
     }
 }
 
-/// Number of deletes without an end that are remembered each. After more of them, all objects are
-/// forgotten at the end.
+/// Number of deletes without an end that are remembered each, chosen. After more of them, all
+/// objects are forgotten at the end.
 const DELETES_MAX: usize = 4096;
 
 /// Deletes of objects, which are forgotten when the storage has deleted them.
@@ -165,6 +165,7 @@ impl<A: Access> oio::Delete for LayeredDeleter<A> {
         let location = location_of(path);
         if self.guards.len() + self.folders.len() >= DELETES_MAX {
             self.forget();
+            // The empty path stands for all objects.
             self.folders.push(Path::default());
         } else if args.recursive() || path.ends_with('/') {
             self.folders.push(location.clone());

@@ -70,6 +70,7 @@ pub(super) fn attributes_of(metadata: &Metadata) -> Attributes {
 pub(super) fn from_store(result: &GetResult) -> Metadata {
     let meta = &result.meta;
     let mut metadata = Metadata::new(EntryMode::FILE).with_content_length(meta.size);
+    // A tag that stands for a version is no ETag of the storage.
     if let Some(tag) = meta.e_tag.as_deref().filter(|tag| version_of(tag).is_none()) {
         metadata.set_etag(tag);
     }
@@ -78,6 +79,7 @@ pub(super) fn from_store(result: &GetResult) -> Metadata {
     }
     let modified = meta.last_modified;
     let nanos = modified.timestamp_subsec_nanos().min(999_999_999) as i32;
+    // 0 stands for an unknown time.
     if modified.timestamp() > 0
         && let Ok(time) = Timestamp::new(modified.timestamp(), nanos)
     {

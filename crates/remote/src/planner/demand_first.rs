@@ -97,6 +97,7 @@ impl DemandFirst {
     /// be merged with it: in direction, synchrony and total size. `None` without one.
     fn neighbour(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         let request = &requests[id];
+        // `RequestId(0)` is the lowest identifier, so it precedes all requests at its sector.
         let before = self.queued.range(..(request.start, RequestId(0))).next_back();
         let behind = self.queued.range((request.end(), RequestId(0))..).next();
         [before, behind].into_iter().flatten().map(|(&key, _)| key).find(|&(_, other)| {

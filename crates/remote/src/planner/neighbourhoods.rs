@@ -33,10 +33,10 @@ const NEIGHBOURHOODS_MAX: usize = 16;
 /// Largest number of holes of a neighbourhood, chosen. The lowest one is skipped beyond that.
 const HOLES_MAX: usize = 64;
 
-/// Number of requests that must have filled a hole before the neighbourhood prefetches.
+/// Number of requests that must have filled a hole before the neighbourhood prefetches. Chosen.
 const FILLS_MIN: u64 = 8;
 
-/// Reach in requests of the present size.
+/// Reach in requests of the present size. Chosen.
 const REACH_REQUESTS: u64 = 32;
 
 /// Largest window in costs of a request, as in the readahead policy `adaptive`.
@@ -83,6 +83,7 @@ impl Neighbourhoods {
         surroundings: Surroundings,
     ) -> Option<PageRange> {
         let Surroundings { cost_pages, memory_pages, .. } = surroundings;
+        // At most a quarter of the memory, chosen.
         let reach = cost_pages.max(REACH_REQUESTS * request.count()).min(memory_pages / 4);
         if request.is_empty() || request.count() > reach {
             return None;
@@ -171,6 +172,7 @@ impl Neighbourhood {
         let pages = passed_pages.min(WINDOW_COST_FACTOR * facts.cost_pages).min(share_pages);
         // The first window has the holes, too.
         let lowest_hole = self.holes.first_key_value().map_or(self.end, |(&first, _)| first);
+        // A later window begins where the last one ended, but not below the lowest hole.
         let first = self.prefetch_end.unwrap_or(lowest_hole).max(lowest_hole.min(self.end));
         let end = (self.end + pages).min(facts.file_pages);
         let missing_pages = end.saturating_sub(first);

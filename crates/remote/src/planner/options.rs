@@ -46,7 +46,7 @@ impl Default for PlannerOptions {
     }
 }
 
-/// Smallest memory in pages: 64 KiB.
+/// Smallest memory in pages, chosen: 64 KiB.
 const MEMORY_PAGES_MIN: u64 = 16;
 
 /// Largest fetch in bytes: its number of sectors fits in 32 bits, with reserve.

@@ -208,6 +208,7 @@ impl IoBackend for Work {
             let outcome = Outcome::Failed(DeviceError::Stale);
             return self.completions.push_back(Completion::at(now, request.id, outcome));
         }
+        // The last sector may reach past the end of the file.
         let position = |sector: u64| ((sector - start_sector) * SECTOR_BYTES).min(site.bytes);
         let range = position(request.start)..position(request.end());
         let mut pieces = Vec::new();

@@ -177,6 +177,7 @@ impl<S: ObjectStore> FetchTask<S> {
         if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
             return Try::Changed;
         }
+        // A weak ETag never matches.
         let tag = known.e_tag.filter(|tag| !is_weak(tag));
         self.names_version = tag.is_some();
         let options = GetOptions {
@@ -210,6 +211,7 @@ impl<S: ObjectStore> FetchTask<S> {
         {
             return Try::Changed;
         }
+        // The version was the current one at `started`.
         self.shared.lock().objects.confirm(self.fetch.file, started);
         if result.range != range {
             return Try::Failed(other_range(&self.location, &range, &result.range));
@@ -245,12 +247,13 @@ impl<S: ObjectStore> FetchTask<S> {
                     self.blocks.keep(start, needed);
                 }
                 Arrival::Ignored => {
-                    // The end of the answer is not checked any more.
+                    // The planner has ended the fetch. The end of the answer is not checked.
                     self.blocks.restart();
                     return Try::Done;
                 }
                 Arrival::WrongLength => unreachable!("the needed bytes are within the fetch"),
             }
+            // The rest of a longer body is not needed.
             if self.at == needed_end && end > needed_end {
                 return Try::Done;
             }

@@ -81,6 +81,7 @@ pub(crate) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duratio
     if meta.e_tag.as_deref().is_some_and(|tag| !is_weak(tag)) {
         return started;
     }
+    // An unknown version never counts.
     let Some(modified) = modified_at(meta) else { return Time(u64::MAX) };
     let rest = (modified + SETTLING_TIME).saturating_sub(unix_started);
     Time(started.0.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))

@@ -141,8 +141,10 @@ impl<S: ObjectStore> OpeningTask<S> {
             }
             Err(error) => {
                 self.shared.run(|state, now| {
+                    // Otherwise the object was forgotten since, or has a newer request.
                     if state.is_opening(&self.location, &self.promise) {
                         match error {
+                            // The object is gone: its pages go too.
                             Error::NotFound { .. } => state.forget(now, &self.location),
                             _ => drop(state.openings.remove(&self.location)),
                         }

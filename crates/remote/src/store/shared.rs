@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) has_ended: bool,
 }
 
-/// Number of errors that are kept for readers that have not seen them.
+/// Number of errors that are kept for readers that have not seen them. Chosen.
 const ERRORS_MAX: usize = 1024;
 
 /// A read whose reader waits, or has not been polled since its end.
@@ -190,6 +190,7 @@ impl<S: ObjectStore> Shared<S> {
         match failure {
             ReadFailure::Fetch { reason, .. } => match self.lock().error(reason) {
                 Some(error) => copy_of(&error, location),
+                // Newer errors have displaced it.
                 None => own_error(format!("{location}: {failure}")),
             },
             ReadFailure::Changed | ReadFailure::Closed => changed_during_stream(location),
