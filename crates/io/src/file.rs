@@ -411,7 +411,7 @@ impl File {
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
         let reopened = match look_up_nfs_again(&self.handle)? {
             Some(handle) => File::new(handle, Arc::clone(&self.name)),
-            None if self.handle.file.storage_file.is_source() => return Ok(false),
+            None if self.handle.file.storage_file.source().is_some() => return Ok(false),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.current_unchecked() {
@@ -456,6 +456,7 @@ impl File {
         // the file's version). With it, `read_at` has looked up shared frames; else this does.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
+            && open_source::read_direct(&handle, buffer, offset, || true)?.is_none()
         {
             read_absent(&handle, offset, buffer)?;
         }

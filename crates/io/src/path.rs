@@ -6,6 +6,7 @@
 //! cache.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::unit::PAGE_BYTES;
@@ -78,9 +79,10 @@ impl ReadPath {
         state.machine.collect_uses();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
         let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();
+        let direct = engine.direct_fetches.each_ref().map(|sum| sum.load(Ordering::Relaxed));
         Stats {
-            device_reads: meter.device_reads,
-            device_bytes: meter.device_read_bytes,
+            device_reads: meter.device_reads + direct[0],
+            device_bytes: meter.device_read_bytes + direct[1],
             in_flight: meter.in_device(),
             readahead_bytes: cache.readahead_pages * PAGE_BYTES,
             waste_bytes: cache.waste_pages * PAGE_BYTES,

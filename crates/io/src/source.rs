@@ -43,6 +43,7 @@
 use std::ops::Range;
 
 mod completions;
+pub(crate) mod direct;
 mod fetch;
 mod request;
 pub(crate) mod storage;
@@ -63,5 +64,18 @@ pub trait Source: Send + Sync + 'static {
     /// MiB. Larger reads become several fetches in parallel.
     fn fetch_bytes_max(&self) -> u64 {
         2 << 20
+    }
+
+    /// All bytes of the file, if they are in memory already. Each read is then a copy of them, and
+    /// no cache is built before another use needs one. Default `None`. It does not change.
+    fn all_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Largest range of a fetch of a read past the cache, in bytes: see
+    /// [`File::read_direct_at`](crate::File::read_direct_at). Default
+    /// [`fetch_bytes_max`](Source::fetch_bytes_max).
+    fn direct_fetch_bytes_max(&self) -> u64 {
+        self.fetch_bytes_max()
     }
 }

@@ -1,18 +1,25 @@
 //! The file of a source: a read path over one source.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 
-use crate::file::File;
 use crate::file::open_file::OpenFileError;
+use crate::file::{File, clip_to_file};
 use crate::os::clock::Clock;
+use crate::page_cache::own::elastic_memory::FIXED_BYTES;
+use crate::page_cache::own::lazy_engine::{BuildEngine, EngineError};
 use crate::page_cache::own::storage_backend::{StorageBackend, StorageFile};
-use crate::page_cache::own::{Handle, LazyEngine};
+use crate::page_cache::own::{Engine, Handle, LazyEngine};
+use crate::page_cache::{PageCache, SOURCE};
 use crate::path::builder::{BuildError, Builder};
+use crate::read_error::ReadError;
 use crate::source::Source;
+use crate::source::direct::SourceFile;
 use crate::source::storage::SourceStorage;
 use crate::target::identity::Identity;
 use crate::target::{Coherence, FILE_BYTES_MAX, OpenError, TRANSFER_BYTES_MAX};
@@ -39,14 +46,49 @@ impl Builder {
         source: Arc<dyn Source>,
     ) -> Result<File, OpenFileError> {
         let (name, bytes) = (name.as_ref(), source.bytes());
+        let is_lazy = source.all_bytes().is_some() && self.has_default_cache();
         if bytes > FILE_BYTES_MAX {
             let (path, bytes_max) = (name.into(), FILE_BYTES_MAX);
             return Err(OpenFileError::Open(OpenError::TooLarge { path, bytes, bytes_max }));
         }
+        // A small file gets a small memory, which is prepared faster.
+        let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
+        let pages = path.server_pages(SOURCE).map_err(BuildError::from)?;
+        let memory_bytes = match pages.page_cache() {
+            PageCache::Own { bytes } => Some(bytes.unwrap_or(FIXED_BYTES)),
+            PageCache::None | PageCache::Kernel => None,
+        };
+        let depth = path.depth_or_default();
+        let file = SourceFile::new(Arc::clone(&source), memory_bytes, depth);
+        let coherence = Coherence::WhenOpened;
+        let builder = SourceBuilder { path, source };
+        let engine = match is_lazy {
+            true => LazyEngine::with_builder(coherence, pages, Box::new(builder)),
+            // A child cannot build another engine: it has no threads of the source.
+            false => LazyEngine::new(builder.build()?, coherence, pages, None),
+        };
+        let file = StorageFile::Source(Arc::new(file));
+        let handle = Handle::open(&Arc::new(engine), file, identity(bytes));
+        Ok(File::new(handle, name.into()))
+    }
+}
+
+/// Builds the engine of a source.
+struct SourceBuilder {
+    path: Builder,
+    source: Arc<dyn Source>,
+}
+
+impl SourceBuilder {
+    /// Builds the engine.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    fn build(&self) -> Result<Engine, BuildError> {
         let clock = Clock::start();
-        let fetch_bytes_max = source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);
+        let fetch_bytes_max = self.source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);
         let caps = DeviceCaps {
-            // No limit: the length of the file is checked above.
+            // No limit: the length of the file is checked at the opening.
             sectors: u64::MAX,
             // In whole pages.
             request_sectors_max: (fetch_bytes_max / PAGE_BYTES * PAGE_BYTES / SECTOR_BYTES) as u32,
@@ -56,19 +98,97 @@ impl Builder {
             // Bytes are copied, which needs no alignment.
             alignment_sectors: 1,
         };
-        let (storage, sleeper) = SourceStorage::new(Arc::clone(&source), caps, clock);
+        let (storage, sleeper) = SourceStorage::new(Arc::clone(&self.source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
-        // A small file gets a small memory, which is prepared faster.
-        let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
-        let (engine, pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
-        // A child cannot build another engine: it has no threads of the source.
-        let builder_for_child = None;
-        // A source has one version, and is never checked.
-        let coherence = Coherence::WhenOpened;
-        let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
-        let handle = Handle::open(&engine, StorageFile::Source { bytes }, identity(bytes));
-        Ok(File::new(handle, name.into()))
+        let (engine, _) = self.path.clone().build_server_engine(storage, sleeper, caps, clock)?;
+        Ok(engine)
     }
+}
+
+impl BuildEngine for SourceBuilder {
+    fn engine(&self) -> Result<Engine, EngineError> {
+        self.build().map_err(EngineError::from)
+    }
+
+    /// None: a child has no threads of the source.
+    fn owner(&self) -> Result<Option<Arc<LazyEngine>>, EngineError> {
+        Ok(None)
+    }
+}
+
+impl File {
+    /// Reads bytes from `offset` on straight into `buffer`, if a read of this length bypasses the
+    /// cache. Returns their number, less than the length of the buffer only at the end of the file.
+    /// `None` without an effect if the read goes through the cache: see
+    /// [`read_at`](File::read_at).
+    ///
+    /// Of a [source](crate::source), reads of more than half of the memory bypass the cache, and
+    /// the first read of half of the file or more, from 4 MiB on. All reads do if the source has
+    /// all bytes in memory. Other files have no such reads.
+    ///
+    /// The read may wait for seconds. `continues` is called at least every 50 ms. If it returns
+    /// false, the read ends with the error [`Interrupted`](io::ErrorKind::Interrupted).
+    ///
+    /// # Errors
+    /// As [`read_at`](File::read_at).
+    pub fn read_direct_at(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        continues: impl FnMut() -> bool,
+    ) -> io::Result<Option<usize>> {
+        let handle = self.handle().current()?;
+        let buffer = clip_to_file(buffer, &handle, offset);
+        match read_direct(&handle, buffer, offset, continues)? {
+            Some(Direct::Ended) => Err(io::ErrorKind::Interrupted.into()),
+            Some(Direct::Done) => Ok(Some(buffer.len())),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Result of a read past the cache.
+pub(super) enum Direct {
+    /// All bytes are there.
+    Done,
+    /// The caller has ended the read.
+    Ended,
+}
+
+/// Fills `buffer` with the bytes from `offset` on past the cache, if such a read bypasses it, or if
+/// the source has all bytes in memory. `None` without an effect otherwise.
+pub(super) fn read_direct(
+    handle: &Handle,
+    buffer: &mut [u8],
+    offset: u64,
+    continues: impl FnMut() -> bool,
+) -> Result<Option<Direct>, ReadError> {
+    let bytes = buffer.len() as u64;
+    let Some(file) = handle.file.storage_file.source() else { return Ok(None) };
+    if let Some(all) = file.all_bytes() {
+        // No byte lies past the end, where `offset` may be.
+        let start = (offset as usize).min(all.len());
+        buffer.copy_from_slice(&all[start..start + buffer.len()]);
+        handle.read_counters.record_machine_read(bytes, bytes, offset + bytes);
+        return Ok(Some(Direct::Done));
+    }
+    let engine = handle.engine.existing_engine();
+    let used_bytes = || engine.map_or(0, |engine| engine.lock().machine.memory_bytes()[1]);
+    if !file.is_direct(bytes, used_bytes) {
+        return Ok(None);
+    }
+    let fetches = file.read(buffer, offset, continues)?;
+    if fetches == 0 {
+        return Ok(Some(Direct::Ended));
+    }
+    let cached_bytes = 0;
+    handle.read_counters.record_machine_read(bytes, cached_bytes, offset + bytes);
+    if let Some(engine) = engine {
+        for (sum, value) in engine.direct_fetches.iter().zip([fetches, bytes]) {
+            sum.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+    Ok(Some(Direct::Done))
 }
 
 /// Identity of a source of `bytes` bytes. The other numbers are 0: a source is the only file of its

@@ -21,7 +21,7 @@
 //! variable.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use readpath_core::machine::Machine;
@@ -99,6 +99,8 @@ pub(crate) struct Engine {
     reactor_wake: Condvar,
     /// Thread that leads for futures; `None` before the first future.
     reactor: Mutex<Option<JoinHandle<()>>>,
+    /// Number and bytes of the fetches past the cache.
+    pub(crate) direct_fetches: [AtomicU64; 2],
     /// Adapts the size of the memory to the spare memory of the system; `None` for a fixed size.
     elastic: Option<Elastic>,
 }
@@ -183,6 +185,7 @@ impl Engine {
             read_bytes_max: (read_bytes_max / page_bytes).max(1) * page_bytes,
             reactor_wake: Condvar::new(),
             reactor: Mutex::default(),
+            direct_fetches: Default::default(),
             elastic: None,
         }
     }

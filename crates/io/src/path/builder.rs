@@ -316,19 +316,42 @@ impl Builder {
         caps: DeviceCaps,
         clock: Clock,
     ) -> Result<(Engine, PathPages), BuildError> {
-        let pages = match self.chosen_page_cache(PageCache::Own { bytes: None })? {
-            // The kernel of this machine has no pages of the file.
-            PageCache::Own { bytes } => PathPages::Own { bytes, reads_resident: false },
-            PageCache::None => PathPages::None,
-            page_cache @ PageCache::Kernel => {
-                let option = match storage_backend {
-                    StorageBackend::Source(_) => SOURCE,
-                    _ => NFS,
-                };
-                return Err(OptionError { option, page_cache }.into());
-            }
-        };
+        let pages = self.server_pages(match storage_backend {
+            StorageBackend::Source(_) => SOURCE,
+            _ => NFS,
+        })?;
         Ok((self.build_engine_over(storage_backend, sleeper, caps, clock)?, pages))
+    }
+
+    /// Page cache mode of a path over a server or a source, which `option` names in an error.
+    ///
+    /// # Errors
+    /// The kernel page cache was chosen, or an option has no effect.
+    pub(crate) fn server_pages(&self, option: &'static str) -> Result<PathPages, OptionError> {
+        match self.chosen_page_cache(PageCache::Own { bytes: None })? {
+            // The kernel of this machine has no pages of the file.
+            PageCache::Own { bytes } => Ok(PathPages::Own { bytes, reads_resident: false }),
+            PageCache::None => Ok(PathPages::None),
+            page_cache @ PageCache::Kernel => Err(OptionError { option, page_cache }),
+        }
+    }
+
+    /// Returns true if no option of an own cache is given, so that its engine cannot be refused.
+    pub(crate) fn has_default_cache(&self) -> bool {
+        let Builder { page_cache, memory_bytes, pinned_bytes_max, depth, .. } = self;
+        let Builder { readahead, scheduler, eviction, logs_decisions, .. } = self;
+        let policies = [readahead, scheduler, eviction];
+        page_cache.is_none()
+            && memory_bytes.is_none()
+            && pinned_bytes_max.is_none()
+            && depth.is_none()
+            && policies.iter().all(|policy| policy.is_none())
+            && !logs_decisions
+    }
+
+    /// Largest queue depth in requests: the option, or its default.
+    pub(crate) fn depth_or_default(&self) -> u32 {
+        self.depth.unwrap_or(DEFAULT_DEPTH)
     }
 
     /// Returns these options with a memory that holds all of a small file several times, unless a
@@ -464,9 +487,9 @@ impl BuildEngine for Builder {
     }
 
     /// Builds an owner with the same options, for a child made by `fork`.
-    fn owner(&self) -> Result<Arc<LazyEngine>, EngineError> {
+    fn owner(&self) -> Result<Option<Arc<LazyEngine>>, EngineError> {
         let path = self.clone().build()?;
-        Ok(Arc::clone(path.engine()))
+        Ok(Some(Arc::clone(path.engine())))
     }
 }
 

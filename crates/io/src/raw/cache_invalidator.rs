@@ -60,7 +60,7 @@ impl File {
     pub fn raw(&self, builder: RawFileBuilder) -> Result<RawFile, RawOpenError> {
         let name = self.name();
         // Neither a server's file nor a source is a file of this machine.
-        let is_source = self.handle().file.storage_file.is_source();
+        let is_source = self.handle().file.storage_file.source().is_some();
         if is_source || name.to_str().is_some_and(NfsUrl::is_meant) {
             return Err(RawOpenError::Remote { path: name.to_path_buf() });
         }

@@ -3,6 +3,7 @@
 //! folder.
 
 mod decisions;
+mod direct;
 mod file;
 mod foreign;
 mod page_cache;

@@ -87,10 +87,10 @@ impl Handle {
         Handle::from_file(&self.engine, Arc::clone(&self.file))
     }
 
-    /// Creates a handle of a file. If the kernel caches its pages, the machine learns of the handle
-    /// only when it has to read.
+    /// Creates a handle of a file. If the kernel caches its pages, or there is no engine yet, the
+    /// machine learns of the handle only when it has to read.
     fn from_file(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
-        if file.pages.kernel_file().is_some() {
+        if file.pages.kernel_file().is_some() || engine.existing_engine().is_none() {
             let not_registered = None;
             return Handle::with_machine_ids(engine, file, not_registered);
         }

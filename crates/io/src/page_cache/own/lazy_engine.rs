@@ -34,11 +34,12 @@ pub(crate) trait BuildEngine: Send + Sync {
     /// The system cannot provide its memory or its I/O backend.
     fn engine(&self) -> Result<Engine, EngineError>;
 
-    /// Builds an owner with the same options, for a child made by `fork`.
+    /// Builds an owner with the same options, for a child made by `fork`. `None` if a child cannot
+    /// use the storage.
     ///
     /// # Errors
     /// As [`engine`](BuildEngine::engine).
-    fn owner(&self) -> Result<Arc<LazyEngine>, EngineError>;
+    fn owner(&self) -> Result<Option<Arc<LazyEngine>>, EngineError>;
 }
 
 /// Error of building an engine with options that were checked before.
@@ -133,10 +134,11 @@ impl LazyEngine {
         }
         let builder = self.builder.as_ref().ok_or(Forked::Server)?;
         let build = || {
-            builder.owner().map_err(|error| match error {
+            let owner = builder.owner().map_err(|error| match error {
                 EngineError::Memory(error) => Forked::Memory(error),
                 EngineError::Backend(error) => Forked::Backend(error),
-            })
+            });
+            owner.and_then(|owner| owner.ok_or(Forked::Server))
         };
         // A grandchild inherits the child's owner here, and needs its own one in turn.
         self.child_engine.get_or_init(build)?.for_this_process()

@@ -9,6 +9,7 @@ use readpath_core::request::{Completion, DeviceRequest};
 use crate::backend::{BackendError, BackendInUse};
 use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::{NfsShared, NfsStorage};
+use crate::source::direct::SourceFile;
 use crate::source::storage::SourceStorage;
 use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
@@ -32,10 +33,7 @@ pub(crate) enum StorageFile {
     /// A file of the server.
     Server(RegularFile),
     /// The file of the source.
-    Source {
-        /// Length in bytes.
-        bytes: u64,
-    },
+    Source(Arc<SourceFile>),
 }
 
 impl StorageFile {
@@ -44,7 +42,7 @@ impl StorageFile {
         match self {
             StorageFile::Local(target) => target.bytes(),
             StorageFile::Server(found) => found.attributes.bytes,
-            StorageFile::Source { bytes } => *bytes,
+            StorageFile::Source(file) => file.bytes(),
         }
     }
 
@@ -52,20 +50,23 @@ impl StorageFile {
     pub(crate) fn local(&self) -> Option<&Target> {
         match self {
             StorageFile::Local(target) => Some(target),
-            StorageFile::Server(_) | StorageFile::Source { .. } => None,
+            StorageFile::Server(_) | StorageFile::Source(_) => None,
         }
     }
 
-    /// True for the file of a source, which has one version.
-    pub(crate) fn is_source(&self) -> bool {
-        matches!(self, StorageFile::Source { .. })
+    /// The file of a source, which has one version; `None` for another one.
+    pub(crate) fn source(&self) -> Option<&SourceFile> {
+        match self {
+            StorageFile::Source(file) => Some(file),
+            StorageFile::Local(_) | StorageFile::Server(_) => None,
+        }
     }
 
     /// I/O mode of the file. Only files of this machine can use its kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {
             StorageFile::Local(target) => target.mode(),
-            StorageFile::Server(_) | StorageFile::Source { .. } => Mode::Direct,
+            StorageFile::Server(_) | StorageFile::Source(_) => Mode::Direct,
         }
     }
 }
@@ -81,7 +82,7 @@ impl StorageBackend {
             (StorageBackend::Files(files), StorageFile::Local(target)) => files.add(target),
             (StorageBackend::Server(server), StorageFile::Server(found)) => server.add(found),
             // The only file of its engine begins at sector 0.
-            (StorageBackend::Source(_), StorageFile::Source { .. }) => 0,
+            (StorageBackend::Source(_), StorageFile::Source(_)) => 0,
             _ => unreachable!("an engine has only files of its own kind of backend"),
         }
     }

@@ -1,0 +1,162 @@
+//! Large reads of a source past the page cache, straight into the caller's memory.
+//!
+//! A read through the cache costs a second copy of each byte, memory for its pages, and requests of
+//! at most [`fetch_bytes_max`](Source::fetch_bytes_max). A *direct read* is divided into a few long
+//! fetches in parallel. Its bytes are not cached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use readpath_core::request::{Completion, Outcome, RequestId};
+use readpath_core::unit::PAGE_BYTES;
+
+use super::Source;
+use super::completions::Completions;
+use super::fetch::Fetch;
+use super::request::Request;
+use crate::os::clock::Clock;
+use crate::read_error::ReadError;
+use crate::storage::Sleep;
+
+/// Smallest direct read in bytes. A smaller one gains less than a millisecond.
+const DIRECT_BYTES_MIN: u64 = 4 << 20;
+
+/// Largest number of fetches in flight of one direct read. A connection to an object store has
+/// about 100 MB/s, and 16 of them more than most networks of one machine.
+const DIRECT_FETCHES_MAX: u32 = 16;
+
+/// Longest wait before the caller is asked whether the read continues.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The file of a source, and the choice of its direct reads.
+pub(crate) struct SourceFile {
+    source: Arc<dyn Source>,
+    /// Size that the page cache may reach, in bytes. `None` without a page cache.
+    memory_bytes: Option<u64>,
+    /// Largest number of fetches in flight.
+    fetches_max: u32,
+    /// True after the first direct read of half of the file or more.
+    had_large_read: AtomicBool,
+}
+
+impl SourceFile {
+    /// The file of a source. `depth` is the largest number of fetches in flight of its path.
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        memory_bytes: Option<u64>,
+        depth: u32,
+    ) -> SourceFile {
+        let fetches_max = depth.clamp(1, DIRECT_FETCHES_MAX);
+        SourceFile { source, memory_bytes, fetches_max, had_large_read: AtomicBool::new(false) }
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    /// All bytes of the file, if they are in memory already.
+    pub(crate) fn all_bytes(&self) -> Option<&[u8]> {
+        self.source.all_bytes()
+    }
+
+    /// Returns true if a read of `bytes` bytes bypasses the cache: a read of more than half of the
+    /// memory, and the first read of half of the file or more. If the program reads as much again,
+    /// it is through the cache, as if the memory in use, `used_bytes`, exceeds an eighth of the
+    /// read: many of its bytes may be cached.
+    pub(crate) fn is_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
+        match self.memory_bytes {
+            _ if bytes < DIRECT_BYTES_MIN => false,
+            None => true,
+            Some(memory_bytes) if bytes > memory_bytes / 2 => true,
+            Some(_) => {
+                bytes >= self.bytes() / 2
+                    && used_bytes() <= bytes / 8
+                    && !self.had_large_read.swap(true, Ordering::Relaxed)
+            }
+        }
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on, all within the file. Returns the number of
+    /// fetches; 0 if `continues` has returned false, which ends the read. It is called at least
+    /// every 50 ms.
+    ///
+    /// # Errors
+    /// A fetch has failed.
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        mut continues: impl FnMut() -> bool,
+    ) -> Result<u64, ReadError> {
+        let fetch_bytes = self.fetch_bytes(buffer.len() as u64);
+        let mut parts = buffer.chunks_mut(fetch_bytes as usize).enumerate();
+        let mut in_flight = InFlight(Arc::new(Completions::new(Clock::start())));
+        let (mut fetches, mut ended) = (0, 0);
+        loop {
+            while fetches - ended < u64::from(self.fetches_max)
+                && let Some((index, part)) = parts.next()
+            {
+                let start = offset + index as u64 * fetch_bytes;
+                // SAFETY: the buffer is borrowed until the return, and `in_flight` is dropped
+                // before. No other part has these bytes.
+                unsafe { in_flight.start(&*self.source, index as u32, part, start) };
+                fetches += 1;
+            }
+            if ended == fetches {
+                return Ok(fetches);
+            }
+            for Completion { id, outcome, .. } in in_flight.wait() {
+                if let Outcome::Failed(error) = outcome {
+                    let offset = offset + u64::from(id.0) * fetch_bytes;
+                    return Err(ReadError::Device { offset, error });
+                }
+                ended += 1;
+            }
+            if !continues() {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Length of the fetches of a direct read of `bytes` bytes, in whole pages.
+    fn fetch_bytes(&self, bytes: u64) -> u64 {
+        let bytes_max = self.source.direct_fetch_bytes_max().max(PAGE_BYTES);
+        let bytes_min = self.source.fetch_bytes_max().clamp(PAGE_BYTES, bytes_max);
+        let even_bytes = bytes.div_ceil(u64::from(self.fetches_max));
+        even_bytes.clamp(bytes_min, bytes_max).next_multiple_of(PAGE_BYTES)
+    }
+}
+
+/// Fetches in flight of a direct read. The drop ends their use of the memory.
+struct InFlight(Arc<Completions>);
+
+impl InFlight {
+    /// Starts the fetch of one part.
+    ///
+    /// # Safety
+    /// The memory of `part` is valid, and has no other user, until `self` is dropped.
+    unsafe fn start(&mut self, source: &dyn Source, index: u32, part: &mut [u8], start: u64) {
+        let bytes = part.len() as u64;
+        let memory = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
+        // SAFETY: guaranteed by the caller. The request ends with its completion, or by the drop.
+        let request = Arc::new(unsafe { Request::new(RequestId(index), bytes, &[memory]) });
+        self.0.lock().in_flight.insert(request.id, Arc::clone(&request));
+        source.fetch(start..start + bytes, Fetch::new(Arc::clone(&self.0), request, bytes));
+    }
+
+    /// Waits for completions, and returns them. None after [`CHECK_INTERVAL`].
+    fn wait(&mut self) -> Vec<Completion> {
+        let mut state = self.0.sleep(Sleep::AtMost(CHECK_INTERVAL), |_| false);
+        std::mem::take(&mut state.completed)
+    }
+}
+
+impl Drop for InFlight {
+    /// Ends the requests. Later bytes have no effect.
+    fn drop(&mut self) {
+        let in_flight = std::mem::take(&mut self.0.lock().in_flight);
+        in_flight.values().for_each(|request| _ = request.end());
+    }
+}
