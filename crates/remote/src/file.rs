@@ -35,8 +35,9 @@
 //! a thread besides those that read. A child made by `fork` opens its own files.
 
 use std::fmt;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore};
@@ -46,10 +47,14 @@ use tokio::runtime::Handle;
 #[cfg(feature = "disk")]
 mod disk_name;
 mod object_source;
+mod opening;
 mod runtime;
+mod shown;
 mod url_check;
 
 use object_source::{ObjectSource, Requests};
+use shown::advice;
+pub use shown::shown_error;
 
 #[cfg(feature = "disk")]
 use crate::disk::DiskStore;
@@ -61,6 +66,12 @@ pub type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 /// Called with the description of the version that was opened.
 pub type OnOpen = Arc<dyn Fn(&ObjectMeta) + Send + Sync>;
 
+/// Called while an opening waits. False ends it.
+pub type WhileWaiting = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Time in which an opening calls [`WhileWaiting`] again.
+const WAIT_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Options of a file.
 #[derive(Clone)]
 pub struct FileOptions {
@@ -69,11 +80,15 @@ pub struct FileOptions {
     /// Maximum size of a request in bytes. Default 2 MiB; whole pages of 4 KiB, up to 4 MiB. Larger
     /// ranges are fetched in parallel.
     pub part_bytes: u64,
+    /// Maximum size in bytes of a request of a read that bypasses the memory
+    /// ([`File::read_direct_at`]). Default 64 MiB. A disk tier makes it `part_bytes`.
+    pub direct_part_bytes: u64,
     /// Number of bytes from the start of the object that the request of the opening fetches, and
-    /// that stay with the file. Default 64 KiB: they cost 3 % of a request that waits 20 ms at
-    /// 100 MB/s, and an object of at most that size takes one request instead of two. The opening
-    /// then also shows whether the server has byte ranges. 0, or a disk tier: the opening asks for
-    /// the version alone.
+    /// that stay with the file. They are from its end if the name has the extension of a format
+    /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip, .npz or .jar. Default 64
+    /// KiB: they cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that
+    /// size takes one request instead of two. The opening then also shows whether the server has
+    /// byte ranges. 0, or a disk tier: the opening asks for the version alone.
     pub first_bytes: u64,
     /// Number of times that a request is continued after an error or a short body. Default 1. The
     /// clients of `object_store` wait and retry on their own before they return an error.
@@ -85,6 +100,9 @@ pub struct FileOptions {
     /// Called with the description of the version that is opened: ETag, time and size. Default:
     /// none.
     pub on_open: Option<OnOpen>,
+    /// Called every 50 ms while the opening waits for the store, on the thread of the caller. If it
+    /// returns false, the opening fails with [`OpenObjectError::Ended`]. Default: none.
+    pub while_waiting: Option<WhileWaiting>,
     /// Disk tier of the object. Default: none. A URL without its query, and the options that select
     /// its server, become parts of the name of the store.
     #[cfg(feature = "disk")]
@@ -96,11 +114,13 @@ impl Default for FileOptions {
         FileOptions {
             path: ReadPath::builder(),
             part_bytes: 2 << 20,
+            direct_part_bytes: 64 << 20,
             first_bytes: 64 << 10,
             retries_max: 1,
             runtime: None,
             on_error: None,
             on_open: None,
+            while_waiting: None,
             #[cfg(feature = "disk")]
             disk: None,
         }
@@ -215,26 +235,54 @@ pub fn open_object(
     let first_bytes = if options.disk.is_some() { 0 } else { options.first_bytes };
     #[cfg(not(feature = "disk"))]
     let first_bytes = options.first_bytes;
+    #[cfg(feature = "disk")]
+    let direct_part_bytes = match options.disk {
+        Some(_) => options.part_bytes,
+        None => options.direct_part_bytes,
+    };
+    #[cfg(not(feature = "disk"))]
+    let direct_part_bytes = options.direct_part_bytes;
     let disk = Disk {
         #[cfg(feature = "disk")]
         store: options.disk,
     };
     let FileOptions { path, part_bytes, retries_max, runtime, on_error, on_open, .. } = options;
+    let while_waiting = options.while_waiting;
     let runtime = match runtime {
         Some(runtime) => runtime,
         None => runtime::background().map_err(|error| OpenObjectError::NoThread(error.kind()))?,
     };
-    let requests =
-        Requests { store, runtime: runtime.clone(), part_bytes, retries_max, on_error, disk };
+    let requests = Requests {
+        store,
+        runtime: runtime.clone(),
+        part_bytes,
+        direct_part_bytes,
+        retries_max,
+        on_error,
+        disk,
+    };
     let (sender, opened) = channel();
     let name = location.clone();
-    runtime.spawn(async move {
+    let opening = runtime.spawn(async move {
         let source = ObjectSource::open(requests, name, first_bytes).await;
         // The caller waits for it.
         drop(sender.send(source));
     });
-    let shut_down = || OpenObjectError::Store(crate::store::dropped_error());
-    let source = opened.recv().map_err(|_| shut_down())??;
+    let source = loop {
+        match opened.recv_timeout(WAIT_INTERVAL) {
+            Ok(source) => break source?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(OpenObjectError::Store(crate::store::dropped_error()));
+            }
+            Err(RecvTimeoutError::Timeout)
+                if while_waiting.as_ref().is_some_and(|call| !call()) =>
+            {
+                opening.abort();
+                return Err(OpenObjectError::Ended);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    };
     if let Some(on_open) = on_open {
         on_open(source.meta());
     }
@@ -264,6 +312,8 @@ pub enum OpenObjectError {
     Open(OpenFileError),
     /// The system provides no thread for the requests.
     NoThread(std::io::ErrorKind),
+    /// The caller has ended the opening: [`FileOptions::while_waiting`].
+    Ended,
 }
 
 impl fmt::Display for OpenObjectError {
@@ -283,41 +333,11 @@ impl fmt::Display for OpenObjectError {
                  another client, which may mix its versions"
             ),
             OpenObjectError::Open(error) => error.fmt(f),
+            OpenObjectError::Ended => f.write_str("the opening was ended by its caller"),
             OpenObjectError::NoThread(kind) => {
                 write!(f, "no thread for requests: {kind}; give a runtime in the options")
             }
         }
-    }
-}
-
-/// The text of a store's error, without the users and passwords of the URLs in it.
-pub fn shown_error(error: &Error) -> String {
-    let text = error.to_string();
-    let mut parts = text.split("://");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        // The text up to the last `@` before the end of the host is a user, with a password or
-        // without.
-        let host_end = part.find(['/', '?', '#', ' ', '"', '\'', ')']).unwrap_or(part.len());
-        let host_start = part[..host_end].rfind('@').map_or(0, |at| at + 1);
-        shown.push_str("://");
-        shown.push_str(&part[host_start..]);
-    }
-    shown
-}
-
-/// The next step after an error of a store; `None` if its text says it.
-fn advice(error: &Error) -> Option<&'static str> {
-    match error {
-        Error::NotFound { .. } => Some("check the name of the object, and of its bucket"),
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            Some("check the credentials in the environment or the client options")
-        }
-        // The scheme needs a feature of `object_store` that is off; the error's text names it.
-        Error::Generic { store: "parse_url", .. } => {
-            Some("add this feature to `object_store` in the manifest of the program")
-        }
-        _ => None,
     }
 }
 

@@ -8,7 +8,9 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use readpath::{DeviceError, File, ReadError, ReadPath};
-use readpath_remote::file::{FileOptions, OpenObjectError, open_object, open_url, register};
+use readpath_remote::file::{
+    FileOptions, OpenObjectError, WhileWaiting, open_object, open_url, register,
+};
 use readpath_remote::store::ReadpathStore;
 
 #[path = "store/support.rs"]
@@ -116,11 +118,98 @@ fn small_object_takes_one_request() {
         file.reader().read_to_end(&mut read).unwrap();
         assert!(read == content(0, 0..object_bytes));
         assert_eq!([store.heads(), store.gets()], expected, "{object_bytes} {first_bytes}");
-        // Without an option, the memory is not the default of a whole machine, but 1 MiB.
+        // The bytes that came with the opening need no memory. Without an option, the memory is
+        // not the default of a whole machine, but 1 MiB.
         let file = opened(&store, FileOptions::default());
-        file.read_at(&mut [0; 10], 0).unwrap();
+        let mut buffer = vec![0; 100 << 10];
+        let count = file.read_at(&mut buffer, 0).unwrap();
+        assert!(buffer[..count] == content(0, 0..object_bytes));
+        assert_eq!(file.read_at(&mut buffer, object_bytes + 5).unwrap(), 0);
+        assert_eq!(file.stats().cached_bytes, object_bytes);
+        file.prefetch(0, 10);
         assert_eq!(file.read_path().stats().memory_bytes, MIB);
     }
+}
+
+/// Objects of formats with an index at their end are opened by that end. The first read of a
+/// library is the last 64 KiB, from any byte of a page on.
+#[test]
+fn object_with_its_index_at_the_end_is_opened_by_the_end() {
+    for (name, object_bytes) in
+        [("a.parquet", OBJECT_BYTES), ("b.ZIP", OBJECT_BYTES), ("c.npz", 5), ("d.orc", 0)]
+    {
+        let store = Arc::new(TestStore::new(InMemory::new()));
+        let location = Path::from(name);
+        let write = store.store.put(&location, content(0, 0..object_bytes).into());
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write).unwrap();
+        let options = FileOptions { path: ReadPath::builder().readahead("none"), ..options() };
+        let file = open_object(Arc::clone(&store) as Arc<dyn ObjectStore>, &location, options);
+        let file = file.unwrap();
+        let opening = store.gets();
+        let start = object_bytes.saturating_sub(64 * KIB);
+        let mut end = vec![0; (object_bytes - start) as usize];
+        file.read_exact_at(&mut end, start).unwrap();
+        assert!(end == content(0, start..object_bytes));
+        assert_eq!(store.gets(), opening, "{name}: the end came with the opening");
+        let mut read = Vec::new();
+        file.reader().read_to_end(&mut read).unwrap();
+        assert!(read == content(0, 0..object_bytes));
+    }
+}
+
+/// 40 MiB past the cache are 16 requests of 2.5 MiB, after the one of the opening. The first of
+/// them is shorter: its first 64 KiB came with the opening.
+#[test]
+fn whole_object_is_read_by_a_few_long_requests() {
+    let object_bytes = 40 * MIB;
+    let store = TestStore::new(InMemory::new());
+    let location = path();
+    let write = store.store.put(&location, content(3, 0..object_bytes).into());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write).unwrap();
+    let store = Arc::new(store);
+    let file = opened(&store, FileOptions::default());
+    let mut buffer = vec![0; object_bytes as usize];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert!(buffer == content(3, 0..object_bytes));
+    assert_eq!((store.gets(), store.body_bytes()), (17, object_bytes));
+}
+
+/// Each request breaks off after a half. A fetch of 6 MiB goes on as long as the requests of 64 KiB
+/// in its place would. Two tries alone would bring 4.5 MiB.
+#[test]
+fn long_fetch_is_continued_after_each_break() {
+    let store = TestStore::new(InMemory::new());
+    let location = path();
+    let write = store.store.put(&location, content(3, 0..6 * MIB).into());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write).unwrap();
+    let faults = Faults { breaks: 1, ..Faults::default() };
+    let store = Arc::new(TestStore { faults, ..store });
+    let options = FileOptions {
+        path: ReadPath::builder().memory(MIB).depth(1),
+        part_bytes: 64 * KIB,
+        first_bytes: 0,
+        ..options()
+    };
+    let file = opened(&store, options);
+    let error = file.read_exact_at(&mut vec![0; 6 * MIB as usize], 0).unwrap_err();
+    assert_eq!(reason(&error), DeviceError::Medium);
+    assert!(store.body_bytes() >= 6 * MIB - 64 * KIB, "{}", store.body_bytes());
+}
+
+#[test]
+fn caller_ends_an_opening_that_waits() {
+    let latency = Duration::from_secs(60);
+    let store = with_object(TestStore { latency, ..TestStore::new(InMemory::new()) });
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    let while_waiting: WhileWaiting = Arc::new(move || {
+        *counted.lock().unwrap() += 1;
+        *counted.lock().unwrap() < 3
+    });
+    let options = FileOptions { while_waiting: Some(while_waiting), ..options() };
+    let error = open_object(store as Arc<dyn ObjectStore>, &path(), options).map(drop).unwrap_err();
+    assert!(matches!(error, OpenObjectError::Ended), "{error}");
+    assert_eq!(*calls.lock().unwrap(), 3);
 }
 
 /// Each fault of every third get is overcome by a further try.

@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore};
 use readpath::DeviceError;
 use readpath::source::{Fetch, Source};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::opening::{OpenedBytes, begin};
 use super::{OnError, OpenObjectError};
 use crate::planner::{Generation, Time};
 use crate::store::{
@@ -30,8 +30,8 @@ struct Version {
     meta: ObjectMeta,
     /// The version in one text: each answer must have the same one.
     generation: Generation,
-    /// Bytes from the start of the object that came with the answer of the opening.
-    first: Bytes,
+    /// Bytes that came with the answer of the opening.
+    opened_bytes: OpenedBytes,
     /// Zero of the times that the disk tier gets.
     opened: Instant,
 }
@@ -43,7 +43,9 @@ pub(super) struct Requests {
     pub runtime: Handle,
     /// Largest request in bytes.
     pub part_bytes: u64,
-    /// Largest number of further requests of a fetch after errors.
+    /// Largest request of a read past the cache in bytes.
+    pub direct_part_bytes: u64,
+    /// Largest number of further requests after errors, for each `part_bytes` bytes of a fetch.
     pub retries_max: u32,
     /// Called with the error of each failed fetch, if there is such a function.
     pub on_error: Option<OnError>,
@@ -63,8 +65,9 @@ enum Try {
 }
 
 impl ObjectSource {
-    /// Asks the store for the version and the first `first_bytes` bytes, until the version is
-    /// settled: a later write is certain to give another one. A strong ETag is settled at once.
+    /// Asks the store for the version, and `first_bytes` bytes of the start or of the end, until
+    /// the version is settled. A later write is then certain to give
+    /// another one; a strong ETag is settled at once.
     ///
     /// # Errors
     /// The answer has no version, or the store has failed beyond the retries.
@@ -76,7 +79,7 @@ impl ObjectSource {
         let mut retries_left = requests.retries_max;
         loop {
             let unix_started = unix_time();
-            let (meta, first) = match begin(&requests.store, &location, first_bytes).await {
+            let (meta, opened_bytes) = match begin(&requests.store, &location, first_bytes).await {
                 Err(error) if may_succeed_later(&error) && retries_left > 0 => {
                     retries_left -= 1;
                     continue;
@@ -90,7 +93,7 @@ impl ObjectSource {
             let rest = settles_at(&meta, Time::ZERO, unix_started);
             if rest == Time::ZERO {
                 let opened = Instant::now();
-                let version = Version { requests, meta, generation, first, opened };
+                let version = Version { requests, meta, generation, opened_bytes, opened };
                 return Ok(ObjectSource(Arc::new(version)));
             }
             tokio::time::sleep(Duration::from_nanos(rest.0)).await;
@@ -105,65 +108,23 @@ impl ObjectSource {
     }
 }
 
-/// Returns the description of an object and at most `first_bytes` bytes from its start: none if
-/// the body of the answer failed or has another length.
-async fn begin(
-    store: &Arc<dyn ObjectStore>,
-    location: &Path,
-    first_bytes: u64,
-) -> object_store::Result<(ObjectMeta, Bytes)> {
-    if first_bytes == 0 {
-        return Ok((store.head(location).await?, Bytes::new()));
-    }
-    let range = Some(GetRange::Bounded(0..first_bytes));
-    let result = match store.get_opts(location, GetOptions { range, ..GetOptions::default() }).await
-    {
-        // An object without bytes has no such range: status 416, or the store's own error.
-        Err(error) if is_of_range(&error) => {
-            return Ok((store.head(location).await?, Bytes::new()));
-        }
-        result => result?,
-    };
-    let meta = result.meta.clone();
-    let expected_bytes = result.range.end - result.range.start;
-    let is_at_start = result.range.start == 0;
-    let mut body = body_of(result);
-    let mut first = BytesMut::new();
-    while let Some(chunk) = body.next().await {
-        match chunk {
-            Ok(chunk) => first.extend_from_slice(&chunk),
-            Err(_) => return Ok((meta, Bytes::new())),
-        }
-    }
-    let is_whole = is_at_start && first.len() as u64 == expected_bytes;
-    Ok((meta, if is_whole { first.freeze() } else { Bytes::new() }))
-}
-
-/// Returns true for the error of a range that the object does not have. It has no kind of its own,
-/// so its text decides.
-fn is_of_range(error: &Error) -> bool {
-    let text = error.to_string();
-    may_succeed_later(error) && (text.contains("416") || text.to_lowercase().contains("range"))
-}
-
 impl Version {
-    /// Returns the part of a range that came with the opening; `None` for no byte.
-    fn first_of(&self, range: &Range<u64>) -> Option<Bytes> {
-        let end = range.end.min(self.first.len() as u64);
-        (range.start < end).then(|| self.first.slice(range.start as usize..end as usize))
-    }
-
     /// Fetches the bytes of a range, and reports the end.
     async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
         let mut retries_left = self.requests.retries_max;
         let mut blocks = self.requests.disk.blocks(&self.meta);
-        let Ends { prefix, suffix } = match self.first_of(&range) {
-            Some(prefix) => Ends { prefix, ..Ends::default() },
+        let Ends { prefix, suffix } = match self.opened_bytes.ends_of(&range) {
+            Some(ends) => ends,
             None => blocks.read(range.clone()).await,
         };
         fetch.fill(&prefix);
         let requested_end = range.end - suffix.len() as u64;
+        let mut retries_from = fetch.missing_bytes();
         let (error, reason) = loop {
+            if retries_from >= fetch.missing_bytes() + self.requests.part_bytes {
+                // A long fetch may have as many errors as the short ones in its place.
+                (retries_from, retries_left) = (fetch.missing_bytes(), self.requests.retries_max);
+            }
             let missing = range.end - fetch.missing_bytes()..requested_end;
             let end = match missing.is_empty() {
                 true => Try::Done,
@@ -282,6 +243,15 @@ impl Source for ObjectSource {
 
     fn fetch_bytes_max(&self) -> u64 {
         self.0.requests.part_bytes
+    }
+
+    /// The bytes of a small object have come with its opening.
+    fn all_bytes(&self) -> Option<&[u8]> {
+        self.0.opened_bytes.all(self.0.meta.size)
+    }
+
+    fn direct_fetch_bytes_max(&self) -> u64 {
+        self.0.requests.direct_part_bytes
     }
 }
 

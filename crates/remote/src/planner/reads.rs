@@ -64,9 +64,6 @@ impl Planner {
         handle: HandleId,
         ranges: &[Range<u64>],
     ) -> Result<Vec<ReadId>, PlannerError> {
-        let gap_bytes_max = self.request_cost_bytes(handle)?;
-        let mut sorted = ranges.to_vec();
-        sorted.sort_unstable_by_key(|range| range.start);
         let mut reads = Vec::with_capacity(ranges.len());
         for range in ranges {
             match self.start(now, handle, range.start, range.end.saturating_sub(range.start)) {
@@ -77,6 +74,23 @@ impl Planner {
                 }
             }
         }
+        self.read_gaps(handle, ranges)?;
+        Ok(reads)
+    }
+
+    /// Reads gaps between ranges that have started, as [`start_many`](Planner::start_many) does, at
+    /// the next [`poll`](Planner::poll).
+    ///
+    /// # Errors
+    /// The handle is not open.
+    pub fn read_gaps(
+        &mut self,
+        handle: HandleId,
+        ranges: &[Range<u64>],
+    ) -> Result<(), PlannerError> {
+        let gap_bytes_max = self.request_cost_bytes(handle)?;
+        let mut sorted = ranges.to_vec();
+        sorted.sort_unstable_by_key(|range| range.start);
         // The end of the ranges so far; `u64::MAX` before the first one.
         let mut end = u64::MAX;
         for range in sorted {
@@ -85,7 +99,7 @@ impl Planner {
             }
             end = if end == u64::MAX { range.end } else { end.max(range.end) };
         }
-        Ok(reads)
+        Ok(())
     }
 
     /// Begins the reads that have started, before others that start until the next

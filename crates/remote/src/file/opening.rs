@@ -1,0 +1,117 @@
+//! The request that opens an object: its description, with bytes of its start or of its end.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, Result};
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::store::{Ends, body_of, may_succeed_later};
+
+/// Extensions of formats whose index is at the end of the file: Parquet, ORC, Arrow IPC, and
+/// archives of zip. Their readers begin there.
+const INDEX_AT_END: [&str; 8] = ["parquet", "pq", "orc", "arrow", "feather", "zip", "npz", "jar"];
+
+/// Bytes of an object that came with the answer of its opening.
+#[derive(Default)]
+pub(super) struct OpenedBytes {
+    /// Offset of the first one in the object.
+    start: u64,
+    bytes: Bytes,
+}
+
+impl OpenedBytes {
+    /// Returns all bytes of an object of `size` bytes; `None` if some are not here.
+    pub(super) fn all(&self, size: u64) -> Option<&[u8]> {
+        (self.start == 0 && self.bytes.len() as u64 == size).then_some(&*self.bytes)
+    }
+
+    /// Returns the bytes of both ends of a range; `None` if neither end is here.
+    pub(super) fn ends_of(&self, range: &Range<u64>) -> Option<Ends> {
+        let end = self.start + self.bytes.len() as u64;
+        let part = |start: u64, end: u64| {
+            self.bytes.slice((start - self.start) as usize..(end - self.start) as usize)
+        };
+        if (self.start..end).contains(&range.start) {
+            let prefix = part(range.start, range.end.min(end));
+            return Some(Ends { prefix, ..Ends::default() });
+        }
+        let has_end = range.end > self.start && range.end <= end;
+        has_end.then(|| Ends { suffix: part(self.start, range.end), ..Ends::default() })
+    }
+}
+
+/// Returns the description of an object, and at most `first_bytes` bytes of its start, or of its
+/// end if its name has one of the extensions [`INDEX_AT_END`]. Without bytes if the body of the
+/// answer failed.
+pub(super) async fn begin(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    first_bytes: u64,
+) -> Result<(ObjectMeta, OpenedBytes)> {
+    if first_bytes == 0 {
+        return Ok((store.head(location).await?, OpenedBytes::default()));
+    }
+    if has_index_at_end(location) {
+        // Reads have whole pages, so the first of these bytes must be in the answer too.
+        let range = GetRange::Suffix(first_bytes + PAGE_BYTES);
+        match begin_with(store, location, range).await {
+            // Stores without such ranges, as Azure's.
+            Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
+            result => return result,
+        }
+    }
+    begin_with(store, location, GetRange::Bounded(0..first_bytes)).await
+}
+
+/// Returns true if the name of an object has one of the extensions [`INDEX_AT_END`].
+fn has_index_at_end(location: &Path) -> bool {
+    let extension = location.extension().map(str::to_ascii_lowercase);
+    extension.is_some_and(|extension| INDEX_AT_END.contains(&&*extension))
+}
+
+/// Returns the description of an object, and its bytes of a range.
+async fn begin_with(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    range: GetRange,
+) -> Result<(ObjectMeta, OpenedBytes)> {
+    let options = GetOptions { range: Some(range.clone()), ..GetOptions::default() };
+    let result = match store.get_opts(location, options).await {
+        // An object without bytes has no such range: status 416, or the store's own error.
+        Err(error) if is_of_range(&error) => {
+            return Ok((store.head(location).await?, OpenedBytes::default()));
+        }
+        result => result?,
+    };
+    let meta = result.meta.clone();
+    let Range { start, end } = result.range;
+    let is_requested = match range {
+        GetRange::Suffix(_) => end == meta.size,
+        _ => start == 0,
+    };
+    let mut body = body_of(result);
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = body.next().await {
+        match chunk {
+            Ok(chunk) => bytes.extend_from_slice(&chunk),
+            Err(_) => return Ok((meta, OpenedBytes::default())),
+        }
+    }
+    let is_whole = is_requested && bytes.len() as u64 == end - start;
+    let opened = if is_whole {
+        OpenedBytes { start, bytes: bytes.freeze() }
+    } else {
+        OpenedBytes::default()
+    };
+    Ok((meta, opened))
+}
+
+/// Returns true for the error of a range that the object does not have.
+fn is_of_range(error: &Error) -> bool {
+    let text = error.to_string();
+    may_succeed_later(error) && (text.contains("416") || text.to_lowercase().contains("range"))
+}
