@@ -7,7 +7,8 @@ A local HTTP store waits 20 ms before each answer (`bench/delayed_store.py`). Ce
 - `whole`: an object of 256 MiB in one read.
 - `weights`: 32 tensors of 8 MiB in a file of safetensors, all of them.
 - `stream`: the object by reads of 64 KiB. `ranges`: 190 ranges of 4 KiB, in one call.
-- `columns`: 3 of 24 columns of a Parquet file. `hdf5`: 3 of 24 contiguous datasets.
+- `columns`: 3 of 24 columns of a Parquet file. `announced`: the same, after `prefetch_columns`.
+- `hdf5`: 3 of 24 contiguous datasets.
 - `chunks`: a Zarr array of 64 chunks of 128 KiB.
 - `objects`: 64 objects of 64 KiB on 16 threads.
 
@@ -54,7 +55,7 @@ def make(folder, is_small):
     save_file({f"t{nth}": draw.integers(0, 255, tensor_bytes, "u1") for nth in range(32)}, folder / "weights")
     rows = size // 24 // 8
     values = {name: draw.random(rows) for name in COLUMNS}
-    pyarrow.parquet.write_table(pyarrow.table(values), folder / "table", row_group_size=rows // 8, compression="none")
+    pyarrow.parquet.write_table(pyarrow.table(values), folder / "table.parquet", row_group_size=rows // 8, compression="none")
     with h5py.File(folder / "datasets", "w") as file:
         for name, column in values.items():
             file[name] = column
@@ -146,10 +147,20 @@ def columns(url, way):
     if way == "polars":
         import polars
 
-        return polars.scan_parquet(f"{url}table").select(READ_COLUMNS).collect().height
+        return polars.scan_parquet(f"{url}table.parquet").select(READ_COLUMNS).collect().height
     import pyarrow.parquet
 
-    file = file_of(url, "table", way)
+    file = file_of(url, "table.parquet", way)
+    return pyarrow.parquet.read_table(file, columns=READ_COLUMNS).num_rows
+
+
+def announced(url, way):
+    if way == "polars":
+        return columns(url, way)
+    import pyarrow.parquet
+
+    file = file_of(url, "table.parquet", way)
+    file.prefetch_columns(READ_COLUMNS)
     return pyarrow.parquet.read_table(file, columns=READ_COLUMNS).num_rows
 
 
@@ -198,6 +209,7 @@ CELLS = {
     "stream": (stream, ["readpath", "fsspec", "obstore"]),
     "ranges": (ranges, ["readpath", "fsspec", "obstore"]),
     "columns": (columns, ["readpath", "fsspec", "obstore", "polars"]),
+    "announced": (announced, ["readpath", "fsspec", "polars"]),
     "hdf5": (hdf5, ["readpath", "fsspec", "obstore"]),
     "chunks": (chunks, ["readpath::", "fsspec", "obstore"]),
     "objects": (objects, ["readpath", "fsspec", "obstore"]),
@@ -213,7 +225,7 @@ IMPORTS = {
 
 def one(cell, way, url):
     """Runs a cell in this process, and prints its seconds and its result."""
-    for name in [*IMPORTS[way], *{"columns": ["pyarrow.parquet", "pyarrow.dataset"], "hdf5": ["h5py"], "chunks": ["zarr"]}.get(cell, [])]:
+    for name in [*IMPORTS[way], *{"columns": ["pyarrow.parquet", "pyarrow.dataset"], "announced": ["pyarrow.parquet", "pyarrow.dataset"], "hdf5": ["h5py"], "chunks": ["zarr"]}.get(cell, [])]:
         __import__(name)
     began = time.perf_counter()
     result = CELLS[cell][0](url, way)

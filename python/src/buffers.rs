@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use rustix::mm::{Advice, madvise};
 
 use crate::spec::refused;
 
@@ -74,9 +75,25 @@ pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, 
     unsafe {
         let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
         let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
-        let address = ffi::PyBytes_AsString(object.as_ptr()).cast();
+        let address: *mut u8 = ffi::PyBytes_AsString(object.as_ptr()).cast();
+        advise_huge_pages(address, bytes);
         Ok((object, address))
     }
+}
+
+/// Size of a huge page on most machines, in bytes. On others the hint covers less or more.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Hints that memory without an access so far should have huge pages, if it is large. 256 MiB then
+/// take 128 page faults instead of 65,536. A system without huge pages ignores the hint.
+fn advise_huge_pages(address: *mut u8, bytes: usize) {
+    let skipped = address.align_offset(HUGE_PAGE_BYTES);
+    let whole_bytes = bytes.saturating_sub(skipped) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if whole_bytes == 0 {
+        return;
+    }
+    // SAFETY: within the memory. The hint changes no byte.
+    _ = unsafe { madvise(address.add(skipped).cast(), whole_bytes, Advice::LinuxHugepage) };
 }
 
 /// Returns `bytes` zeros. The system allocates each page at its first use.

@@ -10,9 +10,9 @@ use readpath::nfs::NfsUrl;
 use readpath::{BackendKind, Builder, File, OpenFileError, PageCache, ReadPath, UnknownBackend};
 use readpath_core::unit::PAGE_BYTES;
 use readpath_remote::disk::{DiskOptions, DiskTier};
+use readpath_remote::file::WhileWaiting;
 
 use crate::failure::{build_error, open_error};
-use crate::interruptible::run_interruptible;
 use crate::many::PIECE_BYTES_MAX;
 use crate::process::Own;
 use crate::spec::{Count, refused};
@@ -71,10 +71,20 @@ impl ForkAwareReadPath {
     fn open_url(&self, py: Python<'_>, url: &str, reports: Arc<Reports>) -> PyResult<Own<File>> {
         let (path, options, disk) =
             (self.options.clone(), self.url_options.clone(), self.disk(py)?);
-        let (url_for_thread, variables) = (url.to_owned(), urls::variables(py));
-        let opened = run_interruptible(py, move || {
-            urls::open(&url_for_thread, path, &options, disk.as_ref(), variables, reports)
-        })?;
+        let variables = urls::variables(py);
+        let signal = Arc::new(Mutex::new(Ok(())));
+        let checked = Arc::clone(&signal);
+        let while_waiting: WhileWaiting = Arc::new(move || {
+            let result = Python::attach(|py| py.check_signals());
+            let mut signal = checked.lock().expect("only this thread locks it");
+            *signal = result;
+            signal.is_ok()
+        });
+        let opened = py.detach(|| {
+            urls::open(url, path, &options, disk.as_ref(), variables, reports, while_waiting)
+        });
+        // The exception of a signal handler precedes the error.
+        std::mem::replace(&mut *signal.lock().expect("only this thread locks it"), Ok(()))?;
         opened.map(Own::new).map_err(|error| urls::url_error(url, &error))
     }
 

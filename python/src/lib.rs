@@ -22,6 +22,7 @@ mod planner;
 mod policy;
 mod populate;
 mod process;
+mod runs;
 mod spec;
 mod urls;
 mod waits;

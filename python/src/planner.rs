@@ -175,7 +175,7 @@ impl Planner {
         let mut plan = self.plan();
         let (now, handle) = (plan.now(), plan.handle);
         let mut reads: Vec<ReadId> = Vec::with_capacity(ranges.len());
-        for (offset, bytes) in ranges {
+        for &(offset, bytes) in &ranges {
             match plan.planner.start(now, handle, offset, bytes) {
                 Ok(read) => {
                     // The caller takes the bytes in this order.
@@ -187,6 +187,11 @@ impl Planner {
                     return Err(exception(error));
                 }
             }
+        }
+        if ranges.len() > 1 {
+            let ends = |&(offset, bytes): &(u64, u64)| offset..offset.saturating_add(bytes);
+            let ranges: Vec<_> = ranges.iter().map(ends).collect();
+            plan.planner.read_gaps(handle, &ranges).map_err(exception)?;
         }
         Ok(reads.into_iter().map(u64::from).collect())
     }

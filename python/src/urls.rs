@@ -19,7 +19,7 @@ use readpath::{Builder, File, shown_url};
 use readpath_core::unit::PAGE_BYTES;
 use readpath_remote::disk::{DiskError, DiskOptions, DiskTier};
 use readpath_remote::file::{
-    FileOptions, OpenObjectError, SCHEMES, client_variables, open_url_by, shown_error,
+    FileOptions, OpenObjectError, SCHEMES, WhileWaiting, client_variables, open_url_by, shown_error,
 };
 use url::Url;
 
@@ -127,8 +127,8 @@ impl Reports {
     }
 }
 
-/// Opens the object of a URL, with a read path of its own. Waits for the server. `reports`
-/// gets its version, and the errors of its requests.
+/// Opens the object of a URL, with a read path of its own. Waits for the server, until
+/// `while_waiting` returns false. `reports` gets its version, and the errors of its requests.
 pub fn open(
     url: &str,
     path: Builder,
@@ -136,13 +136,16 @@ pub fn open(
     disk: Option<&DiskTier>,
     variables: Vec<(String, String)>,
     reports: Arc<Reports>,
+    while_waiting: WhileWaiting,
 ) -> std::result::Result<File, OpenObjectError> {
     let reports_of_open = Arc::clone(&reports);
     let defaults = FileOptions { path, ..FileOptions::default() };
     let file_options = FileOptions {
         part_bytes: options.request_bytes.unwrap_or(defaults.part_bytes),
+        direct_part_bytes: options.request_bytes.unwrap_or(defaults.direct_part_bytes),
         on_error: Some(Arc::new(move |error| reports.on_error(error))),
         on_open: Some(Arc::new(move |meta| reports_of_open.on_open(meta))),
+        while_waiting: Some(while_waiting),
         disk: disk.map(|tier| tier.store(DISK_STORE_NAME)),
         ..defaults
     };

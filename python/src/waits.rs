@@ -17,6 +17,7 @@ use crate::buffers::BufferMemory;
 use crate::failure::Failure;
 use crate::interruptible::SIGNAL_CHECK_INTERVAL;
 use crate::many::ReadRange;
+use crate::runs::Runs;
 
 /// Maximum number of reads in flight per call: more than the requests that a server gets at once.
 const IN_FLIGHT_MAX: usize = 256;
@@ -70,14 +71,24 @@ pub unsafe fn fill_interruptibly(
     let bytes_max = IN_FLIGHT_PIECES_MAX * piece_bytes;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut pieces = ranges.iter().flat_map(|range| pieces_of(range, piece_bytes)).peekable();
+    let mut cached = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        // SAFETY: guaranteed by the caller.
+        if !unsafe { fill_directly(file, range) }? {
+            cached.push(range);
+        }
+    }
+    let mut runs = Runs::new(file, &cached);
+    let pieces_of = |(index, range)| pieces_of(range, piece_bytes).map(move |piece| (index, piece));
+    let mut pieces = cached.into_iter().enumerate().flat_map(pieces_of).peekable();
     let (mut in_flight, mut bytes_in_flight) = (VecDeque::new(), 0);
     loop {
-        while let Some(next) = pieces.peek()
+        while let Some((_, next)) = pieces.peek()
             && (in_flight.is_empty()
                 || in_flight.len() < IN_FLIGHT_MAX && bytes_in_flight + next.bytes <= bytes_max)
         {
-            let Some(ReadRange { offset, memory, bytes }) = pieces.next() else { break };
+            let Some((index, ReadRange { offset, memory, bytes })) = pieces.next() else { break };
+            runs.on_start(file, index);
             let mut future = file.read_at_async(Borrowed { memory, bytes }, offset);
             // The first poll starts the read.
             match Pin::new(&mut future).poll(&mut context) {
@@ -100,6 +111,25 @@ pub unsafe fn fill_interruptibly(
                 Python::attach(|py| py.check_signals()).map_err(Failure::Signal)?;
             }
         }
+    }
+}
+
+/// Fills the memory of a range past the cache, if such a read bypasses it. Returns false otherwise.
+///
+/// # Safety
+/// As for [`fill_interruptibly`].
+unsafe fn fill_directly(file: &File, range: &ReadRange) -> Result<bool, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let buffer = unsafe { range.memory.slice(range.bytes) };
+    let mut signal = Ok(());
+    let read = file.read_direct_at(buffer, range.offset, || {
+        signal = Python::attach(|py| py.check_signals());
+        signal.is_ok()
+    });
+    signal.map_err(Failure::Signal)?;
+    match read? {
+        Some(bytes) => check_length(bytes, range.offset, range.bytes).map(|()| true),
+        None => Ok(false),
     }
 }
 

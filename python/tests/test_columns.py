@@ -14,6 +14,7 @@ import fsspec.parquet  # noqa: E402
 import numpy  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 
+import readpath  # noqa: E402
 from readpath.columns import Columns, footer_bytes, layout_of  # noqa: E402
 from readpath.filesystem import ReadpathFile  # noqa: E402
 
@@ -85,6 +86,47 @@ def test_more_memory_allows_more_concurrent_fetches(url):
             return file.reader.counters()["depth_max"]
 
     assert depth("512KiB") < depth("16MiB")
+
+
+@pytest.mark.parametrize("client", ["readpath", "fsspec"])
+def test_announced_columns_are_fetched_at_once_and_no_others(url, path, table, client):
+    with readpath.open(url.removeprefix("readpath::"), client=client, memory="16MiB") as file:
+        with pytest.raises(ValueError, match="no column 'c9'; there are 'c0', 'c1'"):
+            file.prefetch_columns(["c9"])
+        file.prefetch_columns(NAMES)
+        assert pyarrow.parquet.read_table(file, columns=NAMES).equals(table.select(NAMES))
+        fetched = file.stats()["fetched_bytes"] if client == "fsspec" else None
+    # Includes the footer with its surrounding pages, and pages shared by two chunks.
+    wanted = chunk_bytes(path, range(GROUPS), NAMES) + (256 << 10) + 2 * GROUPS * len(NAMES) * 4096
+    assert fetched is None or fetched <= wanted
+
+
+def test_columns_of_another_file_are_not_announced(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(5000))
+    with delayed_store.running(tmp_path / "data", 0) as url, readpath.open(url) as file:
+        with pytest.raises(ValueError, match="no Parquet file"):
+            file.prefetch_columns(["c1"])
+
+
+def test_expected_columns_are_planned_by_row_groups_within_the_limit(path):
+    layout = pyarrow.parquet.read_metadata(path)
+
+    def chunk(group, nth):
+        said = layout.row_group(group).column(nth)
+        return said.dictionary_page_offset or said.data_page_offset, said.total_compressed_size
+
+    def both(group):
+        # Adjacent columns are one range.
+        (begin, first), (_, second) = chunk(group, 4), chunk(group, 5)
+        return begin, first + second
+
+    columns = columns_of(path, 3 * both(0)[1] + 3 * chunk(0, 1)[1])
+    expected = columns.expect(["c4", "c1", "c5"])
+    assert expected[:4] == [chunk(0, 1), both(0), chunk(1, 1), both(1)] and len(expected) <= 6
+    # A read of an expected range makes place for the next one.
+    assert columns.expect(["c1"]) == []
+    planned = [place for group in range(3) for place in columns.read(*both(group))]
+    assert set(planned).isdisjoint(expected) and both(3) in planned
 
 
 def test_row_group_is_fetched_without_other_row_groups(url, path, table):

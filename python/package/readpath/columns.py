@@ -6,7 +6,7 @@ requests them one after the other, from eight threads in varying order, because 
 file is serialized. The footer contains the offsets of the chunks. When a chunk is read, the same
 columns of the following row groups are prefetched. Their number starts at the number of threads,
 doubles with each further read near them, and is limited by half of the reader's memory. A program
-that does not begin with the first row group gets no prefetch before its second read.
+that does not begin with the first row group gets no prefetch before it reads from a second row group.
 
 A program usually reads the same columns of each row group, also in other files with equal columns.
 They are prefetched together when the first of them is read.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 NEAR_GROUPS = 8
@@ -25,6 +26,9 @@ SCHEMAS_MAX = 64
 """Maximum number of Parquet files or schemas of which something is remembered."""
 
 MAGIC = b"PAR1"
+END_BYTES = 1 << 16
+"""Size of a read that usually has the whole footer: the one of pyarrow."""
+
 TRAILER_BYTES = 8
 """Size of the footer's length field and the magic."""
 
@@ -73,6 +77,42 @@ class Columns:
             last += 1
         return self._read_together(group, first, last) + self._behind(group, first, last)
 
+    def expect(self, names: Iterable[str]) -> list[tuple[int, int]]:
+        """Returns the ranges of these columns in the first row groups, each as offset and size.
+
+        They are limited to `ahead_bytes`; reads prefetch the rest. The name of a group of columns, such
+        as a struct, means all of them. Raises ValueError for an unknown name.
+        """
+        ranges = self._ranges_of_names(names)
+        found: list[tuple[int, int]] = []
+        waiting_bytes = self._waiting_bytes()
+        for group in range(len(self._starts)):
+            for first, last in ranges:
+                stream = self._streams.setdefault(first, _Stream())
+                stream.last, stream.has_prefetched = last, True
+                begin, size = self._range(group, first, last)
+                waiting_bytes += size
+                if waiting_bytes > self._ahead_bytes:
+                    return found
+                if group not in stream.read and not self._is_waiting(group, first):
+                    stream.waiting[group] = size
+                    found.append((begin, size))
+        return found
+
+    def _ranges_of_names(self, names: Iterable[str]) -> list[tuple[int, int]]:
+        """Returns the first and last column of each range of adjacent columns with these names."""
+        schema = self._layout.schema
+        paths = [schema.column(column).path for column in range(self._layout.num_columns)]
+        wanted: set[int] = set()
+        for name in names:
+            found = {column for column, path in enumerate(paths) if path == name or path.startswith(f"{name}.")}
+            if not found:
+                raise ValueError(f"there is no column {name!r}; there are {', '.join(map(repr, paths))}")
+            wanted |= found
+        firsts = sorted(column for column in wanted if column - 1 not in wanted)
+        lasts = sorted(column for column in wanted if column + 1 not in wanted)
+        return list(zip(firsts, lasts, strict=True))
+
     def _read_together(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
         """Records the read. Returns the ranges to prefetch with it, each as offset and size.
 
@@ -102,39 +142,57 @@ class Columns:
         return found
 
     def _behind(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Records the read. Returns the same columns of the following row groups, each as offset and size.
+        """Records the read. Returns ranges of near row groups to prefetch, each as offset and size.
 
-        Empty for a read that continues no earlier one and is not in the first row group.
+        These are the same columns, and each range of columns that was read before it was known that the
+        program reads several row groups. Empty for a read outside the first row group, unless it
+        continues reads in other row groups.
         """
+        near = {
+            other
+            for stream in self._streams.values()
+            for other in stream.read
+            if other != group and abs(group - other) <= NEAR_GROUPS
+        }
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
-            is_continued = group == 0
         else:
-            is_continued = any(abs(group - other) <= NEAR_GROUPS for other in stream.read)
             stream.count *= 2
+        stream.last = last
         stream.read.add(group)
         stream.waiting = {
             ahead: size
             for ahead, size in stream.waiting.items()
             if ahead != group and ahead + NEAR_GROUPS > group
         }
-        if not is_continued:
+        if group != 0 and not near:
             stream.count = NEAR_GROUPS
             return []
+        start = min(near, default=group)
+        ranges = self._fill(first, stream, start)
+        for other_first, other in self._streams.items():
+            if not other.has_prefetched:
+                ranges += self._fill(other_first, other, start)
+        return ranges
+
+    def _fill(self, first: int, stream: _Stream, start: int) -> list[tuple[int, int]]:
+        """Returns the unread ranges of a stream from row group `start` on, up to its number."""
+        stream.has_prefetched = True
         waiting_bytes = self._waiting_bytes()
-        behind: list[tuple[int, int]] = []
-        ahead = min(stream.read)
-        while len(stream.waiting) < stream.count and (ahead := ahead + 1) < len(self._starts):
+        ranges: list[tuple[int, int]] = []
+        for ahead in range(start, len(self._starts)):
+            if len(stream.waiting) >= stream.count:
+                break
             if ahead in stream.read or self._is_waiting(ahead, first):
                 continue
-            start, bytes_ahead = self._range(ahead, first, last)
-            waiting_bytes += bytes_ahead
+            begin, size = self._range(ahead, first, stream.last)
+            waiting_bytes += size
             if waiting_bytes > self._ahead_bytes:
                 break
-            stream.waiting[ahead] = bytes_ahead
-            behind.append((start, bytes_ahead))
-        return behind
+            stream.waiting[ahead] = size
+            ranges.append((begin, size))
+        return ranges
 
     def _is_waiting(self, group: int, first: int) -> bool:
         """True if the range that begins with column `first` is prefetched and unread."""
@@ -177,6 +235,10 @@ class _Stream:
         """Bytes of prefetched and unread chunks by row group."""
         self.count = NEAR_GROUPS
         """Maximum number of row groups in `waiting`."""
+        self.last = 0
+        """Last column of the latest read."""
+        self.has_prefetched = False
+        """True after a prefetch for this stream."""
 
 
 class ColumnFile(Protocol):
@@ -223,6 +285,20 @@ class ColumnReads:
         if expected:
             # The demand range comes first.
             file.prefetch_many([(begin, length), *expected])
+
+    def prefetch(self, file: ColumnFile, names: Iterable[str]) -> None:
+        """Starts to fetch columns of a Parquet file. Reads its footer first, unless it was read.
+
+        Raises ValueError for another file, or an unknown name.
+        """
+        import pyarrow.parquet  # noqa: F401  (`footer_bytes` looks for it)
+
+        if self._columns is None:
+            begin = max(0, file.size - END_BYTES)
+            self.after(file, file.size, file.readat(begin, file.size - begin))
+        if self._columns is None:
+            raise ValueError("the file is no Parquet file, so its columns cannot be prefetched")
+        file.prefetch_many(self._columns.expect(names))
 
     def after(self, file: ColumnFile, end: int, data: bytes) -> None:
         """Reads the column offsets from the footer if the read bytes, up to `end`, end a Parquet file."""

@@ -444,6 +444,10 @@ class ReadpathFile(AbstractBufferedFile):
         """As `prefetch`, of each `(offset, size)`."""
         self.reader.prefetch(ranges)
 
+    def prefetch_columns(self, names: Iterable[str]) -> None:
+        """As `prefetch_columns` of a file by URL: starts to fetch columns of a Parquet file."""
+        self._column_reads.prefetch(self, names)
+
     def advise(self, advice: str) -> None:
         """Gives a hint on the reads of this file, by its name in `posix_fadvise(2)`."""
         self.reader.advise(advice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from readpath import _native
@@ -31,6 +32,15 @@ class ObjectFile(File):
         data = super().read(size)
         self._column_reads.after(self, begin + len(data), data)
         return data
+
+    def prefetch_columns(self, names: Iterable[str]) -> None:
+        """Starts to fetch columns of a Parquet file, as far as memory allows, without a wait for them.
+
+        A reader that is not asynchronous, such as pyarrow's of a Python file, waits for each column
+        otherwise. The name of a struct means all its columns. Needs pyarrow. Raises ValueError for
+        another file, or an unknown name.
+        """
+        self._column_reads.prefetch(self, names)
 
     def revalidate(self) -> bool:
         """As `File.revalidate`. The columns of another version are not known."""
