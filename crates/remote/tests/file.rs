@@ -157,7 +157,7 @@ fn object_with_its_index_at_the_end_is_opened_by_the_end() {
     }
 }
 
-/// 40 MiB past the cache are 16 requests of 2.5 MiB, after the one of the opening. The first of
+/// 40 MiB past the cache are 8 requests of 5 MiB, after the one of the opening. The first of
 /// them is shorter: its first 64 KiB came with the opening.
 #[test]
 fn whole_object_is_read_by_a_few_long_requests() {
@@ -171,7 +171,7 @@ fn whole_object_is_read_by_a_few_long_requests() {
     let mut buffer = vec![0; object_bytes as usize];
     file.read_exact_at(&mut buffer, 0).unwrap();
     assert!(buffer == content(3, 0..object_bytes));
-    assert_eq!((store.gets(), store.body_bytes()), (17, object_bytes));
+    assert_eq!((store.gets(), store.body_bytes()), (9, object_bytes));
 }
 
 /// Each request breaks off after a half. A fetch of 6 MiB goes on as long as the requests of 64 KiB

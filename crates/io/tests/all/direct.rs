@@ -72,10 +72,10 @@ fn sizes(mut ranges: Vec<Range<u64>>) -> Vec<u64> {
     ranges.iter().map(|range| range.end - range.start).collect()
 }
 
-/// 5 MiB by 16 fetches are 320 KiB each. 18 MiB by 16 would be more than 1 MiB each, the limit.
+/// 5 MiB by 8 fetches are 640 KiB each. 18 MiB by 8 would be more than 1 MiB each, the limit.
 #[test]
 fn read_larger_than_half_of_the_memory_has_long_fetches_and_takes_no_memory() {
-    for (bytes, expected) in [(5 * MIB, vec![320 * KIB; 16]), (18 * MIB, vec![MIB; 18])] {
+    for (bytes, expected) in [(5 * MIB, vec![640 * KIB; 8]), (18 * MIB, vec![MIB; 18])] {
         let (file, fetches) = opened(ReadPath::builder().memory(8 * MIB));
         let answered = answer(fetches);
         let mut buffer = vec![0; bytes as usize];
@@ -163,7 +163,7 @@ fn error_ends_the_read_and_the_other_fetches() {
         let mut buffer = vec![0; 16 * MIB as usize];
         file.read_exact_at(&mut buffer, MIB).unwrap_err()
     });
-    let mut all: Vec<_> = fetches.iter().take(16).collect();
+    let mut all: Vec<_> = fetches.iter().take(8).collect();
     let (range, fetch) = all.remove(7);
     fetch.fail(DeviceError::Refused);
     let error = reader.join().unwrap();
@@ -187,7 +187,7 @@ fn caller_ends_a_read_that_waits() {
     });
     assert_eq!(end.unwrap_err().kind(), ErrorKind::Interrupted);
     assert_eq!(file.stats().bytes, 0);
-    for (_, mut fetch) in fetches.iter().take(16) {
+    for (_, mut fetch) in fetches.iter().take(8) {
         assert!(!fetch.fill(&[1; 100]), "the read has ended");
     }
     assert!(buffer.iter().all(|&byte| byte == 7));
