@@ -66,8 +66,8 @@ enum Try {
 
 impl ObjectSource {
     /// Asks the store for the version, and `first_bytes` bytes of the start or of the end, until
-    /// the version is settled. A later write is then certain to give
-    /// another one; a strong ETag is settled at once.
+    /// the version is settled. A later write is then certain to give another one; a strong ETag is
+    /// settled at once.
     ///
     /// # Errors
     /// The answer has no version, or the store has failed beyond the retries.
