@@ -108,7 +108,7 @@ pub fn summary_sentence(summary: &StateSummary) -> String {
         summary.cells,
         number(summary.geometric_mean, 2),
         summary.missed_goals,
-    ) + &summary.queue.as_ref().map_or_else(String::new, |queue| queue_sentence(queue))
+    ) + &summary.queue.as_ref().map_or_else(String::new, queue_sentence)
 }
 
 /// Comparison with the fastest queue in one sentence.
