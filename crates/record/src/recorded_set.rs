@@ -366,7 +366,7 @@ mod tests {
             set.take(&Record::Read(ReadRecord { file, outcome, ..ReadRecord::default() }));
         }
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let few = rustix::process::Rlimit { current: Some(900), ..limit.clone() };
+        let few = rustix::process::Rlimit { current: Some(900), ..limit };
         let open: Vec<_> = (0..300).map(|_| std::fs::File::open(&folder).unwrap()).collect();
         rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
         let brought_in = set.bring_in(1 << 30, &AtomicBool::new(false));
