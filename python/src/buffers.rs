@@ -84,9 +84,16 @@ pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, 
 /// Size of a huge page on most machines, in bytes. On others the hint covers less or more.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Smallest memory in bytes that gets the hint. The C library maps such memory for itself, and
+/// unmaps it with the object, so that the hint ends there.
+const HINTED_BYTES_MIN: usize = 32 << 20;
+
 /// Hints that memory without an access so far should have huge pages, if it is large. 256 MiB then
 /// take 128 page faults instead of 65,536. A system without huge pages ignores the hint.
 fn advise_huge_pages(address: *mut u8, bytes: usize) {
+    if bytes < HINTED_BYTES_MIN {
+        return;
+    }
     let skipped = address.align_offset(HUGE_PAGE_BYTES);
     let whole_bytes = bytes.saturating_sub(skipped) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if whole_bytes == 0 {

@@ -11,9 +11,9 @@ use crate::many::ReadRange;
 /// requests in parallel.
 const RUN_BYTES_MAX: u64 = 2 << 20;
 
-/// Longest gap in bytes before a request was measured. It takes 0.3 ms at 100 MB/s, and a request
-/// 0.5 ms of processor time.
-const UNMEASURED_GAP_BYTES_MAX: u64 = 32 << 10;
+/// Longest gap in bytes within a run. It takes 0.3 ms at 100 MB/s, and a request 0.5 ms of processor
+/// time. The latency of a request counts for nothing: the ranges of one call wait together.
+const GAP_BYTES_MAX: u64 = 32 << 10;
 
 /// Groups of ranges with small gaps.
 pub struct Runs {
@@ -24,17 +24,13 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Finds the runs of the ranges, by the costs of requests and bytes that the file has measured.
-    pub fn new(file: &File, ranges: &[&ReadRange]) -> Runs {
+    /// Finds the runs of the ranges.
+    pub fn new(ranges: &[&ReadRange]) -> Runs {
         if ranges.len() < 2 {
             return Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
         }
-        let gap_bytes_max = match file.read_path().stats().device_reads {
-            0 => UNMEASURED_GAP_BYTES_MAX,
-            _ => file.stats().readahead_state.map_or(0, |state| state.marginal_cost_bytes),
-        };
         let places = ranges.iter().map(|range| range.offset..range.offset + range.bytes as u64);
-        Runs::within(&places.collect::<Vec<_>>(), gap_bytes_max)
+        Runs::within(&places.collect::<Vec<_>>(), GAP_BYTES_MAX)
     }
 
     /// Finds the runs whose gaps have at most `gap_bytes_max` bytes.

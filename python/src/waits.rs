@@ -72,13 +72,15 @@ pub unsafe fn fill_interruptibly(
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut cached = Vec::with_capacity(ranges.len());
+    // Several ranges go through the cache, which has fetches of all of them in flight.
+    let is_single = ranges.len() == 1;
     for range in ranges {
         // SAFETY: guaranteed by the caller.
-        if !unsafe { fill_directly(file, range) }? {
+        if !(is_single && unsafe { fill_directly(file, range) }?) {
             cached.push(range);
         }
     }
-    let mut runs = Runs::new(file, &cached);
+    let mut runs = Runs::new(&cached);
     let pieces_of = |(index, range)| pieces_of(range, piece_bytes).map(move |piece| (index, piece));
     let mut pieces = cached.into_iter().enumerate().flat_map(pieces_of).peekable();
     let (mut in_flight, mut bytes_in_flight) = (VecDeque::new(), 0);

@@ -174,6 +174,9 @@ impl File {
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
         let Ok(handle) = self.handle().current_unchecked() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
+        if file.storage_file.has_all_bytes() {
+            return true;
+        }
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
         // Either the path's cache has all pages, or it has none and the kernel has all.
@@ -378,7 +381,10 @@ impl File {
             Advice::WillNeed => self.handle.current(),
             _ => self.handle.current_unchecked(),
         };
-        if let Ok(handle) = handle {
+        // A small source has no page cache, and needs none.
+        if let Ok(handle) = handle
+            && !handle.file.storage_file.has_all_bytes()
+        {
             handle.advise(advice, range);
         }
     }

@@ -136,7 +136,7 @@ fn small_object_takes_one_request() {
 #[test]
 fn object_with_its_index_at_the_end_is_opened_by_the_end() {
     for (name, object_bytes) in
-        [("a.parquet", OBJECT_BYTES), ("b.ZIP", OBJECT_BYTES), ("c.npz", 5), ("d.orc", 0)]
+        [("a.parquet", OBJECT_BYTES), ("b.ZIP", OBJECT_BYTES), ("c.jar", 5), ("d.orc", 0)]
     {
         let store = Arc::new(TestStore::new(InMemory::new()));
         let location = Path::from(name);

@@ -59,6 +59,10 @@ class Columns:
         self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
         # By the first column of a range.
         self._streams: dict[int, _Stream] = {}
+        self._groups_read: set[int] = set()
+        """Row groups of which any chunk was read."""
+        self._last_group = 0
+        """Row group of the latest read."""
 
     def read(self, offset: int, size: int) -> list[tuple[int, int]] | None:
         """Records a read. Returns the ranges to prefetch, each as offset and size.
@@ -78,25 +82,27 @@ class Columns:
         return self._read_together(group, first, last) + self._behind(group, first, last)
 
     def expect(self, names: Iterable[str]) -> list[tuple[int, int]]:
-        """Returns the ranges of these columns in the first row groups, each as offset and size.
+        """Returns the ranges of these columns in the next row groups, each as offset and size.
 
-        They are limited to `ahead_bytes`; reads prefetch the rest. The name of a group of columns, such
-        as a struct, means all of them. Raises ValueError for an unknown name.
+        The first row group is the latest one that was read. The ranges are limited to `ahead_bytes`;
+        reads prefetch the rest. The name of a group of columns, such as a struct, means all of them.
+        Raises ValueError for an unknown name.
         """
         ranges = self._ranges_of_names(names)
         found: list[tuple[int, int]] = []
         waiting_bytes = self._waiting_bytes()
-        for group in range(len(self._starts)):
+        for group in range(self._last_group, len(self._starts)):
             for first, last in ranges:
                 stream = self._streams.setdefault(first, _Stream())
                 stream.last, stream.has_prefetched = last, True
+                if group in stream.read or self._is_waiting(group, first):
+                    continue
                 begin, size = self._range(group, first, last)
                 waiting_bytes += size
                 if waiting_bytes > self._ahead_bytes:
                     return found
-                if group not in stream.read and not self._is_waiting(group, first):
-                    stream.waiting[group] = size
-                    found.append((begin, size))
+                stream.waiting[group] = size
+                found.append((begin, size))
         return found
 
     def _ranges_of_names(self, names: Iterable[str]) -> list[tuple[int, int]]:
@@ -148,12 +154,12 @@ class Columns:
         program reads several row groups. Empty for a read outside the first row group, unless it
         continues reads in other row groups.
         """
-        near = {
-            other
-            for stream in self._streams.values()
-            for other in stream.read
-            if other != group and abs(group - other) <= NEAR_GROUPS
-        }
+        around = range(group - NEAR_GROUPS, group + NEAR_GROUPS + 1)
+        near = {other for other in around if other != group and other in self._groups_read}
+        self._groups_read.add(group)
+        if group != self._last_group:
+            self._last_group = group
+            self._leave_groups()
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
@@ -193,6 +199,16 @@ class Columns:
             stream.waiting[ahead] = size
             ranges.append((begin, size))
         return ranges
+
+    def _leave_groups(self) -> None:
+        """Forgets the prefetched chunks of row groups that the program has left: they no longer wait."""
+        for stream in self._streams.values():
+            if any(ahead + NEAR_GROUPS <= self._last_group for ahead in stream.waiting):
+                stream.waiting = {
+                    ahead: size
+                    for ahead, size in stream.waiting.items()
+                    if ahead + NEAR_GROUPS > self._last_group
+                }
 
     def _is_waiting(self, group: int, first: int) -> bool:
         """True if the range that begins with column `first` is prefetched and unread."""

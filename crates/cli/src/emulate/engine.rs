@@ -134,7 +134,8 @@ impl RealTimeDevice {
         self.shared.wake.notify_one();
     }
 
-    /// Counters of the answered requests, without flushes. The latencies are the lateness of the answers.
+    /// Counters of the answered requests, without flushes. The latencies are the lateness of the
+    /// answers.
     pub fn answer_counters(&self) -> ReadCounters {
         self.shared.lock().answer_counters.clone()
     }

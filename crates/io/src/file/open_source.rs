@@ -11,7 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 use crate::file::open_file::OpenFileError;
 use crate::file::{File, clip_to_file};
 use crate::os::clock::Clock;
-use crate::page_cache::own::elastic_memory::FIXED_BYTES;
+use crate::os::process::ProcessOwned;
 use crate::page_cache::own::lazy_engine::{BuildEngine, EngineError};
 use crate::page_cache::own::storage_backend::{StorageBackend, StorageFile};
 use crate::page_cache::own::{Engine, Handle, LazyEngine};
@@ -55,13 +55,13 @@ impl Builder {
         let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
         let pages = path.server_pages(SOURCE).map_err(BuildError::from)?;
         let memory_bytes = match pages.page_cache() {
-            PageCache::Own { bytes } => Some(bytes.unwrap_or(FIXED_BYTES)),
+            PageCache::Own { bytes } => Some(bytes.unwrap_or(u64::MAX)),
             PageCache::None | PageCache::Kernel => None,
         };
         let depth = path.depth_or_default();
         let file = SourceFile::new(Arc::clone(&source), memory_bytes, depth);
         let coherence = Coherence::WhenOpened;
-        let builder = SourceBuilder { path, source };
+        let builder = SourceBuilder { path, source: ProcessOwned::new(source) };
         let engine = match is_lazy {
             true => LazyEngine::with_builder(coherence, pages, Box::new(builder)),
             // A child cannot build another engine: it has no threads of the source.
@@ -76,7 +76,8 @@ impl Builder {
 /// Builds the engine of a source.
 struct SourceBuilder {
     path: Builder,
-    source: Arc<dyn Source>,
+    /// The source. A child made by `fork` never drops it.
+    source: ProcessOwned<Arc<dyn Source>>,
 }
 
 impl SourceBuilder {
@@ -85,8 +86,8 @@ impl SourceBuilder {
     /// # Errors
     /// As [`Builder::build`].
     fn build(&self) -> Result<Engine, BuildError> {
-        let clock = Clock::start();
-        let fetch_bytes_max = self.source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);
+        let (clock, source) = (Clock::start(), self.source.get_in_any_process());
+        let fetch_bytes_max = source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);
         let caps = DeviceCaps {
             // No limit: the length of the file is checked at the opening.
             sectors: u64::MAX,
@@ -98,7 +99,7 @@ impl SourceBuilder {
             // Bytes are copied, which needs no alignment.
             alignment_sectors: 1,
         };
-        let (storage, sleeper) = SourceStorage::new(Arc::clone(&self.source), caps, clock);
+        let (storage, sleeper) = SourceStorage::new(Arc::clone(source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
         let (engine, _) = self.path.clone().build_server_engine(storage, sleeper, caps, clock)?;
         Ok(engine)
@@ -122,7 +123,7 @@ impl File {
     /// `None` without an effect if the read goes through the cache: see
     /// [`read_at`](File::read_at).
     ///
-    /// Of a [source](crate::source), reads of more than half of the memory bypass the cache, and
+    /// Of a [source](crate::source), reads that are larger than the memory bypass the cache, and
     /// the first read of half of the file or more, from 4 MiB on. All reads do if the source has
     /// all bytes in memory. Other files have no such reads.
     ///

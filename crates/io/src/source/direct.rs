@@ -16,6 +16,7 @@ use super::completions::Completions;
 use super::fetch::Fetch;
 use super::request::Request;
 use crate::os::clock::Clock;
+use crate::os::process::ProcessOwned;
 use crate::read_error::ReadError;
 use crate::storage::Sleep;
 
@@ -32,8 +33,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The file of a source, and the choice of its direct reads.
 pub(crate) struct SourceFile {
-    source: Arc<dyn Source>,
-    /// Size that the page cache may reach, in bytes. `None` without a page cache.
+    /// The source. A child made by `fork` never drops it: that would wake threads of the parent.
+    source: ProcessOwned<Arc<dyn Source>>,
+    /// Size that the page cache may reach, in bytes: `u64::MAX` if it grows with its use. `None`
+    /// without a page cache.
     memory_bytes: Option<u64>,
     /// Largest number of fetches in flight.
     fetches_max: u32,
@@ -49,28 +52,30 @@ impl SourceFile {
         depth: u32,
     ) -> SourceFile {
         let fetches_max = depth.clamp(1, DIRECT_FETCHES_MAX);
-        SourceFile { source, memory_bytes, fetches_max, had_large_read: AtomicBool::new(false) }
+        let had_large_read = AtomicBool::new(false);
+        let source = ProcessOwned::new(source);
+        SourceFile { source, memory_bytes, fetches_max, had_large_read }
     }
 
     /// Length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.source.bytes()
+        self.source.get_in_any_process().bytes()
     }
 
     /// All bytes of the file, if they are in memory already.
     pub(crate) fn all_bytes(&self) -> Option<&[u8]> {
-        self.source.all_bytes()
+        self.source.get_in_any_process().all_bytes()
     }
 
-    /// Returns true if a read of `bytes` bytes bypasses the cache: a read of more than half of the
-    /// memory, and the first read of half of the file or more. If the program reads as much again,
-    /// it is through the cache, as if the memory in use, `used_bytes`, exceeds an eighth of the
-    /// read: many of its bytes may be cached.
+    /// Returns true if a read of `bytes` bytes bypasses the cache: a read that the memory cannot
+    /// hold, and the first read of half of the file or more. If the program reads as much again, it
+    /// is through the cache. So is a read when the memory in use, `used_bytes`, exceeds an eighth of
+    /// it: many of its bytes may be cached, or on their way.
     pub(crate) fn is_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
         match self.memory_bytes {
             _ if bytes < DIRECT_BYTES_MIN => false,
             None => true,
-            Some(memory_bytes) if bytes > memory_bytes / 2 => true,
+            Some(memory_bytes) if bytes > memory_bytes => true,
             Some(_) => {
                 bytes >= self.bytes() / 2
                     && used_bytes() <= bytes / 8
@@ -89,8 +94,24 @@ impl SourceFile {
         &self,
         buffer: &mut [u8],
         offset: u64,
+        continues: impl FnMut() -> bool,
+    ) -> Result<u64, ReadError> {
+        let read = self.fetch_parts(buffer, offset, continues);
+        if !matches!(read, Ok(1..)) {
+            // The caller has no bytes yet, so the next such read is the first one.
+            self.had_large_read.store(false, Ordering::Relaxed);
+        }
+        read
+    }
+
+    /// As [`read`](SourceFile::read), which also notes that a read has ended without its bytes.
+    fn fetch_parts(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
         mut continues: impl FnMut() -> bool,
     ) -> Result<u64, ReadError> {
+        let source = &**self.source.get_in_any_process();
         let fetch_bytes = self.fetch_bytes(buffer.len() as u64);
         let mut parts = buffer.chunks_mut(fetch_bytes as usize).enumerate();
         let mut in_flight = InFlight(Arc::new(Completions::new(Clock::start())));
@@ -102,7 +123,7 @@ impl SourceFile {
                 let start = offset + index as u64 * fetch_bytes;
                 // SAFETY: the buffer is borrowed until the return, and `in_flight` is dropped
                 // before. No other part has these bytes.
-                unsafe { in_flight.start(&*self.source, index as u32, part, start) };
+                unsafe { in_flight.start(source, index as u32, part, start) };
                 fetches += 1;
             }
             if ended == fetches {
@@ -123,8 +144,9 @@ impl SourceFile {
 
     /// Length of the fetches of a direct read of `bytes` bytes, in whole pages.
     fn fetch_bytes(&self, bytes: u64) -> u64 {
-        let bytes_max = self.source.direct_fetch_bytes_max().max(PAGE_BYTES);
-        let bytes_min = self.source.fetch_bytes_max().clamp(PAGE_BYTES, bytes_max);
+        let source = self.source.get_in_any_process();
+        let bytes_max = source.direct_fetch_bytes_max().max(PAGE_BYTES);
+        let bytes_min = source.fetch_bytes_max().clamp(PAGE_BYTES, bytes_max);
         let even_bytes = bytes.div_ceil(u64::from(self.fetches_max));
         even_bytes.clamp(bytes_min, bytes_max).next_multiple_of(PAGE_BYTES)
     }

@@ -74,9 +74,9 @@ fn sizes(mut ranges: Vec<Range<u64>>) -> Vec<u64> {
 
 /// 5 MiB by 8 fetches are 640 KiB each. 18 MiB by 8 would be more than 1 MiB each, the limit.
 #[test]
-fn read_larger_than_half_of_the_memory_has_long_fetches_and_takes_no_memory() {
+fn read_larger_than_the_memory_has_long_fetches_and_takes_no_memory() {
     for (bytes, expected) in [(5 * MIB, vec![640 * KIB; 8]), (18 * MIB, vec![MIB; 18])] {
-        let (file, fetches) = opened(ReadPath::builder().memory(8 * MIB));
+        let (file, fetches) = opened(ReadPath::builder().memory(4 * MIB));
         let answered = answer(fetches);
         let mut buffer = vec![0; bytes as usize];
         assert_eq!(file.read_at(&mut buffer, 3).unwrap(), buffer.len());
@@ -88,6 +88,21 @@ fn read_larger_than_half_of_the_memory_has_long_fetches_and_takes_no_memory() {
         drop(file);
         assert_eq!(sizes(answered.join().unwrap()), expected);
     }
+}
+
+/// The prefetched bytes are fetched once, although the read is the first of the whole file.
+#[test]
+fn prefetched_file_is_read_through_the_cache() {
+    let (file, fetches) = opened(ReadPath::builder().memory(64 * MIB));
+    let answered = answer(fetches);
+    file.prefetch(0, FILE_BYTES);
+    let mut buffer = vec![0; FILE_BYTES as usize];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap() as u64, FILE_BYTES);
+    assert!(buffer == content(0..FILE_BYTES));
+    // In whole pages.
+    assert_eq!(file.read_path().stats().device_bytes, FILE_BYTES.next_multiple_of(4096));
+    drop(file);
+    assert_eq!(sizes(answered.join().unwrap()).iter().sum::<u64>(), FILE_BYTES);
 }
 
 #[test]

@@ -121,15 +121,16 @@ impl Version {
         let requested_end = range.end - suffix.len() as u64;
         let mut retries_from = fetch.missing_bytes();
         let (error, reason) = loop {
-            if retries_from >= fetch.missing_bytes() + self.requests.part_bytes {
-                // A long fetch may have as many errors as the short ones in its place.
-                (retries_from, retries_left) = (fetch.missing_bytes(), self.requests.retries_max);
-            }
             let missing = range.end - fetch.missing_bytes()..requested_end;
             let end = match missing.is_empty() {
                 true => Try::Done,
                 false => self.measured_request(missing, &mut fetch, &mut blocks).await,
             };
+            // At least one byte: without progress the retries come to an end.
+            if retries_from >= fetch.missing_bytes() + self.requests.part_bytes.max(1) {
+                // A long fetch may have as many errors as the short ones in its place.
+                (retries_from, retries_left) = (fetch.missing_bytes(), self.requests.retries_max);
+            }
             match end {
                 Try::Done => {
                     blocks.offer();

@@ -11,9 +11,9 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::store::{Ends, body_of, may_succeed_later};
 
-/// Extensions of formats whose index is at the end of the file: Parquet, ORC, Arrow IPC, and
-/// archives of zip. Their readers begin there.
-const INDEX_AT_END: [&str; 8] = ["parquet", "pq", "orc", "arrow", "feather", "zip", "npz", "jar"];
+/// Extensions of formats whose index is at the end of the file: Parquet, ORC, Feather, and archives
+/// of zip. Their readers begin there. NumPy begins to read its archives at the start.
+const INDEX_AT_END: [&str; 6] = ["parquet", "pq", "orc", "feather", "zip", "jar"];
 
 /// Bytes of an object that came with the answer of its opening.
 #[derive(Default)]
@@ -59,8 +59,9 @@ pub(super) async fn begin(
         // Reads have whole pages, so the first of these bytes must be in the answer too.
         let range = GetRange::Suffix(first_bytes + PAGE_BYTES);
         match begin_with(store, location, range).await {
-            // Stores without such ranges, as Azure's.
+            // Stores without such ranges, as Azure's, and servers that refuse them in their own way.
             Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
+            Err(error) if may_succeed_later(&error) => {}
             result => return result,
         }
     }

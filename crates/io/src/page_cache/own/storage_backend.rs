@@ -62,6 +62,11 @@ impl StorageFile {
         }
     }
 
+    /// True for a source that has all its bytes in memory.
+    pub(crate) fn has_all_bytes(&self) -> bool {
+        self.source().is_some_and(|file| file.all_bytes().is_some())
+    }
+
     /// I/O mode of the file. Only files of this machine can use its kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {
