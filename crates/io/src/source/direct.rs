@@ -69,8 +69,8 @@ impl SourceFile {
 
     /// Returns true if a read of `bytes` bytes bypasses the cache: a read that the memory cannot
     /// hold, and the first read of half of the file or more. If the program reads as much again, it
-    /// is through the cache. So is a read when the memory in use, `used_bytes`, exceeds an eighth of
-    /// it: many of its bytes may be cached, or on their way.
+    /// is through the cache. So is a read when the memory in use, `used_bytes`, exceeds an eighth
+    /// of it: many of its bytes may be cached, or on their way.
     pub(crate) fn is_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
         match self.memory_bytes {
             _ if bytes < DIRECT_BYTES_MIN => false,

@@ -59,7 +59,7 @@ pub(super) async fn begin(
         // Reads have whole pages, so the first of these bytes must be in the answer too.
         let range = GetRange::Suffix(first_bytes + PAGE_BYTES);
         match begin_with(store, location, range).await {
-            // Stores without such ranges, as Azure's, and servers that refuse them in their own way.
+            // Stores without such ranges, as Azure's; servers that refuse them in their own way.
             Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
             Err(error) if may_succeed_later(&error) => {}
             result => return result,
