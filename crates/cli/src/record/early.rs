@@ -224,8 +224,10 @@ fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
     if let Err(failure) = result {
         let _ = failure.print_message();
     }
-    // The command waits for the end of these lines, and not for the removal in the kernel.
-    if let Ok(null) = File::options().write(true).open("/dev/null") {
+    // The command waits for the end of these lines, and not for the removal in the kernel. In a PID
+    // namespace, which may end with the command, it waits for both.
+    let null = File::options().write(true).open("/dev/null");
+    if let Some(null) = null.ok().filter(|_| is_initial_pid_namespace()) {
         let _ = rustix::stdio::dup2_stderr(&null);
     }
     tracing.into_iter().for_each(Tracing::remove_in_background);
