@@ -334,7 +334,8 @@ impl Recorder {
     ) -> io::Result<()> {
         let now_ns = now_ns();
         if self.is_resting() {
-            return Ok(());
+            // The programs of `Submissions` go on. Their events are discarded.
+            return self.read_global_events();
         }
         self.advise_on_new_events()?;
         self.read_global_events()?;

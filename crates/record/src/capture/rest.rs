@@ -19,6 +19,7 @@ use readpath_os::proc_text;
 use super::advise::AdviceTarget;
 use super::event::Inode;
 use super::names::{is_executable, parse_mapping};
+use super::submitted::Submissions;
 use super::{Recorder, group, mounts};
 
 /// Minimum pause between two samples. A file that is read within two of them is gone before its
@@ -97,6 +98,10 @@ impl Recorder {
     /// the kernel refuses.
     fn begin_rest(&mut self) -> io::Result<()> {
         self.set_tracing("0")?;
+        // Events that stay in the buffers would be processed after the rest.
+        self.read_task_events()?;
+        self.read_global_events()?;
+        self.tracing.submissions.iter_mut().for_each(Submissions::pause);
         self.tracker.names().pause_reports();
         self.events.clear();
         self.tracker.forget_tasks();
@@ -128,6 +133,7 @@ impl Recorder {
         if has_help {
             rest.next_sample = None;
             self.tracker.names().resume_reports();
+            self.tracing.submissions.iter_mut().for_each(Submissions::resume);
             self.set_tracing("1")?;
             self.attach_with_descendants(program)?;
         }

@@ -81,6 +81,10 @@ pub(super) struct Submissions {
     dropped: DropCounter,
     /// The programs, each at its event.
     attached: Vec<Attached>,
+    /// Number of records lost during pauses, which do not count.
+    lost_in_pauses: u64,
+    /// The count of lost records at the start of the current pause.
+    lost_before_pause: Option<u64>,
 }
 
 /// A program at an event.
@@ -152,12 +156,23 @@ impl Submissions {
                 attach_program(layout.id, &program).map_err(bpf_error("attach a program by"))?;
             attached.push(Attached { event, program, is_of_reads });
         }
-        Ok(Submissions { ring, dropped, attached })
+        Ok(Submissions {
+            ring,
+            dropped,
+            attached,
+            lost_in_pauses: 0,
+            lost_before_pause: None,
+        })
     }
 
     /// Number of records lost since the start: the ring was full, or the kernel has not run a
-    /// program. Events of other tasks are included.
+    /// program. Events of other tasks are included. Pauses are left out.
     pub fn lost(&self) -> u64 {
+        self.lost_before_pause.unwrap_or_else(|| self.lost_since_start() - self.lost_in_pauses)
+    }
+
+    /// The same number, pauses included.
+    fn lost_since_start(&self) -> u64 {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
         let missed: u64 = read_programs.map(|attached| missed_events(&attached.program)).sum();
         self.dropped.count() + missed
@@ -171,9 +186,25 @@ impl Submissions {
         maps.into_iter().chain(self.attached.iter().flat_map(of_attached))
     }
 
-    /// Appends the events since the last call to `events`.
+    /// Appends the events since the last call to `events`. During a pause they are discarded.
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
-        self.ring.read(|bytes| events.extend(decode_record(bytes)));
+        let is_paused = self.lost_before_pause.is_some();
+        self.ring.read(|bytes| events.extend(decode_record(bytes).filter(|_| !is_paused)));
+    }
+
+    /// Discards all events from now on, until [`resume`](Submissions::resume). The programs go on:
+    /// the kernel runs them also at a disabled event, and takes some 75 ms to detach one.
+    pub fn pause(&mut self) {
+        self.lost_before_pause = Some(self.lost());
+        self.ring.read(|_| {});
+    }
+
+    /// Ends a pause. The events up to here are discarded, and lost ones do not count.
+    pub fn resume(&mut self) {
+        self.ring.read(|_| {});
+        if let Some(lost) = self.lost_before_pause.take() {
+            self.lost_in_pauses = self.lost_since_start() - lost;
+        }
     }
 }
 
@@ -483,6 +514,7 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let executable = std::env::current_exe().unwrap();
+        let this_thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         assert_eq!(submissions.lost(), 0);
         for _ in 0..60_000 {
             std::fs::File::open(&executable).unwrap();
@@ -491,5 +523,19 @@ mod tests {
         submissions.read(&mut events);
         let lost = submissions.lost();
         assert!(lost > 0 && events.len() as u64 + lost >= 60_000, "{} and {lost}", events.len());
+        // In a pause the same number of opens reports no event and no loss.
+        submissions.pause();
+        for _ in 0..60_000 {
+            std::fs::File::open(&executable).unwrap();
+        }
+        submissions.resume();
+        events.clear();
+        submissions.read(&mut events);
+        let is_of_this_thread = |event: &TraceEvent| event.task == this_thread;
+        assert!(!events.iter().any(is_of_this_thread));
+        assert_eq!(submissions.lost(), lost);
+        std::fs::File::open(&executable).unwrap();
+        submissions.read(&mut events);
+        assert_eq!(events.into_iter().filter(is_of_this_thread).count(), 1);
     }
 }
