@@ -149,7 +149,7 @@ pub enum WaitCause {
     Direct,
     /// Small reads by system calls: processor time.
     Calls,
-    /// Files are looked up, opened, listed or removed.
+    /// Files are looked up, opened, closed, listed or removed.
     Metadata,
     /// Writes and `fsync`.
     Sync,

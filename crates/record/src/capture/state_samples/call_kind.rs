@@ -39,12 +39,12 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_msync
         | libc::SYS_fallocate => Known(Write),
         // The descriptor is gone when the call sleeps. The last close of a deleted file frees its
-        // blocks.
+        // blocks. On NFS and CIFS a close writes data back, which counts here too.
         libc::SYS_close => Known(Metadata),
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
-        // A call of `fcntl` sleeps for a lock of a file only.
+        // A call of fcntl sleeps for a lock of a file only.
         libc::SYS_futex
         | libc::SYS_flock
         | libc::SYS_fcntl
@@ -143,7 +143,7 @@ const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 29
 mod tests {
     use super::*;
 
-    /// Linux removes a descriptor from its table before it closes the file. While `close` sleeps,
+    /// Linux removes a descriptor from its table before it closes the file. While a close sleeps,
     /// the descriptor is no file any more, so the activity must not depend on it.
     #[test]
     fn close_needs_no_descriptor() {

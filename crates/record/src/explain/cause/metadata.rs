@@ -1,6 +1,7 @@
 //! Cause: calls about names, folders and attributes of files wait. Each lookup of a name that is
 //! not in memory reads a folder and an inode, one after the other. The removal of a file frees its
 //! blocks, and waits for the device where the file system discards them (mount option `discard`).
+//! The last close of a deleted file does so too. On NFS and CIFS a close writes data back.
 
 use readpath_trace::recording::Activity;
 
@@ -11,10 +12,10 @@ use super::words::duration_text;
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
-        title: "metadata: files are looked up, opened, listed or removed".to_owned(),
+        title: "metadata: files are looked up, opened, closed, listed or removed".to_owned(),
         evidence: format!(
-            "calls such as open, stat, getdents and unlink, and the last close of deleted files, \
-             waited {} in all; {} files were opened",
+            "calls such as open, close, stat, getdents and unlink waited {} in all; {} files were \
+             opened",
             duration_text(gathered.spent_ns(Activity::Metadata)),
             gathered.opens,
         ),
