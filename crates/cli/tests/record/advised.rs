@@ -87,8 +87,9 @@ fn switches(process: u32) -> Vec<String> {
     owners.map(instance).filter_map(switch).collect()
 }
 
-/// The kernel reports no events of a program that opens short files only. It does from the time at
-/// which the program has a long file open of which no page is in memory.
+/// The kernel reports no events of a program that opens short files only, and holds a long one open
+/// without reads. It does from the time at which the program has opened another long file. Of both,
+/// no page is in memory.
 #[test]
 fn tracing_rests_until_a_long_file_is_open() {
     if !can_trace() {
@@ -98,17 +99,23 @@ fn tracing_rests_until_a_long_file_is_open() {
     // More files than opens until a rest. The kernel reports two opens of one file as one.
     fs::create_dir(scratch.path("short")).unwrap();
     (0..2_100).for_each(|file| fs::write(scratch.path(&format!("short/{file}")), "x\n").unwrap());
-    let long = fs::File::open(scratch.data("long", 8 << 20)).unwrap();
-    long.sync_all().unwrap();
-    rustix::fs::fadvise(&long, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    for name in ["long", "held"] {
+        let long = fs::File::open(scratch.data(name, 8 << 20)).unwrap();
+        long.sync_all().unwrap();
+        rustix::fs::fadvise(&long, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
     // The numbers of rounds end the program if the test fails. In its pauses a debug build catches
     // up with the events.
-    let script = "i=0; while [ ! -e go ] && [ $i -lt 100 ]; do \
+    let script = "exec 3< held; i=0; while [ ! -e go ] && [ $i -lt 100 ]; do \
          for f in short/*; do read x < $f; done; sleep 0.5; i=$((i+1)); done; \
          exec < long; while [ ! -e end ] && [ $i -lt 400 ]; do sleep 0.1; i=$((i+1)); done";
     let mut command = scratch.command(["advise", "--", "sh", "-c", script]).spawn().unwrap();
     let process = command.id();
     wait_until("a rest", || switches(process) == ["0\n", "0\n"]);
+    for _ in 0..50 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert_eq!(switches(process), ["0\n", "0\n"], "the held file ends no rest");
+    }
     fs::write(scratch.path("go"), "").unwrap();
     wait_until("events", || switches(process) == ["1\n", "1\n"]);
     fs::write(scratch.path("end"), "").unwrap();

@@ -107,7 +107,7 @@ impl Recorder {
 
     /// Records processes with their later children, up to the first error. A process that has ended
     /// is no error. Recorded tasks are skipped. Returns the length of `processes`.
-    fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
+    pub(super) fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
         let (mut new_processes, mut new_threads) = (Vec::new(), Vec::new());
         for &process in processes {
             let mut threads = group::threads(process).unwrap_or_default();

@@ -28,6 +28,12 @@ pub(super) fn threads(process: u32) -> io::Result<Vec<u32>> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// Number of the process of a living task. `None` if the task has ended.
+pub(super) fn process_of(task: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
+    proc_text::field(&status, "Tgid:")?.parse().ok()
+}
+
 /// Numbers in the lists of processes of `folder` and of the folders below it. Fails if the folder
 /// has no list.
 fn listed_processes(folder: &Path) -> io::Result<Vec<u32>> {

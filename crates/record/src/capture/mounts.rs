@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use readpath_os::mounts::{Mount, parse_mounts};
-use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
+use rustix::fs::{AtFlags, CWD, MemfdFlags, StatxFlags, major, memfd_create, minor, statx};
 
 use super::event::Inode;
 use crate::cleanup::unescaped;
@@ -73,6 +73,15 @@ pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
     let without_disk =
         parse_mounts(mountinfo).filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
     without_disk.map(|mount| mount.device).collect()
+}
+
+/// Returns the device numbers of file systems in memory: `tmpfs`, and the kernel's own one, which
+/// has shared memory and no mount point. `mountinfo`: the text of that file.
+pub(super) fn in_memory(mountinfo: &str) -> HashSet<u64> {
+    let mounted = parse_mounts(mountinfo).filter(|mount| mount.file_system == "tmpfs");
+    let shared = memfd_create("device", MemfdFlags::CLOEXEC).and_then(rustix::fs::fstat);
+    let shared = shared.map(|found| kernel_device(found.st_dev));
+    mounted.map(|mount| mount.device).chain(shared.ok()).collect()
 }
 
 /// Returns the device numbers of overlays. `mountinfo`: the text of that file.

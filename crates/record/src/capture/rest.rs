@@ -5,9 +5,11 @@
 //! with absent pages, or [`OPENED_FILES_MAX`] opened ones, an advised recorder *rests*: the kernel
 //! reports no events and no opens. It samples the open files and the mappings of the program
 //! instead, and traces again once a file that can be advised is in use: two samples in a row have
-//! seen it, and [`ABSENT_PAGES_MIN`] of its pages are absent. Its reads up to then get no advice.
+//! seen it, and [`ABSENT_PAGES_MIN`] of its pages are absent. Its reads up to then get no advice. A
+//! file in use since the begin of the rest may be only held open. It counts once it is read: the
+//! number of its absent pages has fallen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +22,7 @@ use super::advise::AdviceTarget;
 use super::event::Inode;
 use super::names::{is_executable, parse_mapping};
 use super::submitted::Submissions;
-use super::{Recorder, group, mounts};
+use super::{Recorder, group, is_initial_pid_namespace, mounts};
 
 /// Minimum pause between two samples. A file that is read within two of them is gone before its
 /// advice.
@@ -54,6 +56,10 @@ const REST_MAX: Duration = Duration::from_secs(4);
 pub(super) struct Rest {
     /// Long files of the last sample.
     long_files: BTreeSet<LongFile>,
+    /// Files in use since the begin of the rest, with their largest numbers of absent pages since.
+    held_files: BTreeMap<Inode, u64>,
+    /// Numbers of file systems without storage.
+    without_storage: HashSet<u64>,
     /// Time of the next sample. `None` while the recorder traces.
     next_sample: Option<Instant>,
     /// Minimum duration of the next rest.
@@ -79,8 +85,13 @@ impl Recorder {
     /// Rests from now on while the program uses short files only. For a program attached by
     /// [`attach_program`](Recorder::attach_program), without a recording that is kept.
     pub fn rest_at_short_files(&mut self) {
+        let mountinfo = mounts::mountinfo();
+        let mut without_storage = mounts::without_storage(&mountinfo);
+        without_storage.extend(mounts::in_memory(&mountinfo));
         self.rest = Some(Rest {
             long_files: BTreeSet::new(),
+            held_files: BTreeMap::new(),
+            without_storage,
             next_sample: None,
             rest_min: Duration::ZERO,
             prefetched_bytes: 0,
@@ -105,6 +116,9 @@ impl Recorder {
         self.tracker.names().pause_reports();
         self.events.clear();
         self.tracker.forget_tasks();
+        let long_files = self.program.map(|program| self.long_files_of(program));
+        let held = long_files.into_iter().flatten().map(|file| (file.1, absent_pages(&file)));
+        let held_files = held.collect();
         let prefetched_bytes = self.advisor.as_ref().map_or(0, |it| it.prefetched_bytes());
         let Some(rest) = &mut self.rest else { return Ok(()) };
         if prefetched_bytes > rest.prefetched_bytes {
@@ -112,6 +126,7 @@ impl Recorder {
         }
         rest.prefetched_bytes = prefetched_bytes;
         rest.long_files.clear();
+        rest.held_files = held_files;
         rest.next_sample = Some(Instant::now() + rest.rest_min);
         rest.rest_min = (rest.rest_min * 2).clamp(REST_MIN, REST_MAX);
         Ok(())
@@ -121,12 +136,22 @@ impl Recorder {
     /// advised. Fails if the kernel refuses.
     pub(super) fn sample_at_rest(&mut self) -> io::Result<()> {
         let begin = Instant::now();
-        let (Some(program), Some(rest)) = (self.program, &mut self.rest) else { return Ok(()) };
-        if rest.next_sample.is_none_or(|due| begin < due) {
+        let due = self.rest.as_ref().and_then(|rest| rest.next_sample);
+        let (Some(program), Some(due)) = (self.program, due) else { return Ok(()) };
+        if begin < due {
             return Ok(());
         }
-        let long_files = long_files_of(program);
-        let has_help = long_files.intersection(&rest.long_files).any(has_absent_pages);
+        let long_files = self.long_files_of(program);
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        // Each file once, also with several processes that use it.
+        let mut sampled = BTreeSet::new();
+        let in_both = long_files.intersection(&rest.long_files);
+        let new_in_both = in_both.filter(|(_, inode)| sampled.insert(*inode));
+        let mut ending = new_in_both.filter(|file| {
+            let absent_pages = absent_pages(file);
+            ends_rest(&mut rest.held_files, file.1, absent_pages)
+        });
+        let has_help = ending.next().is_some();
         rest.long_files = long_files;
         let pause = SAMPLE_INTERVAL.max(begin.elapsed() * TIME_PER_SAMPLE);
         rest.next_sample = Some(begin + pause);
@@ -136,8 +161,34 @@ impl Recorder {
             self.tracing.submissions.iter_mut().for_each(Submissions::resume);
             self.set_tracing("1")?;
             self.attach_with_descendants(program)?;
+            self.attach_processes(&self.listed_processes())?;
         }
         Ok(())
+    }
+
+    /// Processes in the kernel's list, also the ones whose parent has ended. The kernel adds
+    /// children during a rest too. Its numbers are of the initial PID namespace.
+    fn listed_processes(&self) -> Vec<u32> {
+        if !is_initial_pid_namespace() {
+            return Vec::new();
+        }
+        let processes = self.kernel_list().into_iter().filter_map(group::process_of);
+        let others = processes.filter(|process| *process != std::process::id());
+        others.collect::<BTreeSet<u32>>().into_iter().collect()
+    }
+
+    /// Long files with storage that the program's processes have open for reading or mapped.
+    /// Programs and libraries are left out.
+    fn long_files_of(&self, program: u32) -> BTreeSet<LongFile> {
+        let Some(rest) = &self.rest else { return BTreeSet::new() };
+        let processes = group::with_descendants(program).into_iter();
+        let mut found = BTreeSet::new();
+        for process in processes.chain(self.listed_processes()).collect::<BTreeSet<u32>>() {
+            let used = open_long_files(process).into_iter().chain(mapped_long_files(process));
+            let stored = used.filter(|inode| !rest.without_storage.contains(&inode.device));
+            found.extend(stored.map(|inode| (process, inode)));
+        }
+        found
     }
 
     /// Begins a rest after many short files without a read of an advised file. Fails if the kernel
@@ -169,22 +220,21 @@ impl Recorder {
 /// Long file in use: a process that uses it, and its identity.
 type LongFile = (u32, Inode);
 
-/// Long files that a process and its descendants have open for reading or mapped. Programs and
-/// libraries are left out.
-fn long_files_of(program: u32) -> BTreeSet<LongFile> {
-    let mut found = BTreeSet::new();
-    for process in group::with_descendants(program) {
-        let opened = open_long_files(process).into_iter().chain(mapped_long_files(process));
-        found.extend(opened.map(|inode| (process, inode)));
-    }
-    found
+/// Number of pages of the file that are not in the kernel page cache.
+fn absent_pages(&(process, inode): &LongFile) -> u64 {
+    let target = AdviceTarget::open_file_of_task(process, inode, None);
+    target.map_or(0, |it| it.absent_pages(PageRange::new(0, it.pages())))
 }
 
-/// True if enough pages of the file are not in the kernel page cache.
-fn has_absent_pages(&(process, inode): &LongFile) -> bool {
-    let target = AdviceTarget::open_file_of_task(process, inode, None);
-    let absent_pages = |it: AdviceTarget| it.absent_pages(PageRange::new(0, it.pages()));
-    target.map_or(0, absent_pages) >= ABSENT_PAGES_MIN
+/// True if a file with this number of absent pages ends the rest. `held`: the files in use since
+/// its begin, with their largest numbers so far. The number of a file that is read falls.
+fn ends_rest(held: &mut BTreeMap<Inode, u64>, inode: Inode, absent_pages: u64) -> bool {
+    let is_read = held.get_mut(&inode).is_none_or(|largest| {
+        let is_read = absent_pages < *largest;
+        *largest = absent_pages.max(*largest);
+        is_read
+    });
+    is_read && absent_pages >= ABSENT_PAGES_MIN
 }
 
 /// Long regular files that a process has open for reading.
@@ -218,4 +268,25 @@ fn mapped_long_files(process: u32) -> Vec<Inode> {
     }
     long_files.retain(|inode| !programs.contains(inode));
     long_files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1024 absent pages end a rest, of a held file only when their number has fallen.
+    #[test]
+    fn held_file_ends_a_rest_once_it_is_read() {
+        let [held_file, other_file] = [1, 2].map(|number| Inode { device: 8, number });
+        let mut held = BTreeMap::from([(held_file, 2000)]);
+        let mut ends = |inode, absent_pages| ends_rest(&mut held, inode, absent_pages);
+        assert!(!ends(held_file, 2000));
+        assert!(ends(held_file, 1999));
+        // Evicted, and then read.
+        assert!(!ends(held_file, 3000));
+        assert!(ends(held_file, 2500));
+        assert!(!ends(held_file, 1023));
+        assert!(!ends(other_file, 1023));
+        assert!(ends(other_file, 1024));
+    }
 }

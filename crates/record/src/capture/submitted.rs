@@ -156,13 +156,7 @@ impl Submissions {
                 attach_program(layout.id, &program).map_err(bpf_error("attach a program by"))?;
             attached.push(Attached { event, program, is_of_reads });
         }
-        Ok(Submissions {
-            ring,
-            dropped,
-            attached,
-            lost_in_pauses: 0,
-            lost_before_pause: None,
-        })
+        Ok(Submissions { ring, dropped, attached, lost_in_pauses: 0, lost_before_pause: None })
     }
 
     /// Number of records lost since the start: the ring was full, or the kernel has not run a
