@@ -113,7 +113,7 @@ fn tracing_rests_until_a_long_file_is_open() {
     let process = command.id();
     wait_until("a rest", || switches(process) == ["0\n", "0\n"]);
     for _ in 0..50 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
         assert_eq!(switches(process), ["0\n", "0\n"], "the held file ends no rest");
     }
     fs::write(scratch.path("go"), "").unwrap();
