@@ -17,7 +17,7 @@
 //!
 //! Block traces list a request several times: when it is queued (Q), inserted (I), issued (D) and
 //! complete (C). Queued requests count. In a trace without any, D counts, or I without any D, or C
-//! alone ([`Event`]), and [`TraceReader::note`] reports it.
+//! alone (`Event`), and [`TraceReader::note`] reports it.
 //!
 //! Times are counted from the first request. A time that goes backwards is replaced by the time
 //! before it. A trace is read line by line, as bytes, so memory use does not depend on its length.

@@ -94,11 +94,8 @@ pub fn run(
         let samples = samples.or_else(|| sampling.map(Sampled::finish));
         return print_unrecorded_program(&name, samples, counts, start.elapsed());
     }
-    print_summary(
-        output.as_deref().filter(|_| args.is_output_kept),
-        &recorded.summary,
-        status.is_none(),
-    );
+    let shown_output = output.as_deref().filter(|_| args.is_output_kept);
+    print_summary(shown_output, &recorded.summary, status.is_none());
     // Advice without a recording does not see all reads of files.
     print_unrecorded(&recorded, counts, output.is_some());
     program_failure(&name, status, output.is_some())
