@@ -14,14 +14,20 @@
 //! The member is the drive's mechanics. Its first sectors are the cache, then the reserve band,
 //! then the bands. Source of the structure: Aghayev and Desnoyers, "Skylight: A Window on Shingled
 //! Disk Operation", FAST 2015. Reads from the memory of the drive before the log are not modelled.
+//!
+//! Errors of the member are passed on as `raid0` does. The next flush reports an error of a write
+//! that was complete before. Errors of cleaning are lost, since no request waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::policy::{Spec, SpecError};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
+};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use self::cleaning::Cleaning;
+use self::host_request::HostRequest;
 use self::map::{CacheMap, Place};
 use self::stream::WriteStream;
 use super::agenda::EventQueue;
@@ -29,6 +35,7 @@ use super::parameter_spec::ParameterValues;
 use super::{BoxedDevice, Device};
 
 mod cleaning;
+mod host_request;
 mod map;
 mod settings;
 mod stream;
@@ -57,17 +64,17 @@ pub struct Smr {
     waiting_parts: VecDeque<Part>,
     /// Parts of the transaction that wait for the member. They go first.
     transaction_parts: VecDeque<Part>,
-    /// Owners of the member's requests by their number, and the next number.
-    in_member: BTreeMap<u32, Owner>,
+    /// The member's requests by their number, and the next number.
+    in_member: BTreeMap<u32, Part>,
     next_number: u32,
-    /// Parts of each host request in flight that are not done.
-    host_parts: BTreeMap<u32, u64>,
+    /// Host requests in flight.
+    host_requests: BTreeMap<u32, HostRequest>,
     /// Written pieces that are not on the medium, in order of arrival.
     pieces: VecDeque<Piece>,
     /// Sectors of writes that were reported complete and are not on the medium.
     buffered_sectors: u64,
     /// Pieces being written, and their parts that are not done.
-    transaction: Vec<Piece>,
+    transaction: Vec<PlacedPiece>,
     transaction_parts_left: u64,
     /// Log transactions so far.
     log_transactions: u64,
@@ -79,13 +86,17 @@ pub struct Smr {
     written_pieces: u64,
     /// Waiting flushes, each with the pieces that must be on the medium.
     flushes: VecDeque<(RequestId, u64)>,
+    /// Flushes of the member by their number, each with the host's and with an earlier error.
+    member_flushes: BTreeMap<u32, (RequestId, Option<DeviceError>)>,
+    /// First error of a write that was reported complete. The next flush takes it.
+    lost_write: Option<DeviceError>,
     /// The transaction keeps the arm until this time, and ends no earlier.
     held_until: Time,
     /// Time of the last event that was processed.
     clock: Time,
     /// Time of the last arrival of a request, and of the last end of one.
     last_use: Time,
-    completions: EventQueue<RequestId>,
+    completions: EventQueue<(RequestId, Outcome)>,
 }
 
 /// Division of the medium, in sectors.
@@ -122,11 +133,16 @@ struct Timing {
 struct Piece {
     /// Host request to complete when the piece is on the medium; `None` once it is reported.
     id: Option<RequestId>,
+    /// Sectors of the request before the piece.
+    offset: u64,
     start: u64,
     sectors: u64,
     /// True if the piece goes to its band, past the cache.
     is_direct: bool,
 }
+
+/// A piece being written, and its first sector on the medium.
+type PlacedPiece = (Piece, u64);
 
 /// A request to the member.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +156,8 @@ struct Part {
 /// Reason for a request to the member.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
-    Read(RequestId),
+    /// A host's read, of which this number of sectors comes before the part.
+    Read(RequestId, u64),
     Transaction,
     Cleaning,
 }
@@ -180,7 +197,7 @@ impl Smr {
             transaction_parts: VecDeque::new(),
             in_member: BTreeMap::new(),
             next_number: 0,
-            host_parts: BTreeMap::new(),
+            host_requests: BTreeMap::new(),
             pieces: VecDeque::new(),
             buffered_sectors: 0,
             transaction: Vec::new(),
@@ -191,6 +208,8 @@ impl Smr {
             arrived_pieces: 0,
             written_pieces: 0,
             flushes: VecDeque::new(),
+            member_flushes: BTreeMap::new(),
+            lost_write: None,
             held_until: Time::ZERO,
             clock: Time::ZERO,
             last_use: Time::ZERO,
@@ -200,15 +219,16 @@ impl Smr {
 
     /// Queues the parts of a read.
     fn accept_read(&mut self, request: DeviceRequest) {
-        let mut parts = 0;
+        let (mut parts, mut offset) = (0, 0);
         for (place, sectors) in self.map.places(request.start, u64::from(request.sectors)) {
             let start = match place {
                 Place::Band(sector) => self.layout.of_user(sector),
                 Place::Cache(sector) => sector,
             };
-            parts += self.queue_parts(Op::Read, start, sectors, Owner::Read(request.id));
+            parts += self.queue_parts(Op::Read, start, sectors, Owner::Read(request.id, offset));
+            offset += sectors;
         }
-        self.host_parts.insert(request.id.0, parts);
+        self.host_requests.insert(request.id.0, HostRequest::new(request, parts));
     }
 
     /// Queues the pieces of a write. A write that fits the drive's memory is complete at once.
@@ -221,15 +241,16 @@ impl Smr {
         }
         for (start, sectors, is_direct) in self.stream.divide(request.start, sectors) {
             let id = (!is_early).then_some(request.id);
-            self.pieces.push_back(Piece { id, start, sectors, is_direct });
+            let offset = start - request.start;
+            self.pieces.push_back(Piece { id, offset, start, sectors, is_direct });
             count += 1;
         }
         self.arrived_pieces += count;
         if is_early {
             self.buffered_sectors += sectors;
-            self.completions.add(now + COMMAND, request.id);
+            self.completions.add(now + COMMAND, (request.id, Outcome::Done));
         } else {
-            self.host_parts.insert(request.id.0, count);
+            self.host_requests.insert(request.id.0, HostRequest::new(request, count));
         }
     }
 
@@ -238,10 +259,14 @@ impl Smr {
         let (mut next, end) = (start, start + sectors);
         while next < end {
             let sectors = self.member_sectors_max.min(end - next);
+            let owner = match owner {
+                Owner::Read(id, offset) => Owner::Read(id, offset + (next - start)),
+                Owner::Transaction | Owner::Cleaning => owner,
+            };
             let part = Part { op, start: next, sectors, owner };
             match owner {
                 Owner::Transaction => self.transaction_parts.push_back(part),
-                Owner::Read(_) | Owner::Cleaning => self.waiting_parts.push_back(part),
+                Owner::Read(..) | Owner::Cleaning => self.waiting_parts.push_back(part),
             }
             next += sectors;
         }
@@ -274,7 +299,10 @@ impl Smr {
 
     /// Returns true if no host request and no written piece waits.
     fn is_idle(&self) -> bool {
-        self.host_parts.is_empty() && self.pieces.is_empty() && self.transaction.is_empty()
+        self.host_requests.is_empty()
+            && self.pieces.is_empty()
+            && self.transaction.is_empty()
+            && self.member_flushes.is_empty()
     }
 
     /// Ends and starts all work that is due at the time `now`.
@@ -300,11 +328,24 @@ impl Smr {
         }
     }
 
-    /// Submits a part to the member.
-    fn submit_part(&mut self, now: Time, part: Part) {
+    /// Returns the number of the next request to the member.
+    const fn next_id(&mut self) -> RequestId {
         let id = RequestId(self.next_number);
         self.next_number = self.next_number.wrapping_add(1);
-        self.in_member.insert(id.0, part.owner);
+        id
+    }
+
+    /// Flushes the member for a flush of the host. Writes of the member can be in its memory.
+    fn flush_member(&mut self, now: Time, host_id: RequestId) {
+        let id = self.next_id();
+        self.member_flushes.insert(id.0, (host_id, self.lost_write.take()));
+        self.member.flush(now, id);
+    }
+
+    /// Submits a part to the member.
+    fn submit_part(&mut self, now: Time, part: Part) {
+        let id = self.next_id();
+        self.in_member.insert(id.0, part);
         let Part { op, start, sectors, .. } = part;
         self.member.submit(now, DeviceRequest { id, op, start, sectors: sectors as u32 });
     }
@@ -316,7 +357,7 @@ impl Smr {
         // Places on the medium, each with its size. Adjacent pieces are one place.
         let mut places: Vec<(u64, u64)> = Vec::new();
         while let Some(piece) = self.pieces.front().copied() {
-            let first = self.transaction.first().copied().unwrap_or(piece);
+            let first = self.transaction.first().map_or(piece, |(first, _)| *first);
             let is_same_kind = first.is_direct == piece.is_direct;
             let fits = match piece.is_direct {
                 true => first.start / self.layout.band_sectors == self.band_of(piece),
@@ -329,7 +370,6 @@ impl Smr {
                 break;
             }
             self.pieces.pop_front();
-            self.transaction.push(piece);
             sectors_in_all += piece.sectors;
             let start = if piece.is_direct {
                 self.map.remove(piece.start, piece.sectors);
@@ -337,6 +377,7 @@ impl Smr {
             } else {
                 self.map.append(piece.start, piece.sectors)
             };
+            self.transaction.push((piece, start));
             match places.last_mut().filter(|(place, sectors)| place + sectors == start) {
                 Some((_, sectors)) => *sectors += piece.sectors,
                 None => places.push((start, piece.sectors)),
@@ -346,7 +387,7 @@ impl Smr {
             self.transaction_parts_left +=
                 self.queue_parts(Op::Write, start, sectors, Owner::Transaction);
         }
-        if self.transaction.first().is_some_and(|piece| !piece.is_direct) {
+        if self.transaction.first().is_some_and(|(piece, _)| !piece.is_direct) {
             self.log_transactions += 1;
             self.held_until = now + self.settings.transaction;
             if self.log_transactions.is_multiple_of(self.settings.checkpoint_every) {
@@ -365,7 +406,7 @@ impl Smr {
         let Some(band) = self.torn_bands.pop_front().or_else(|| self.map.oldest_band()) else {
             return;
         };
-        let mut cleaning = Cleaning::new(band);
+        let mut cleaning = Cleaning::new(band, self.map.head());
         let user_start = band * self.layout.band_sectors;
         let mut parts = self.queue_parts(
             Op::Read,
@@ -394,7 +435,7 @@ impl Smr {
             cleaning::Step::Reserve => self.layout.reserve,
             cleaning::Step::InPlace => self.layout.of_user(user_start),
             cleaning::Step::Done => {
-                self.map.remove(user_start, band_sectors);
+                self.map.remove_before(user_start, band_sectors, cleaning.log_end);
                 return;
             }
         };
@@ -405,17 +446,64 @@ impl Smr {
 
     /// Credits a completion of the member to its owner.
     fn on_member_completion(&mut self, completion: Completion) {
-        let at = completion.at;
-        match self.in_member.remove(&completion.id.0).expect("each part ends once") {
-            Owner::Read(id) => self.on_host_part(at, id),
+        let Completion { at, outcome, .. } = completion;
+        if let Some((id, lost)) = self.member_flushes.remove(&completion.id.0) {
+            self.completions.add(at, (id, lost.map_or(outcome, Outcome::Failed)));
+            return;
+        }
+        let part = self.in_member.remove(&completion.id.0).expect("each part ends once");
+        match part.owner {
+            Owner::Read(id, offset) => {
+                self.host_request(id).note(offset, outcome);
+                self.on_host_part(at, id);
+            }
             Owner::Cleaning => self.on_cleaning_part(),
-            Owner::Transaction => self.transaction_parts_left -= 1,
+            Owner::Transaction => {
+                self.transaction_parts_left -= 1;
+                if outcome != Outcome::Done {
+                    self.on_unwritten_part(part, outcome);
+                }
+            }
         }
     }
 
-    /// Reports the pieces of a transaction and the flushes that waited for them.
+    /// Credits a failed or short part of a transaction to the pieces that it touches.
+    fn on_unwritten_part(&mut self, part: Part, outcome: Outcome) {
+        let (moved, error) = match outcome {
+            Outcome::Short { bytes } => (bytes, DeviceError::Medium),
+            Outcome::Failed(error) => (0, error),
+            Outcome::Done => return,
+        };
+        let unwritten =
+            part.start * SECTOR_BYTES + moved..(part.start + part.sectors) * SECTOR_BYTES;
+        for index in 0..self.transaction.len() {
+            let (piece, place) = self.transaction[index];
+            let (start, end) = (place * SECTOR_BYTES, (place + piece.sectors) * SECTOR_BYTES);
+            if start >= unwritten.end || end <= unwritten.start {
+                continue;
+            }
+            let Some(id) = piece.id else {
+                self.lost_write = self.lost_write.or(Some(error));
+                continue;
+            };
+            let outcome = match outcome {
+                Outcome::Short { .. } => {
+                    Outcome::Short { bytes: unwritten.start.saturating_sub(start) }
+                }
+                Outcome::Failed(_) | Outcome::Done => outcome,
+            };
+            self.host_request(id).note(piece.offset, outcome);
+        }
+    }
+
+    /// Returns a host request in flight.
+    fn host_request(&mut self, id: RequestId) -> &mut HostRequest {
+        self.host_requests.get_mut(&id.0).expect("a host request is in flight")
+    }
+
+    /// Reports the pieces of a transaction. Flushes that waited for them go to the member.
     fn on_transaction_end(&mut self, at: Time) {
-        for piece in std::mem::take(&mut self.transaction) {
+        for (piece, _) in std::mem::take(&mut self.transaction) {
             self.written_pieces += 1;
             match piece.id {
                 Some(id) => self.on_host_part(at, id),
@@ -428,18 +516,16 @@ impl Smr {
                 break;
             }
             self.flushes.pop_front();
-            self.completions.add(at, id);
+            self.flush_member(at, id);
         }
     }
 
     /// Counts a part of a host request. Completes the request after its last part.
     fn on_host_part(&mut self, at: Time, id: RequestId) {
-        let parts = self.host_parts.get_mut(&id.0).expect("a host request is in flight");
-        *parts -= 1;
-        if *parts == 0 {
-            self.host_parts.remove(&id.0);
+        if let Some(outcome) = self.host_request(id).end_part() {
+            self.host_requests.remove(&id.0);
             self.last_use = at;
-            self.completions.add(at, id);
+            self.completions.add(at, (id, outcome));
         }
     }
 }
@@ -462,7 +548,7 @@ impl Device for Smr {
     fn flush(&mut self, now: Time, id: RequestId) {
         self.advance(now);
         if self.arrived_pieces == self.written_pieces {
-            self.completions.add(now + COMMAND, id);
+            self.flush_member(now, id);
         } else {
             self.flushes.push_back((id, self.arrived_pieces));
         }
@@ -471,14 +557,16 @@ impl Device for Smr {
     /// Returns the time of the next completion or of the next event inside. Cleaning of an idle
     /// drive and written data in its memory are no events, because no request waits for them.
     fn next_event(&self) -> Option<Time> {
-        let has_waiting = !self.host_parts.is_empty() || !self.flushes.is_empty();
+        let has_waiting = !self.host_requests.is_empty()
+            || !self.flushes.is_empty()
+            || !self.member_flushes.is_empty();
         let internal = if has_waiting { self.next_internal() } else { None };
         [self.completions.next_at(), internal].into_iter().flatten().min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
         self.advance(now);
-        let (at, id) = self.completions.take_due(now)?;
-        Some(Completion::at(at, id, Outcome::Done))
+        let (at, (id, outcome)) = self.completions.take_due(now)?;
+        Some(Completion::at(at, id, outcome))
     }
 }

@@ -1,9 +1,14 @@
 //! A shingled drive that manages itself, compared with published figures.
 
+use std::sync::{Arc, Mutex};
+
 use readpath_core::policy::Spec;
-use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
+};
 use readpath_core::unit::Time;
-use readpath_models::{BoxedDevice, registry};
+use readpath_models::smr::Smr;
+use readpath_models::{BoxedDevice, Device, registry};
 
 /// Sectors of a MiB.
 const MIB: u64 = 2_048;
@@ -172,4 +177,177 @@ fn flush_waits_for_the_log() {
     assert!(host.request(Op::Write, 800_000, 8) < Time::from_ms(1));
     assert!(host.flush() >= Time::from_ms(25));
     assert!(host.flush() < Time::from_ms(1), "all is written");
+}
+
+/// Event at a member.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    Request(Op, u64, u64),
+    FlushEnd(Time),
+}
+
+/// A member that records its requests, and the ends of its flushes.
+struct Recorded {
+    inner: BoxedDevice,
+    flushes: Vec<RequestId>,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Device for Recorded {
+    fn caps(&self) -> DeviceCaps {
+        self.inner.caps()
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let DeviceRequest { op, start, sectors, .. } = request;
+        self.events.lock().unwrap().push(Event::Request(op, start, u64::from(sectors)));
+        self.inner.submit(now, request);
+    }
+
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.flushes.push(id);
+        self.inner.flush(now, id);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.inner.next_event()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        let completion = self.inner.poll(now)?;
+        if self.flushes.contains(&completion.id) {
+            self.events.lock().unwrap().push(Event::FlushEnd(completion.at));
+        }
+        Some(completion)
+    }
+}
+
+/// A drive over a recorded member, and the record.
+fn recorded(text: &str, member: &str) -> (Host, Arc<Mutex<Vec<Event>>>) {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (inner, flushes) = (drive(member), Vec::new());
+    let member = Recorded { inner, flushes, events: Arc::clone(&events) };
+    let smr = Smr::from_spec(&Spec::parse(text).unwrap(), Box::new(member)).unwrap();
+    (Host { drive: Box::new(smr), now: Time::ZERO }, events)
+}
+
+/// Sectors of the cache of 64 MiB, and of a band. The user's first sector lies behind the cache and
+/// the reserve band.
+const CACHE: u64 = 64 * MIB;
+const BAND: u64 = 30 * MIB;
+
+/// The band and the first write are read, and written twice. A write of 8 sectors that comes during
+/// the cleaning is no part of that content, so it stays in the cache, and the band is cleaned again
+/// with it. By hand: 16 sectors to the log, two bands and 16 sectors read, four bands written.
+#[test]
+fn write_to_a_band_in_cleaning_stays_in_the_cache() {
+    let text = "smr,write_cache=0,cache=64m";
+    let (mut host, events) = recorded(text, "hdd,drive=archive");
+    host.write_all(&[2_000]);
+    // Cleaning begins after a second, and takes 0.56 s.
+    host.now += Time::from_ms(1_100);
+    host.write_all(&[4_000]);
+    let sum = |op: Op| {
+        let events = events.lock().unwrap();
+        let of_op = events.iter().map(|event| match event {
+            Event::Request(own, _, sectors) if *own == op => *sectors,
+            _ => 0,
+        });
+        of_op.sum::<u64>()
+    };
+    assert!(sum(Op::Read) == BAND + 8 && sum(Op::Write) < 2 * BAND, "the first cleaning runs");
+    host.now += Time::from_ms(900);
+    assert_eq!(host.drive.poll(host.now), None);
+    assert_eq!(sum(Op::Write), 16 + 2 * BAND, "the first cleaning has ended");
+    let mut place = |start: u64| {
+        host.request(Op::Read, start, 8);
+        match events.lock().unwrap().last() {
+            Some(Event::Request(Op::Read, start, 8)) => *start,
+            last => panic!("{last:?}"),
+        }
+    };
+    // The second write is the second one of the log. The first one has left it.
+    assert_eq!([place(4_000), place(2_000)], [8, CACHE + BAND + 2_000]);
+    host.now += Time::from_ms(10_000);
+    assert_eq!(host.drive.poll(host.now), None);
+    assert_eq!(sum(Op::Read), 2 * BAND + 16 + 16, "with the two reads of the host");
+    assert_eq!(sum(Op::Write), 16 + 4 * BAND);
+}
+
+/// A disk with memory for writes answers before the medium has them. The flush of the drive ends
+/// with the flush of that disk, which needs a part of a revolution (8.3 ms) at least.
+#[test]
+fn flush_waits_for_the_memory_of_the_member() {
+    for write_cache in [0, 1] {
+        let text = format!("smr,transaction=0,write_cache={write_cache}");
+        let (mut host, events) = recorded(&text, "hdd,drive=sata");
+        host.write_all(&[800_000, 90_000_000]);
+        assert!(host.flush() > Time::from_ms(1), "{write_cache}: {}", host.now);
+        let events = events.lock().unwrap();
+        let writes = events.iter().filter(|event| matches!(event, Event::Request(Op::Write, ..)));
+        assert!(writes.count() > 0);
+        assert_eq!(events.last(), Some(&Event::FlushEnd(host.now)), "{write_cache}");
+    }
+}
+
+/// Outcomes of requests of 8 sectors, one after the other; `None` is a flush.
+fn outcomes(text: &str, requests: &[Option<(Op, u64, u32)>]) -> Vec<Outcome> {
+    let (mut device, mut now) = (drive(text), Time::ZERO);
+    let mut outcome_of = |request: &Option<(Op, u64, u32)>| {
+        match *request {
+            Some((op, start, sectors)) => {
+                device.submit(now, DeviceRequest { id: RequestId(1), op, start, sectors });
+            }
+            None => device.flush(now, RequestId(1)),
+        }
+        loop {
+            now = device.next_event().expect("a request is in flight");
+            if let Some(completion) = device.poll(now) {
+                return completion.outcome;
+            }
+        }
+    };
+    requests.iter().map(&mut outcome_of).collect()
+}
+
+/// The bad sector is the user's 1,000th: behind 131,072 sectors of the cache and 61,440 of the
+/// reserve band. Data of it in the cache are not touched by the error.
+#[test]
+fn error_of_the_member_is_an_error_of_the_read() {
+    let bad = (131_072 + 61_440 + 1_000) * 512;
+    let text = format!(
+        "smr:faulty:hdd,hdd.drive=archive,cache=64m,faulty.bad_from={bad},faulty.bad_bytes=512"
+    );
+    let read = |start, sectors| Some((Op::Read, start, sectors));
+    let requests = [read(992, 8), read(992, 16), Some((Op::Write, 1_000, 8)), None, read(992, 16)];
+    let (done, failed) = (Outcome::Done, Outcome::Failed(DeviceError::Medium));
+    assert_eq!(outcomes(&text, &requests), [done, failed, done, done, done]);
+}
+
+/// The first 8 sectors of the log are bad. A write that waits for the log fails. A write that the
+/// drive's memory took is complete, so the next flush fails, and only that one.
+#[test]
+fn error_of_the_log_fails_the_write_or_the_next_flush() {
+    let text = "smr:faulty:hdd,hdd.drive=archive,cache=64m,faulty.bad_from=0,faulty.bad_bytes=4096";
+    let (done, failed) = (Outcome::Done, Outcome::Failed(DeviceError::Medium));
+    let write = |start| Some((Op::Write, start, 8));
+    let late = [write(0), None, write(4_000)];
+    assert_eq!(outcomes(&format!("{text},write_cache=0"), &late), [failed, done, done]);
+    let early = [write(0), None, None, write(4_000), None];
+    assert_eq!(outcomes(text, &early), [done, failed, done, done, done]);
+}
+
+/// A read of 16 sectors has 4 from the band, 8 from the cache, and 4 from the band. Every third
+/// request of the member moves half: after the write to the log, the second part. 4 sectors and
+/// half of 8 are 4,096 bytes. If every request is short, the write moves half of 8 sectors, and the
+/// read half of its first 4.
+#[test]
+fn short_part_cuts_the_request_at_its_place() {
+    let text = "smr:faulty:hdd,hdd.drive=archive,cache=64m,write_cache=0";
+    let requests = [Some((Op::Write, 4, 8)), Some((Op::Read, 0, 16))];
+    let short = |bytes| Outcome::Short { bytes };
+    let third = outcomes(&format!("{text},faulty.short_every=3"), &requests);
+    assert_eq!(third, [Outcome::Done, short(4_096)]);
+    let every = outcomes(&format!("{text},faulty.short_every=1"), &requests);
+    assert_eq!(every, [short(2_048), short(1_024)]);
 }

@@ -4,6 +4,8 @@
 #[derive(Clone, Debug)]
 pub(super) struct Cleaning {
     pub(super) band: u64,
+    /// Head of the log at the start. Later writes to the band are not part of its new content.
+    pub(super) log_end: u64,
     /// The current step; `None` while the band and its newer data are read.
     step: Option<Step>,
     /// Transfers of the current step that are not done.
@@ -22,8 +24,8 @@ pub(super) enum Step {
 }
 
 impl Cleaning {
-    pub(super) const fn new(band: u64) -> Cleaning {
-        Cleaning { band, step: None, parts: 0 }
+    pub(super) const fn new(band: u64, log_end: u64) -> Cleaning {
+        Cleaning { band, log_end, step: None, parts: 0 }
     }
 
     /// Begins a step of `parts` transfers.

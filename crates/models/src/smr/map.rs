@@ -134,6 +134,25 @@ impl CacheMap {
         }
     }
 
+    /// Removes the data of a range of user sectors that lie in the log before `log_end`. No extent
+    /// crosses an end of the range.
+    pub(super) fn remove_before(&mut self, start: u64, sectors: u64, log_end: u64) {
+        let old: Vec<(u64, u64)> = self
+            .extents
+            .range(start..start + sectors)
+            .filter(|(_, extent)| extent.position < log_end)
+            .map(|(first, extent)| (*first, extent.sectors))
+            .collect();
+        for (first, sectors) in old {
+            self.remove(first, sectors);
+        }
+    }
+
+    /// Returns the position in the log, without wrapping, after the newest write.
+    pub(super) const fn head(&self) -> u64 {
+        self.head
+    }
+
     /// Returns the last extent that begins before `sector`.
     fn last_extent_before(&self, sector: u64) -> Option<(u64, CachedExtent)> {
         self.extents.range(..sector).next_back().map(|(first, extent)| (*first, *extent))
