@@ -290,7 +290,7 @@ impl FileParser<'_> {
         if let Some(name) = words.strip_prefix("source ") {
             return self.read_source(line, name);
         }
-        // `inf` and `nan` are words here, not numbers.
+        // The words inf and nan are no numbers here.
         Ok(match words.parse::<f64>() {
             Ok(number) if number.is_finite() => FieldValue::Number(number),
             _ => FieldValue::Text(words),
