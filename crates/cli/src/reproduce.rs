@@ -87,6 +87,8 @@ struct FigurePair {
     published: f64,
     /// Modelled ratio or figure, in the same unit.
     modelled: f64,
+    /// True if the published figure is an input of the model.
+    is_input: bool,
 }
 
 impl FigurePair {
@@ -97,23 +99,45 @@ impl FigurePair {
 }
 
 /// Number of modelled figures that are near the published ones, and the farthest one, in words.
-/// Rows are compared by their ratios to the first row, figures of a grid directly.
+/// Rows are compared by their ratios to the first row, figures of a grid directly. Predictions are
+/// counted apart in tables of which some figures are inputs of the models.
 fn verdict(tables: &[ReproducedTable]) -> String {
     let pairs: Vec<FigurePair> = tables.iter().flat_map(figure_pairs).collect();
-    let Some(farthest) =
-        pairs.iter().max_by(|left, right| left.factor().total_cmp(&right.factor()))
-    else {
+    let Some(all) = distance_text(&pairs.iter().collect::<Vec<_>>(), "published figures") else {
         return "The sources publish no figure to compare with.\n\n".to_owned();
     };
+    let mut text = all;
+    let mut letters: Vec<&str> = tables.iter().map(|table| table.table.as_str()).collect();
+    letters.dedup();
+    for letter in letters {
+        let own = tables.iter().filter(|table| table.table == letter).flat_map(figure_pairs);
+        let (inputs, predictions): (Vec<FigurePair>, Vec<FigurePair>) =
+            own.partition(|pair| pair.is_input);
+        if inputs.is_empty() {
+            continue;
+        }
+        let apart = distance_text(&predictions.iter().collect::<Vec<_>>(), "predictions");
+        let apart = apart.unwrap_or_else(|| "None is a prediction.".to_owned());
+        text += &format!(
+            "\nTable {letter}: {} figures are inputs of the models, as parameters or fitted. {apart}",
+            inputs.len()
+        );
+    }
+    text + "\n\n"
+}
+
+/// Number of the figures that are near the published ones, and the farthest one, in words.
+fn distance_text(pairs: &[&FigurePair], noun: &str) -> Option<String> {
+    let farthest = pairs.iter().max_by(|left, right| left.factor().total_cmp(&right.factor()))?;
     let near_count = pairs.iter().filter(|pair| pair.factor() <= NEAR_FACTOR).count();
-    format!(
-        "The model is within a factor of {NEAR_FACTOR} of {near_count} of {} published figures. Farthest: \
-         {}: {} published, {} modelled.\n\n",
+    Some(format!(
+        "The model is within a factor of {NEAR_FACTOR} of {near_count} of {} {noun}. Farthest: {}: {} \
+         published, {} modelled.",
         pairs.len(),
         farthest.name,
         format_figure(farthest.published),
         format_figure(farthest.modelled)
-    )
+    ))
 }
 
 /// Formats a figure of a table: without decimals from 100 on.
@@ -125,15 +149,15 @@ fn format_figure(value: f64) -> String {
 /// and each figure of a grid. Rows and figures without a published one are left out.
 fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
     let mut pairs = Vec::new();
-    let mut add = |row: &str, published: Option<f64>, modelled: f64| {
+    let mut add = |row: &str, published: Option<f64>, modelled: f64, is_input: bool| {
         if let Some(published) = published.filter(|published| *published > 0.0) {
             let name = format!("table {}, {row}", table.table);
-            pairs.push(FigurePair { name, published, modelled });
+            pairs.push(FigurePair { name, published, modelled, is_input });
         }
     };
     // The ratio of the first row is 1 by definition.
     for row in table.rows.iter().skip(1) {
-        add(&format!("{}, ratio", row.label), row.published_ratio, row.modelled_ratio);
+        add(&format!("{}, ratio", row.label), row.published_ratio, row.modelled_ratio, false);
     }
     if let Some(grid) = &table.grid {
         for row in &grid.rows {
@@ -141,7 +165,7 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
                 grid.columns.iter().zip(&row.published).zip(&row.modelled)
             {
                 let name = format!("{}, {} {column}", row.label, grid.over);
-                add(&name, *published, *modelled);
+                add(&name, *published, *modelled, row.is_input);
             }
         }
     }
@@ -218,6 +242,7 @@ fn rows_table(reproduced: &ReproducedTable) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use readpath_eval::reproduce::GridRow;
 
     /// Ratios of 2.4 to 2.0 (a factor of 1.2) and of 0.5 to 0.25 (a factor of 2) are compared.
     #[test]
@@ -252,6 +277,41 @@ mod tests {
             verdict(&[table]),
             "The model is within a factor of 1.25 of 1 of 2 published figures. Farthest: table A, \
              far, ratio: 0.50 published, 0.25 modelled.\n\n"
+        );
+    }
+
+    /// Two inputs, both met, and two predictions of 10, with 11 and 20 modelled.
+    #[test]
+    fn verdict_counts_predictions_apart_from_inputs() {
+        let row = |label: &str, is_input, published, modelled| GridRow {
+            label: label.to_owned(),
+            is_input,
+            policies: "none".to_owned(),
+            published: vec![Some(published)],
+            modelled: vec![modelled],
+        };
+        let rows = vec![
+            row("parameter", true, 100.0, 100.0),
+            row("fitted", true, 5.0, 5.0),
+            row("near", false, 10.0, 11.0),
+            row("far", false, 10.0, 20.0),
+        ];
+        let table = ReproducedTable {
+            table: "F".to_owned(),
+            title: String::new(),
+            machine: String::new(),
+            unit: String::new(),
+            rows: Vec::new(),
+            grid: Some(Grid { over: "depth".to_owned(), columns: vec![1], rows }),
+        };
+        let farthest = "Farthest: table F, far, depth 1: 10.00 published, 20.00 modelled.";
+        assert_eq!(
+            verdict(&[table]),
+            format!(
+                "The model is within a factor of 1.25 of 3 of 4 published figures. {farthest}\n\
+                 Table F: 2 figures are inputs of the models, as parameters or fitted. The model is \
+                 within a factor of 1.25 of 1 of 2 predictions. {farthest}\n\n"
+            )
         );
     }
 }

@@ -85,6 +85,9 @@ pub struct Grid {
 pub struct GridRow {
     /// Label of the row.
     pub label: String,
+    /// True if the published values are inputs of the model: parameters, or figures to which one
+    /// was fitted. They are no predictions.
+    pub is_input: bool,
     /// Policies that represent the row.
     pub policies: String,
     /// Published values. Null where the source omits them.

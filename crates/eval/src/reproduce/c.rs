@@ -226,6 +226,7 @@ fn sequential_table(
         let published = vec![None; ROUND_TRIPS_US.len()];
         rows.push(GridRow {
             label: label.to_owned(),
+            is_input: false,
             policies: policies.to_owned(),
             published,
             modelled,

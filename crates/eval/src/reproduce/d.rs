@@ -224,6 +224,7 @@ fn table(
         }
         rows.push(GridRow {
             label: label.to_owned(),
+            is_input: false,
             policies: policies.to_owned(),
             published: published.to_vec(),
             modelled,

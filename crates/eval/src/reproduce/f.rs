@@ -1,8 +1,8 @@
 //! Table F: published figures of devices, next to the modelled ones.
 //!
-//! Each row is a device and each column a number of requests in flight. A figure that a parameter
-//! was fitted to is no prediction; the row says so. Data sheets and measurements of others are
-//! the sources:
+//! Each row is a device and each column a number of requests in flight. A figure that is a parameter
+//! of the model, or to which one was fitted, is no prediction; the row says so. Five of the twenty
+//! figures are predictions. Data sheets and measurements of others are the sources:
 //!
 //! - Seagate ST2000DM006: 94 random reads a second at depth 32 and 124 random writes, as measured.
 //! - Toshiba DT01ACA200: 130 random reads a second of a full queue (ScyllaDB's `diskplorer`).
@@ -43,6 +43,9 @@ struct Load {
 /// A device, and its published figures by column.
 struct DeviceRow {
     label: &'static str,
+    /// Inputs of the model among the figures: `parameter`, or `fitted`. Empty for predictions.
+    /// No row has both.
+    inputs: &'static str,
     device: &'static str,
     /// Size of the accessed part.
     size: &'static str,
@@ -61,21 +64,24 @@ const LOADS: [Load; 4] = [
         depths: &[1, 3, 32, 256, 512],
         rows: &[
             DeviceRow {
-                label: "Seagate ST2000DM006 (fitted)",
+                label: "Seagate ST2000DM006",
+                inputs: "fitted",
                 device: "hdd,drive=sata",
                 size: "1800g",
                 milliseconds: 60_000,
                 published: &[None, None, Some(94.0), None, None],
             },
             DeviceRow {
-                label: "Toshiba DT01ACA200 (fitted)",
+                label: "Toshiba DT01ACA200",
+                inputs: "fitted",
                 device: "hdd,drive=sata2012",
                 size: "1800g",
                 milliseconds: 60_000,
                 published: &[None, None, Some(130.0), None, None],
             },
             DeviceRow {
-                label: "Intel SSD 520 (depth 3 fitted)",
+                label: "Intel SSD 520",
+                inputs: "depth 3 fitted, depth 32 parameter",
                 device: "ssd520,size=8g",
                 size: "7g",
                 milliseconds: 1_000,
@@ -83,13 +89,15 @@ const LOADS: [Load; 4] = [
             },
             DeviceRow {
                 label: "Micron 7300 PRO",
+                inputs: "parameter",
                 device: "nvme",
                 size: "3400g",
                 milliseconds: 200,
                 published: &[None, None, None, Some(520_000.0), None],
             },
             DeviceRow {
-                label: "Micron 9550 MAX (depth 1 fitted)",
+                label: "Micron 9550 MAX",
+                inputs: "depth 1 fitted, depth 512 parameter",
                 device: "nvme5",
                 size: "5800g",
                 milliseconds: 100,
@@ -97,6 +105,7 @@ const LOADS: [Load; 4] = [
             },
             DeviceRow {
                 label: "Amazon gp2, 100 GiB, without credits",
+                inputs: "parameter",
                 device: "gp2,size=100g,io_credits=0",
                 size: "99g",
                 milliseconds: 10_000,
@@ -104,6 +113,7 @@ const LOADS: [Load; 4] = [
             },
             DeviceRow {
                 label: "Amazon gp3",
+                inputs: "parameter",
                 device: "gp3,size=100g",
                 size: "99g",
                 milliseconds: 10_000,
@@ -120,6 +130,7 @@ const LOADS: [Load; 4] = [
         rows: &[
             DeviceRow {
                 label: "Seagate ST2000DM006",
+                inputs: "",
                 device: "hdd,drive=sata",
                 size: "1800g",
                 milliseconds: 60_000,
@@ -127,6 +138,7 @@ const LOADS: [Load; 4] = [
             },
             DeviceRow {
                 label: "Micron 7300 PRO, steady state",
+                inputs: "",
                 device: "nvme",
                 size: "3400g",
                 milliseconds: 8_000,
@@ -141,17 +153,19 @@ const LOADS: [Load; 4] = [
         unit_bytes: 1e6,
         depths: &[32],
         rows: &[
-            sequential_row("Intel SSD 520", "ssd520", &[Some(550.0)]),
-            sequential_row("Micron 7300 PRO", "nvme", &[Some(3_000.0)]),
-            sequential_row("Micron 9550 MAX", "nvme5", &[Some(14_000.0)]),
-            sequential_row("Seagate ST8000AS0002, outer edge", "smr", &[Some(190.0)]),
+            sequential_row("Intel SSD 520", "parameter", "ssd520", &[Some(550.0)]),
+            sequential_row("Micron 7300 PRO", "", "nvme", &[Some(3_000.0)]),
+            sequential_row("Micron 9550 MAX", "parameter", "nvme5", &[Some(14_000.0)]),
+            sequential_row("Seagate ST8000AS0002, outer edge", "parameter", "smr", &[Some(190.0)]),
             sequential_row(
                 "Amazon st1, 1 TiB, without credits",
+                "parameter",
                 "st1,size=1t,rate_credits=0",
                 &[Some(40.0 * 1.048_576)],
             ),
             sequential_row(
                 "Amazon sc1, 1 TiB, without credits",
+                "parameter",
                 "sc1,size=1t,rate_credits=0",
                 &[Some(12.0 * 1.048_576)],
             ),
@@ -164,9 +178,9 @@ const LOADS: [Load; 4] = [
         unit_bytes: 1e6,
         depths: &[32],
         rows: &[
-            sequential_row("Micron 7300 PRO", "nvme", &[Some(1_900.0)]),
-            sequential_row("Micron 9550 MAX", "nvme5", &[Some(10_000.0)]),
-            sequential_row("Seagate ST8000AS0002", "smr", &[Some(165.0)]),
+            sequential_row("Micron 7300 PRO", "", "nvme", &[Some(1_900.0)]),
+            sequential_row("Micron 9550 MAX", "parameter", "nvme5", &[Some(10_000.0)]),
+            sequential_row("Seagate ST8000AS0002", "", "smr", &[Some(165.0)]),
         ],
     },
 ];
@@ -174,10 +188,11 @@ const LOADS: [Load; 4] = [
 /// A row of 10 s in sequence, on the first 200 GiB.
 const fn sequential_row(
     label: &'static str,
+    inputs: &'static str,
     device: &'static str,
     published: &'static [Option<f64>],
 ) -> DeviceRow {
-    DeviceRow { label, device, size: "200g", milliseconds: 10_000, published }
+    DeviceRow { label, inputs, device, size: "200g", milliseconds: 10_000, published }
 }
 
 /// Simulates all tables. `divisor` shortens the work.
@@ -203,7 +218,11 @@ fn table(
             modelled.push(simulated_rate(load, row, *depth, (seed, divisor), on_progress)?);
         }
         rows.push(GridRow {
-            label: row.label.to_owned(),
+            label: match row.inputs {
+                "" => row.label.to_owned(),
+                inputs => format!("{} ({inputs})", row.label),
+            },
+            is_input: !row.inputs.is_empty(),
             policies: row.device.to_owned(),
             published: row.published.to_vec(),
             modelled,
