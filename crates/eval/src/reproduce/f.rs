@@ -1,8 +1,8 @@
 //! Table F: published figures of devices, next to the modelled ones.
 //!
-//! Each row is a device and each column a number of requests in flight. A figure that is a parameter
-//! of the model, or to which one was fitted, is no prediction; the row says so. Five of the twenty
-//! figures are predictions. Data sheets and measurements of others are the sources:
+//! Each row is a device and each column a number of requests in flight. A figure that is a
+//! parameter of the model, or to which one was fitted, is no prediction; the row says so. Five of
+//! the twenty figures are predictions. Data sheets and measurements of others are the sources:
 //!
 //! - Seagate ST2000DM006: 94 random reads a second at depth 32 and 124 random writes, as measured.
 //! - Toshiba DT01ACA200: 130 random reads a second of a full queue (ScyllaDB's `diskplorer`).

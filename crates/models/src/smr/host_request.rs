@@ -36,7 +36,10 @@ impl HostRequest {
     /// Counts the end of a part. Returns the outcome of the request after the last one.
     pub(super) fn end_part(&mut self) -> Option<Outcome> {
         self.parts_left -= 1;
-        (self.parts_left == 0).then(|| match self.error {
+        if self.parts_left > 0 {
+            return None;
+        }
+        Some(match self.error {
             Some(error) => Outcome::Failed(error),
             None if self.contiguous_bytes < self.bytes => {
                 Outcome::Short { bytes: self.contiguous_bytes }
