@@ -12,7 +12,8 @@ use crate::many::ReadRange;
 const RUN_BYTES_MAX: u64 = 2 << 20;
 
 /// Longest gap in bytes within a run. It takes 0.3 ms at 100 MB/s, and a request 0.5 ms of
-/// processor time. The latency of a request counts for nothing: the ranges of one call wait together.
+/// processor time. The latency of a request counts for nothing: the ranges of one call wait
+/// together.
 const GAP_BYTES_MAX: u64 = 32 << 10;
 
 /// Groups of ranges with small gaps.
