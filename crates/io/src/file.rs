@@ -174,14 +174,12 @@ impl File {
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
         let Ok(handle) = self.handle().current_unchecked() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
-        if file.storage_file.has_all_bytes() {
-            return true;
-        }
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
         // Either the path's cache has all pages, or it has none and the kernel has all.
-        handle.has_pages()
-            && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
+        file.storage_file.has_all_bytes()
+            || handle.has_pages()
+                && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
             || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
     }
 
@@ -381,10 +379,7 @@ impl File {
             Advice::WillNeed => self.handle.current(),
             _ => self.handle.current_unchecked(),
         };
-        // A small source has no page cache, and needs none.
-        if let Ok(handle) = handle
-            && !handle.file.storage_file.has_all_bytes()
-        {
+        if let Ok(handle) = handle {
             handle.advise(advice, range);
         }
     }

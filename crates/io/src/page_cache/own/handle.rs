@@ -314,8 +314,8 @@ impl Handle {
         }
         if advice == Advice::WillNeed {
             // The kernel has got the hint above, or there is no cache for pages that no read waits
-            // for.
-            if !self.file.pages.stay_in_own_cache() {
+            // for. A small source has all bytes already, and builds no engine for them.
+            if !self.file.pages.stay_in_own_cache() || self.file.storage_file.has_all_bytes() {
                 return;
             }
             self.file.has_pages.store(true, Ordering::Relaxed);
