@@ -15,7 +15,7 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.data("data", 4 << 20);
     scratch.refused("run j.fio --bogus", &["--bogus", "--help"]);
     scratch.refused("bogus", &["bogus", "--help"]);
-    scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, ssd520, nvme", "raid0"]);
+    scratch.refused("run j.fio --on tape", &["tape", "hdd, smr, ssd, ssd520, nvme", "raid0"]);
     for url in ["https://host/object", "s3://bucket/object"] {
         let words = [url, "no client", "--on object", "readpath-remote"];
         scratch.refused(&format!("run j.fio --on {url}"), &words);
@@ -37,9 +37,9 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.refused("run j.fio --on file:data --page-cache none --readahead ondemand", &words);
     scratch.refused("run j.fio --on file:data --page-cache kernel --memory 1m", &["`memory`"]);
     scratch.refused("policies magic", &["magic", "ondemand", "deadline", "two-lists"]);
-    scratch.refused("devices tape", &["tape", "hdd, ssd"]);
+    scratch.refused("devices tape", &["tape", "hdd, smr, ssd"]);
     scratch.refused("reproduce Q", &["`Q`", "there are: A"]);
-    scratch.refused("emulate tape --at x", &["tape", "hdd, ssd"]);
+    scratch.refused("emulate tape --at x", &["tape", "hdd, smr, ssd"]);
     scratch.refused("worker bench", &["worker bench", "`readpath bench`"]);
     scratch.refused("worker idle", &["idle", "touch, bench, replay"]);
 }
@@ -213,7 +213,7 @@ fn invalid_load_files_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --on ssd --swapin magic", &["magic", "none, cluster, hits, vma"]);
     scratch.refused("run l.toml --on ssd --swapin hits,size=3", &["`size`", "page_cluster"]);
     scratch.refused("run l.toml --on ssd --scheduler magic", &["magic", "noop", "deadline"]);
-    scratch.refused("run l.toml --on tape", &["tape", "hdd, ssd"]);
+    scratch.refused("run l.toml --on tape", &["tape", "hdd, smr, ssd"]);
     // An existing file is overwritten only with `--overwrite`, and must be large enough.
     scratch.data("small", 1 << 20);
     scratch.refused("run l.toml --on kernel:small", &["small", "--overwrite", "a folder"]);

@@ -455,15 +455,15 @@ fn a_size_without_a_share_is_never_drawn() {
     assert_eq!(offsets("rw=read\nsize=20k\nbssplit=4k/0:8k/100"), [0, 8192]);
 }
 
-/// At most 1,048,576 files. Each of two processes has 400,000 of its own: 800,000 in all. Three
-/// processes have too many, and the error gives the number of all three.
+/// At most 1,048,576 files. Each of nine processes has 65,536 of its own: 589,824 in all. Seventeen
+/// processes have too many, and the error gives the number of all of them.
 #[test]
 fn files_of_earlier_processes_count_once_toward_the_limit() {
     let workload = |processes: u32| {
-        let text = format!("[j]\nrw=read\nnrfiles=400000\nfilesize=4k\nnumjobs={processes}\n");
+        let text = format!("[j]\nrw=read\nnrfiles=65536\nfilesize=4k\nnumjobs={processes}\n");
         Workload::new(&JobFile::parse(&text).unwrap(), FileSource::Modelled, 1)
     };
-    assert_eq!(workload(2).unwrap().files.len(), 800_000);
-    let error = workload(3).err().unwrap().to_string();
-    assert!(error.contains("1200000"), "{error}");
+    assert_eq!(workload(9).unwrap().files.len(), 589_824);
+    let error = workload(17).err().unwrap().to_string();
+    assert!(error.contains("1114112"), "{error}");
 }
