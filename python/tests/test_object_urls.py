@@ -59,11 +59,8 @@ def test_each_byte_is_requested_once_and_the_first_ones_with_the_opening():
 
 @pytest.mark.parametrize("client", ["readpath", "fsspec"])
 def test_close_ranges_of_one_call_leave_together(client):
-    """Gaps of 8 KB cost less than a request. 20 ranges were 18 to 20 requests with each gap.
-
-    Readahead may add some.
-    """
-    with served(("strong",)) as (store, url), readpath.open(url, client=client) as file:
+    """Gaps of 8 KB cost less than a request. 20 ranges were 18 to 20 requests with each gap."""
+    with served(("strong",)) as (store, url), readpath.open(url, client=client, readahead="none") as file:
         asked = [(100_000 + nth * 7 % 20 * 12_000, 4000) for nth in range(20)]
         opening = len(store.asked)
         assert file.readat_many(asked) == [OLD[at : at + size] for at, size in asked]
