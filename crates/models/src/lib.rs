@@ -24,6 +24,7 @@ pub mod numbered_slab;
 pub mod object;
 pub mod parameter;
 pub mod parameter_spec;
+mod parted_request;
 pub mod path_text;
 pub mod raid0;
 pub mod random;

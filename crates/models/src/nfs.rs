@@ -12,15 +12,14 @@
 use std::collections::VecDeque;
 
 use readpath_core::policy::{Spec, SpecError};
-use readpath_core::request::{
-    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
-};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::agenda::EventQueue;
 use super::array::{Controller, ControllerParts};
 use super::numbered_slab::NumberedSlab;
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::parted_request::PartedRequest;
 use super::random::SeededRng;
 use super::rate::Link;
 use super::{BoxedDevice, Device};
@@ -83,12 +82,8 @@ struct Commit {
 struct NfsRequest {
     /// The request of the mount.
     request: DeviceRequest,
-    /// Number of calls without a reply.
-    calls_left: u32,
-    /// Number of bytes from its start that were transferred without a gap.
-    contiguous_bytes: u64,
-    /// First error of a call.
-    error: Option<DeviceError>,
+    /// Its calls.
+    calls: PartedRequest,
 }
 
 /// One call of a request, with its sectors.
@@ -245,28 +240,9 @@ impl Nfs {
         self.slots_used -= 1;
         let call = self.calls.take(call_key);
         let nfs_request = &mut self.requests[call.request_key];
-        nfs_request.calls_left -= 1;
-        match outcome {
-            Outcome::Done => {}
-            Outcome::Failed(error) => nfs_request.error = nfs_request.error.or(Some(error)),
-            Outcome::Short { bytes } => {
-                let call_offset = (call.start - nfs_request.request.start) * SECTOR_BYTES;
-                let contiguous_bytes = call_offset + bytes;
-                nfs_request.contiguous_bytes = nfs_request.contiguous_bytes.min(contiguous_bytes);
-            }
-        }
-        if nfs_request.calls_left > 0 {
-            return;
-        }
-        let NfsRequest { request, contiguous_bytes, error, .. } =
-            self.requests.take(call.request_key);
-        let outcome = match error {
-            Some(error) => Outcome::Failed(error),
-            None if contiguous_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
-                Outcome::Short { bytes: contiguous_bytes }
-            }
-            None => Outcome::Done,
-        };
+        nfs_request.calls.note(call.start - nfs_request.request.start, outcome);
+        let Some(outcome) = nfs_request.calls.end_part() else { return };
+        let NfsRequest { request, .. } = self.requests.take(call.request_key);
         self.done.push_back(Completion::at(now, request.id, outcome));
     }
 }
@@ -280,10 +256,9 @@ impl Device for Nfs {
 
     /// Splits a request into calls, and sends as many as there are slots.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let calls_left = request.sectors.div_ceil(self.call_sectors_max);
-        let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let request_key =
-            self.requests.add(NfsRequest { request, calls_left, contiguous_bytes, error: None });
+        let calls = request.sectors.div_ceil(self.call_sectors_max);
+        let calls = PartedRequest::new(request.sectors, u64::from(calls));
+        let request_key = self.requests.add(NfsRequest { request, calls });
         let mut start = request.start;
         while start < request.end() {
             let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;

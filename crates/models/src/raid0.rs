@@ -11,13 +11,12 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::request::{
-    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
-};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::earliest::EarliestEvent;
 use super::numbered_slab::NumberedSlab;
+use super::parted_request::PartedRequest;
 use super::{BoxedDevice, Device};
 
 /// Maximum number of members in one array, chosen. Building a simulated disk takes 11 KiB and 0.3
@@ -81,12 +80,8 @@ struct MemberRequest {
 struct ArrayRequest {
     /// The request, in sectors of the array.
     request: DeviceRequest,
-    /// Number of member requests that are not complete.
-    member_requests_left: u32,
-    /// Number of bytes from its start that were transferred without a gap.
-    contiguous_bytes: u64,
-    /// First error of a member request.
-    error: Option<DeviceError>,
+    /// Its member requests.
+    parts: PartedRequest,
 }
 
 impl Raid0 {
@@ -162,32 +157,18 @@ impl Raid0 {
         let MemberRequest { array_request: request_key, range } =
             self.member_requests.take(completion.id.0);
         let array_request = &mut self.array_requests[request_key];
-        array_request.member_requests_left -= 1;
-        match completion.outcome {
-            Outcome::Done => {}
-            Outcome::Failed(error) => array_request.error = array_request.error.or(Some(error)),
-            Outcome::Short { bytes } => {
-                let range = range.expect("a flush moves nothing");
-                // The first sector of the array that was not transferred completely.
-                let cut_sector =
-                    self.layout.to_array_sector(range.member, range.start + bytes / SECTOR_BYTES);
-                let bytes_before_cut = (cut_sector - array_request.request.start) * SECTOR_BYTES
-                    + bytes % SECTOR_BYTES;
-                array_request.contiguous_bytes =
-                    array_request.contiguous_bytes.min(bytes_before_cut);
-            }
+        if let Outcome::Short { bytes } = completion.outcome {
+            let range = range.expect("a flush moves nothing");
+            // The first sector of the array that was not transferred completely.
+            let cut_sector =
+                self.layout.to_array_sector(range.member, range.start + bytes / SECTOR_BYTES);
+            let offset = cut_sector - array_request.request.start;
+            array_request.parts.note(offset, Outcome::Short { bytes: bytes % SECTOR_BYTES });
+        } else {
+            let any_offset = 0;
+            array_request.parts.note(any_offset, completion.outcome);
         }
-        if array_request.member_requests_left > 0 {
-            return;
-        }
-        let request_bytes = u64::from(array_request.request.sectors) * SECTOR_BYTES;
-        let outcome = match array_request.error {
-            Some(error) => Outcome::Failed(error),
-            None if array_request.contiguous_bytes < request_bytes => {
-                Outcome::Short { bytes: array_request.contiguous_bytes }
-            }
-            None => Outcome::Done,
-        };
+        let Some(outcome) = array_request.parts.end_part() else { return };
         self.done.push_back(Completion::at(completion.at, array_request.request.id, outcome));
         self.array_requests.take(request_key);
     }
@@ -219,13 +200,8 @@ impl Device for Raid0 {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let mut ranges = std::mem::take(&mut self.ranges);
         self.layout.split(request.start, request.sectors, &mut ranges);
-        let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let array_request = self.array_requests.add(ArrayRequest {
-            request,
-            member_requests_left: 0,
-            contiguous_bytes,
-            error: None,
-        });
+        let parts = PartedRequest::new(request.sectors, 0);
+        let array_request = self.array_requests.add(ArrayRequest { request, parts });
         for full_range in &ranges {
             let sectors_max = self.members[full_range.member as usize].caps.request_sectors_max;
             let mut remaining = *full_range;
@@ -236,7 +212,7 @@ impl Device for Raid0 {
                 remaining.sectors -= range.sectors;
                 let member_request = MemberRequest { array_request, range: Some(range) };
                 let key = self.member_requests.add(member_request);
-                self.array_requests[array_request].member_requests_left += 1;
+                self.array_requests[array_request].parts.add_part();
                 self.members[range.member as usize].waiting.push_back(key);
             }
         }
@@ -249,12 +225,8 @@ impl Device for Raid0 {
     /// Flushes all members. The flush completes with its last member.
     fn flush(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-        let array_request = self.array_requests.add(ArrayRequest {
-            request,
-            member_requests_left: self.members.len() as u32,
-            contiguous_bytes: 0,
-            error: None,
-        });
+        let parts = PartedRequest::new(request.sectors, self.members.len() as u64);
+        let array_request = self.array_requests.add(ArrayRequest { request, parts });
         for (index, member) in self.members.iter_mut().enumerate() {
             let key = self.member_requests.add(MemberRequest { array_request, range: None });
             member.device.flush(now, RequestId(key));

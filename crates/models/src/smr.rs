@@ -27,15 +27,14 @@ use readpath_core::request::{
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use self::cleaning::Cleaning;
-use self::host_request::HostRequest;
 use self::map::{CacheMap, Place};
 use self::stream::WriteStream;
 use super::agenda::EventQueue;
 use super::parameter_spec::ParameterValues;
+use super::parted_request::PartedRequest;
 use super::{BoxedDevice, Device};
 
 mod cleaning;
-mod host_request;
 mod map;
 mod settings;
 mod stream;
@@ -68,7 +67,7 @@ pub struct Smr {
     in_member: BTreeMap<u32, Part>,
     next_number: u32,
     /// Host requests in flight.
-    host_requests: BTreeMap<u32, HostRequest>,
+    host_requests: BTreeMap<u32, PartedRequest>,
     /// Written pieces that are not on the medium, in order of arrival.
     pieces: VecDeque<Piece>,
     /// Sectors of writes that were reported complete and are not on the medium.
@@ -228,7 +227,7 @@ impl Smr {
             parts += self.queue_parts(Op::Read, start, sectors, Owner::Read(request.id, offset));
             offset += sectors;
         }
-        self.host_requests.insert(request.id.0, HostRequest::new(request, parts));
+        self.host_requests.insert(request.id.0, PartedRequest::new(request.sectors, parts));
     }
 
     /// Queues the pieces of a write. A write that fits the drive's memory is complete at once.
@@ -250,7 +249,7 @@ impl Smr {
             self.buffered_sectors += sectors;
             self.completions.add(now + COMMAND, (request.id, Outcome::Done));
         } else {
-            self.host_requests.insert(request.id.0, HostRequest::new(request, count));
+            self.host_requests.insert(request.id.0, PartedRequest::new(request.sectors, count));
         }
     }
 
@@ -497,7 +496,7 @@ impl Smr {
     }
 
     /// Returns a host request in flight.
-    fn host_request(&mut self, id: RequestId) -> &mut HostRequest {
+    fn host_request(&mut self, id: RequestId) -> &mut PartedRequest {
         self.host_requests.get_mut(&id.0).expect("a host request is in flight")
     }
 

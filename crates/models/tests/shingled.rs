@@ -130,8 +130,8 @@ fn idle_drive_cleans_a_band_in_three_passes() {
     assert!(unrested.now.seconds() > 0.9 + 2.4 * pass, "no cleaning within the idle time");
 }
 
-/// Published of this drive: about 165 MB/s for large files of borg (issue 2252), written directly
-/// to their bands; 150 MB/s on average and 190 MB/s at the outer edge (data sheet).
+/// Large files of borg are written directly to their bands, at about 165 MB/s (published in its
+/// issue 2252). The data sheet has 150 MB/s on average and 190 MB/s at the outer edge.
 #[test]
 fn streams_of_writes_go_past_the_cache_at_the_rate_of_the_medium() {
     let gib = 1_024 * MIB;

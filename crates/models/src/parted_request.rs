@@ -1,11 +1,11 @@
-//! A request of the host: its parts, and the worst outcome among them.
+//! A request that a device serves in parts: their number, and the worst outcome among them.
 
-use readpath_core::request::{DeviceError, DeviceRequest, Outcome};
+use readpath_core::request::{DeviceError, Outcome};
 use readpath_core::unit::SECTOR_BYTES;
 
-/// A request of the host in flight.
+/// Parts of a request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostRequest {
+pub(super) struct PartedRequest {
     /// Parts that are not done.
     parts_left: u64,
     bytes: u64,
@@ -15,13 +15,20 @@ pub(super) struct HostRequest {
     error: Option<DeviceError>,
 }
 
-impl HostRequest {
-    pub(super) fn new(request: DeviceRequest, parts: u64) -> HostRequest {
-        let bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        HostRequest { parts_left: parts, bytes, contiguous_bytes: bytes, error: None }
+impl PartedRequest {
+    /// A request of `sectors` sectors, 0 for a flush, in `parts` parts.
+    pub(super) fn new(sectors: u32, parts: u64) -> PartedRequest {
+        let bytes = u64::from(sectors) * SECTOR_BYTES;
+        PartedRequest { parts_left: parts, bytes, contiguous_bytes: bytes, error: None }
     }
 
-    /// Notes the outcome of a part that begins `offset` sectors after the request.
+    /// Adds a part.
+    pub(super) fn add_part(&mut self) {
+        self.parts_left += 1;
+    }
+
+    /// Notes the outcome of a part. A short one has moved all bytes before `offset` sectors behind
+    /// the start of the request, and its own bytes from there on.
     pub(super) fn note(&mut self, offset: u64, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
