@@ -27,24 +27,16 @@ pub struct Runs {
 impl Runs {
     /// Finds the runs of the ranges.
     pub fn new(ranges: &[&ReadRange]) -> Runs {
-        if ranges.len() < 2 {
-            return Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
-        }
-        let places = ranges.iter().map(|range| range.offset..range.offset + range.bytes as u64);
-        Runs::within(&places.collect::<Vec<_>>(), GAP_BYTES_MAX)
-    }
-
-    /// Finds the runs whose gaps have at most `gap_bytes_max` bytes.
-    fn within(ranges: &[Range<u64>], gap_bytes_max: u64) -> Runs {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
-        order.sort_unstable_by_key(|&index| ranges[index].start);
+        order.sort_unstable_by_key(|&index| ranges[index].offset);
         let mut runs = Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
         let mut members: Vec<usize> = Vec::new();
         let mut extent = 0..0;
-        for index in order.into_iter().filter(|&index| !ranges[index].is_empty()) {
-            let Range { start, end } = ranges[index];
+        for index in order.into_iter().filter(|&index| ranges[index].bytes > 0) {
+            let start = ranges[index].offset;
+            let end = start + ranges[index].bytes as u64;
             let joins = !members.is_empty()
-                && start.saturating_sub(extent.end) <= gap_bytes_max
+                && start.saturating_sub(extent.end) <= GAP_BYTES_MAX
                 && end.max(extent.end) - extent.start <= RUN_BYTES_MAX;
             if !joins {
                 runs.add(&members, &extent);

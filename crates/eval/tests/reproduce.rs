@@ -196,9 +196,9 @@ fn table_d_reads_no_more_than_its_link_carries() {
     assert_eq!(cells, 2 * 6 * 7, "direct and buffered, six policies, seven numbers of processes");
 }
 
-/// Published rates of a link or a medium, in bytes a second, by a part of the table's machine:
-/// drive of 2002 at its outer edge, disk of 2009 at its outer edge, SATA 3 Gb/s, Ethernet of 10 and
-/// 1 Gbit/s, the array's link, the disk again, and twice 36 MB/s.
+/// Published rates of a link or a medium, in bytes a second, by a part of the table's machine. The
+/// first ones are a drive of 2002 and a disk of 2009 at their outer edges, and SATA 3 Gb/s.
+/// Ethernet of 10 and 1 Gbit/s follows, then the array's link, the disk again, and twice 36 MB/s.
 const LINKS: [(&str, f64); 8] = [
     ("drive=scsi2002", 78e6),
     ("drive of 7,200 rpm (SATA, 2009)", 125e6),

@@ -147,8 +147,8 @@ fn read_latencies_us(drive: &str, reads_per_s: f64, write_bytes_per_s: f64) -> V
 
 /// Growth of the median of reads on `drive` next to three write rates, each with its published one.
 ///
-/// The published drive is a server's half of 1.9 TB (ScyllaDB's `diskplorer`, m7gd.4xlarge). Next to
-/// 5, 40 and 70 % of its write rate the median is 1, 9 and 22 % above the one without writes.
+/// The published drive is a server's half of 1.9 TB (ScyllaDB's `diskplorer`, m7gd.4xlarge). Next
+/// to 5, 40 and 70 % of its write rate the median is 1, 9 and 22 % above the one without writes.
 /// The whole drive is assumed to have half of these shares, with an idle other half. No source
 /// states it.
 fn growths_next_to_writes(drive: &str) -> [(f64, f64); 3] {

@@ -135,11 +135,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         .collect();
     let baselines =
         [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
-    let best = baselines
-        .iter()
-        .filter(|(_, figures)| !figures.is_lower_bound)
-        .filter_map(|&(baseline, figures)| Some((baseline, figures, figures.seconds?)))
-        .min_by(|(.., left_seconds), (.., right_seconds)| left_seconds.total_cmp(right_seconds));
+    let best = fastest(baselines);
     let ratio_to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
     let ratio = ratio_to(best.map(|(.., seconds)| seconds));
     let queue_ratio = ratio_to(fastest_queue(&queues).and_then(|fastest| fastest.figures.seconds));
@@ -190,11 +186,19 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
 
 /// Returns the queue with the shortest complete runs, or `None` if there is none.
 pub fn fastest_queue(queues: &[QueueFigures]) -> Option<&QueueFigures> {
-    let complete = queues.iter().filter(|queue| !queue.figures.is_lower_bound);
-    let seconds = |queue: &QueueFigures| queue.figures.seconds.unwrap_or(f64::INFINITY);
-    complete
-        .filter(|queue| queue.figures.seconds.is_some())
-        .min_by(|left, right| seconds(left).total_cmp(&seconds(right)))
+    fastest(queues.iter().map(|queue| (queue, &queue.figures))).map(|(queue, ..)| queue)
+}
+
+/// Returns the contender with the shortest complete runs, its figures, and their median in seconds.
+/// `None` if no contender has complete runs.
+fn fastest<'f, T>(
+    contenders: impl IntoIterator<Item = (T, &'f Figures)>,
+) -> Option<(T, &'f Figures, f64)> {
+    contenders
+        .into_iter()
+        .filter(|(_, figures)| !figures.is_lower_bound)
+        .filter_map(|(contender, figures)| Some((contender, figures, figures.seconds?)))
+        .min_by(|(.., left_seconds), (.., right_seconds)| left_seconds.total_cmp(right_seconds))
 }
 
 /// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.

@@ -276,8 +276,8 @@ fn open_baseline(
     })
 }
 
-/// Opens the bytes of the row for a program that keeps `depth` reads in flight. Such a row without
-/// a form with a queue is an error.
+/// Opens the bytes of the row for a program that keeps `depth` reads in flight. Fails for a row
+/// without a form with a queue.
 fn open_queue(depth: u32, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
     Ok(match row.queued() {
         None => return Err(io::Error::other("the row has no form with a queue")),

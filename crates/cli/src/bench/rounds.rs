@@ -86,7 +86,7 @@ pub struct RowState<'r> {
 /// Measurements of one contender in a cell.
 #[derive(Default)]
 pub struct ContenderRuns {
-    /// The library or what it is compared with.
+    /// The library, a baseline, or a queue.
     pub contender: Contender,
     /// Completed measurements.
     pub measured: Vec<Measurement>,

@@ -108,29 +108,33 @@ impl RealTimeDevice {
     /// The range is widened to whole units of the device's alignment. It is split at the device's
     /// maximum request size.
     pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
-        let mut state = self.shared.lock();
-        let now = self.shared.clock.now();
-        // The model takes events in order of time: due completions precede the new request.
-        state.advance(now);
-        state.enqueue_parts(op, offset, bytes, answer);
-        state.submit_waiting(now);
-        drop(state);
-        // The new request may have an event before the one for which the thread sleeps.
-        self.shared.wake.notify_one();
+        self.begin(|state, now| {
+            state.enqueue_parts(op, offset, bytes, answer);
+            state.submit_waiting(now);
+        });
     }
 
     /// Submits a flush to the model: writes that were answered before become durable. `answer` is
     /// called on the engine's thread. A flush needs no slot of the device.
     pub fn flush(&self, answer: AnswerFn) {
+        self.begin(|state, now| {
+            let (request, part) = (state.new_number(), state.new_number());
+            state.parts.insert(part, request);
+            let (parts_left, bytes) = (1, 0);
+            state.requests.insert(request, Pending { parts_left, bytes, result: Ok(()), answer });
+            state.device.flush(now, RequestId(part));
+        });
+    }
+
+    /// Gives the model a new request by `add`, at the present time.
+    fn begin(&self, add: impl FnOnce(&mut ServedState, Time)) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
+        // The model takes events in order of time: due completions precede the new request.
         state.advance(now);
-        let (request, part) = (state.new_number(), state.new_number());
-        state.parts.insert(part, request);
-        let (parts_left, bytes) = (1, 0);
-        state.requests.insert(request, Pending { parts_left, bytes, result: Ok(()), answer });
-        state.device.flush(now, RequestId(part));
+        add(&mut state, now);
         drop(state);
+        // The new request may have an event before the one for which the thread sleeps.
         self.shared.wake.notify_one();
     }
 
@@ -341,9 +345,9 @@ mod tests {
         assert_eq!(engine.answer_counters().bytes, 3 * 4_096);
     }
 
-    /// A disk with a volatile write cache takes 127 ms for a flush after 8 random writes of 4 KiB
-    /// (published for the Seagate ST2000DM006), and a second flush has nothing to write. The
-    /// answer takes at least a third of that: places differ by their seeks.
+    /// A flush of the Seagate ST2000DM006, which has a volatile write cache, takes 127 ms after 8
+    /// random writes of 4 KiB (published). The answer takes at least a third of that: places differ
+    /// by their seeks. A second flush has nothing to write.
     #[test]
     fn flush_is_answered_when_the_write_cache_is_on_the_medium() {
         let engine = engine("hdd,drive=sata");

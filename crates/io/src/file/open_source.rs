@@ -111,7 +111,7 @@ impl BuildEngine for SourceBuilder {
         self.build().map_err(EngineError::from)
     }
 
-    /// None: a child has no threads of the source.
+    /// Returns `None`, because a child has no threads of the source.
     fn owner(&self) -> Result<Option<Arc<LazyEngine>>, EngineError> {
         Ok(None)
     }
@@ -123,9 +123,9 @@ impl File {
     /// `None` without an effect if the read goes through the cache: see
     /// [`read_at`](File::read_at).
     ///
-    /// Of a [source](crate::source), reads that are larger than the memory bypass the cache, and
-    /// the first read of half of the file or more, from 4 MiB on. All reads do if the source has
-    /// all bytes in memory. Other files have no such reads.
+    /// A read of 4 MiB or more of a [source](crate::source) bypasses the cache if it is larger than
+    /// the memory, or the first one of half of the file or more. All reads do if the source has all
+    /// bytes in memory. Other files have no such reads.
     ///
     /// The read may wait for seconds. `continues` is called at least every 50 ms. If it returns
     /// false, the read ends with the error [`Interrupted`](io::ErrorKind::Interrupted).

@@ -69,8 +69,8 @@ impl SourceFile {
 
     /// Returns true if a read of `bytes` bytes bypasses the cache: a read that the memory cannot
     /// hold, and the first read of half of the file or more. If the program reads as much again, it
-    /// is through the cache. So is a read when the memory in use, `used_bytes`, exceeds an eighth
-    /// of it: many of its bytes may be cached, or on their way.
+    /// is through the cache. If the memory in use, `used_bytes`, exceeds an eighth of the read,
+    /// many of its bytes may be cached or on their way, and the cache serves it too.
     pub(crate) fn is_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
         match self.memory_bytes {
             _ if bytes < DIRECT_BYTES_MIN => false,
@@ -169,7 +169,7 @@ impl InFlight {
         source.fetch(start..start + bytes, Fetch::new(Arc::clone(&self.0), request, bytes));
     }
 
-    /// Waits for completions, and returns them. None after [`CHECK_INTERVAL`].
+    /// Waits for completions, at most [`CHECK_INTERVAL`], and returns them.
     fn wait(&mut self) -> Vec<Completion> {
         let mut state = self.0.sleep(Sleep::AtMost(CHECK_INTERVAL), |_| false);
         std::mem::take(&mut state.completed)

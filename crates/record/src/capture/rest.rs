@@ -1,13 +1,12 @@
 //! Rest of the tracing while a program uses short files only.
 //!
-//! The events of an open, a read and a close of a short file take as long as a part of its read,
-//! and the kernel fetches such a file as a whole anyway. After [`MISSED_FILES_MAX`] short files
-//! with absent pages, or [`OPENED_FILES_MAX`] opened ones, an advised recorder *rests*: the kernel
-//! reports no events and no opens. It samples the open files and the mappings of the program
-//! instead, and traces again once a file that can be advised is in use: two samples in a row have
-//! seen it, and [`ABSENT_PAGES_MIN`] of its pages are absent. Its reads up to then get no advice. A
-//! file in use since the begin of the rest may be only held open. It counts once it is read: the
-//! number of its absent pages has fallen.
+//! The events of a short file's open, read and close take as long as a part of the read. The kernel
+//! fetches such a file as a whole anyway. After [`MISSED_FILES_MAX`] short files with absent pages,
+//! or [`OPENED_FILES_MAX`] opened ones, an advised recorder *rests*: the kernel reports no events
+//! and no opens. The recorder samples the open files and the mappings of the program instead. It
+//! traces again once two samples in a row have seen a file with [`ABSENT_PAGES_MIN`] absent pages.
+//! Reads of that file up to then get no advice. A file in use since the begin of the rest may be
+//! only held open. It counts once it is read: the number of its absent pages has fallen.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -42,7 +41,7 @@ const LONG_BYTES_MIN: u64 = ABSENT_PAGES_MIN * PAGE_BYTES;
 /// which the tracing rests. Chosen: more than an interpreter's own at its start.
 const MISSED_FILES_MAX: u64 = 256;
 
-/// The same number of opens of short files, which may be in memory.
+/// Number of opens of short files, also of files in memory, after which the tracing rests. Chosen.
 const OPENED_FILES_MAX: u64 = 2048;
 
 /// First minimum duration of a rest after a trace that prefetched nothing. It doubles each time.
