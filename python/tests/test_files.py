@@ -2,8 +2,10 @@
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import io
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -410,7 +412,7 @@ def test_resident_file_is_read_from_the_kernel_page_cache():
         if not kernel_says_what_it_holds(written.fileno()):
             pytest.skip("the kernel doesn't say what it holds (cachestat, Linux 6.5)")
         within = readpath.ReadPath(memory="64MiB")
-        with within.open(written.name) as file:
+        with locked_in_memory(written.fileno()), within.open(written.name) as file:
             buffer = bytearray(20 << 20)  # several pieces
             assert file.readinto_at(12_345, buffer) == len(buffer)
             assert buffer == data[12_345 : 12_345 + len(buffer)]
@@ -419,6 +421,21 @@ def test_resident_file_is_read_from_the_kernel_page_cache():
             assert file.read() == data
             assert within.stats()["device_bytes"] == 0
             assert file.stats()["cached_bytes"] == file.stats()["bytes"]
+
+
+@contextlib.contextmanager
+def locked_in_memory(descriptor):
+    """Lock the file's pages in memory: proactive reclaim evicts other pages within seconds."""
+    with mmap.mmap(descriptor, 0) as mapping:
+        first = ctypes.c_char.from_buffer(mapping)
+        address = ctypes.c_void_p(ctypes.addressof(first))
+        library = ctypes.CDLL(None, use_errno=True)
+        try:
+            if library.mlock(address, ctypes.c_size_t(len(mapping))) != 0:
+                pytest.skip(f"pages can't be locked: {os.strerror(ctypes.get_errno())}")
+            yield
+        finally:
+            del first
 
 
 def kernel_says_what_it_holds(descriptor):
