@@ -203,6 +203,36 @@ fn blocks_touched_from_their_far_ends_are_read_as_one_stream() {
     }
 }
 
+/// Blocks of 64 pages, 320 pages apart, each read a page at a time, in either order. From the third
+/// block on each prefetched range is the rest of that block or a whole block, and no page between
+/// blocks is read. Only the first page of a block is ever awaited.
+#[test]
+fn stride_of_blocks_with_several_requests_has_whole_blocks() {
+    const BLOCK: u64 = 64;
+    const DISTANCE: u64 = 320;
+    for (descends, is_read_down) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut alone = PolicyDriver::new();
+        alone.pages.track_uses();
+        let mut prefetched = 0;
+        for nth in 0..24 {
+            let first = DISTANCE * if descends { 99 - nth } else { 1 + nth };
+            for at in 0..BLOCK {
+                let page = first + if is_read_down { BLOCK - 1 - at } else { at };
+                let is_absent = !alone.pages.is_cached(page);
+                assert!(!is_absent || nth < 2 || at == 0, "block {nth}, page {at}");
+                for (range_first, count) in alone.read(page, 1) {
+                    let in_block = range_first % DISTANCE;
+                    let is_whole = in_block == 0 && count == BLOCK;
+                    let is_rest = range_first / DISTANCE == first / DISTANCE && count == BLOCK - 1;
+                    assert!(nth < 2 || is_whole || is_rest, "{range_first} + {count}");
+                    prefetched += u64::from(nth >= 2) * count;
+                }
+            }
+        }
+        assert!(prefetched >= 21 * BLOCK, "{prefetched} pages of 22 blocks");
+    }
+}
+
 /// Records of different lengths, each of which begins at a page of one stride.
 #[test]
 fn stride_with_unequal_block_lengths_is_followed_in_pages() {

@@ -77,7 +77,7 @@ mod sweep;
 use gaps::RisingGaps;
 use reaches::Reaches;
 use stream::ReadStream;
-use stride::RandomAccess;
+use stride::{RandomAccess, Stride};
 
 /// Argument for added pages whose use starts the next readahead.
 const MARKED: bool = true;
@@ -264,7 +264,9 @@ impl AdaptiveReadahead {
             stream.record_reader_left(pages);
         }
         let scattered = RandomAccess::after(self.last_scattered, &access);
-        let stride = scattered.detect_stride(self.last_scattered, pages);
+        let stride = scattered
+            .detect_stride(self.last_scattered, pages)
+            .filter(|stride| !stride.spans_requests() || fits_window(stride, pages));
         let (is_above, is_below) = scattered.is_above_or_below();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
@@ -361,6 +363,14 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     fn needs_every_hit(&self) -> bool {
         false
     }
+}
+
+/// True if a window has room for a block of the stride. Three blocks were read. Longer blocks are
+/// prefetched as streams, each from its first request.
+fn fits_window(stride: &Stride, pages: &mut dyn PageView) -> bool {
+    let block_pages = stride.block_pages(1);
+    let window = pages.evidence().device.window(RunBegin::Stride, 3, block_pages);
+    stride.is_contiguous() || window.pages >= block_pages
 }
 
 /// Records the prefetched `window` as the newest of its file. If the log is on, logs the window

@@ -167,7 +167,11 @@ impl ReadStream {
             }
             _ => (self.last_request.first, self.prefetch_end),
         };
-        let first = self.last_request.first.min(prefetch_end).min(next);
+        let last_first = match self.shape {
+            StreamShape::Strided(stride) if stride.spans_requests() => stride.last_block().first,
+            _ => self.last_request.first,
+        };
+        let first = self.last_request.first.min(last_first).min(prefetch_end).min(next);
         PageRange { first, end: self.last_request.end.max(prefetch_end).max(next) }
     }
 
@@ -195,9 +199,12 @@ impl ReadStream {
         };
         match self.shape {
             StreamShape::Strided(stride) => {
-                let steps = stride.steps_to(access);
-                let is_ahead = (1..=stride.steps_ahead().max(1)).contains(&steps);
-                is_ahead && stride.blocks_between(steps).all(|block| was_used(block, pages))
+                let first_step = if stride.spans_requests() { 0 } else { 1 };
+                let steps_ahead = first_step..=stride.steps_ahead().max(1);
+                stride.steps_to(access).is_some_and(|steps| {
+                    let mut between = stride.blocks_between(steps);
+                    steps_ahead.contains(&steps) && between.all(|block| was_used(block, pages))
+                })
             }
             // The assumed direction is not confirmed yet, so both are accepted.
             _ if !self.is_continued() => is_forward() || is_backward(self.prefetch_end),
@@ -246,9 +253,10 @@ impl ReadStream {
                 StreamShape::Open | StreamShape::Forward => request.end,
             };
         }
-        let new_pages = self.pages_advanced_to(request, |stride| stride.steps_to(access));
+        let steps_of = |stride: &Stride| stride.steps_to(access).unwrap_or(0);
+        let new_pages = self.pages_advanced_to(request, steps_of);
         if let StreamShape::Strided(stride) = &mut self.shape {
-            stride.advance(access);
+            stride.skip_blocks(steps_of(stride));
         }
         // A new part of the run begins where the size of requests changes.
         let has_other_size =

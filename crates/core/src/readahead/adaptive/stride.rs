@@ -20,9 +20,11 @@ pub(super) struct Stride {
     distance: i64,
     /// Length of a block.
     length: u64,
-    /// Distance from the begin of a block to the request that its reader sends first. 0 unless the
-    /// blocks are contiguous and each is read downwards, from its last page.
+    /// Distance from the begin of a block to the request that its reader sends first. 0 unless each
+    /// block is read downwards, from its last page.
     lead: u64,
+    /// True if a block is longer than its first request: further requests read the rest.
+    spans_requests: bool,
     /// Offset of the request in the last block that was read.
     last: u64,
     /// Offset of the request in the next block that was neither read nor prefetched; below 0 it
@@ -93,26 +95,51 @@ impl RandomAccess {
             self.distance_bytes == previous.distance_bytes && self.bytes == previous.bytes;
         let is_equal_in_pages = self.distance_pages == previous.distance_pages
             && self.request.count() == previous.request.count();
-        let (unit_bytes, distance, length, last) = match (is_equal_in_bytes, is_equal_in_pages) {
-            // The pages between were used as well: whole contiguous blocks are read.
-            (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
-            // Bytes are exact, so they are preferred to pages.
-            (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
-            (_, true) => {
-                (PAGE_BYTES, self.distance_pages, self.request.count(), self.request.first)
-            }
-            _ => return None,
-        };
+        let (unit_bytes, distance, request_length, last) =
+            match (is_equal_in_bytes, is_equal_in_pages) {
+                // The pages between were used as well: whole contiguous blocks are read.
+                (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
+                // Bytes are exact, so they are preferred to pages.
+                (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
+                (_, true) => {
+                    (PAGE_BYTES, self.distance_pages, self.request.count(), self.request.first)
+                }
+                _ => return None,
+            };
         let ahead = last.wrapping_add_signed(distance);
+        let (used_before, used_behind) = previous.used_neighbours(pages);
+        let page_units = PAGE_BYTES / unit_bytes;
+        let lead = used_before * page_units;
+        let length = request_length + lead + used_behind * page_units;
+        let spans_requests = used_before + used_behind > 0;
         // Blocks closer than a page are contiguous in pages and form no stride.
         (self.distance_pages != 0).then_some(Stride {
             unit_bytes,
             distance,
             length,
-            lead: 0,
+            lead,
+            spans_requests,
             last,
             ahead,
         })
+    }
+
+    /// Returns the numbers of pages directly before and directly behind this request that were used
+    /// as well, both here and in the block before. Both blocks end there: their reader sends
+    /// several requests a block, and only the first of them is scattered.
+    fn used_neighbours(&self, pages: &dyn PageView) -> (u64, u64) {
+        let RandomAccess { request, distance_pages, .. } = *self;
+        let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
+        let was_used = |page: u64| pages.is_cached(page) && !pages.is_unused(page);
+        let was_used = |page: u64| {
+            let page_before = page.checked_add_signed(-distance_pages);
+            was_used(page) && page_before.is_some_and(was_used)
+        };
+        let is_before = |nth: &u64| *nth < request.first && was_used(request.first - 1 - nth);
+        let is_behind = |nth: &u64| was_used(request.end + nth);
+        let behind = (0..gap_pages).take_while(is_behind).count() as u64;
+        let before = (0..gap_pages - behind).take_while(is_before).count() as u64;
+        (before, behind)
     }
 
     /// Returns the stride of contiguous blocks, each read against the order of the blocks.
@@ -123,7 +150,7 @@ impl RandomAccess {
         let last = self.request.first;
         let lead = if distance > 0 { length.saturating_sub(self.request.count()) } else { 0 };
         let ahead = last.wrapping_add_signed(distance);
-        Stride { unit_bytes: PAGE_BYTES, distance, length, lead, last, ahead }
+        Stride { unit_bytes: PAGE_BYTES, distance, length, lead, spans_requests: true, last, ahead }
     }
 
     /// True if the pages between this request and the one before it were used. The first, the
@@ -177,10 +204,18 @@ impl Stride {
         self.last.wrapping_add_signed(self.distance)
     }
 
-    /// Number of pages of a block whose request has `request_pages` pages. The length of contiguous
-    /// blocks is known; for others the request is the block.
+    /// Number of pages of a block whose request has `request_pages` pages. Blocks that span several
+    /// requests have a known length; for others the request is the block.
     pub(super) fn block_pages(&self, request_pages: u64) -> u64 {
-        if self.is_contiguous() { self.length } else { request_pages }
+        match self.spans_requests {
+            true => (self.length * self.unit_bytes).div_ceil(PAGE_BYTES),
+            false => request_pages,
+        }
+    }
+
+    /// True if a block is longer than its first request: further requests read the rest.
+    pub(super) fn spans_requests(&self) -> bool {
+        self.spans_requests
     }
 
     /// True if each block begins where its neighbour ends.
@@ -188,9 +223,14 @@ impl Stride {
         self.unit_bytes == PAGE_BYTES && self.length == self.distance.unsigned_abs()
     }
 
-    /// Page of a contiguous block that its reader uses first.
+    /// Page of a block that its reader uses first.
     pub(super) fn first_used_page(&self, block: PageRange) -> PageRange {
-        PageRange::new(block.first + self.lead, 1)
+        PageRange::new(block.first + self.lead * self.unit_bytes / PAGE_BYTES, 1)
+    }
+
+    /// Pages of the last block that was read.
+    pub(super) fn last_block(&self) -> PageRange {
+        self.block_at(self.last)
     }
 
     /// Minimum number of pages between the pages of two successive blocks.
@@ -207,11 +247,16 @@ impl Stride {
         }
     }
 
-    /// Number of strides from the last block to the request; negative behind it, 0 if the request
-    /// lies off the stride.
-    pub(super) fn steps_to(&self, access: &AccessContext) -> i64 {
-        let distance = self.position_of(access).wrapping_sub(self.last) as i64;
-        if distance % self.distance == 0 { distance / self.distance } else { 0 }
+    /// Number of strides from the last block to the block of the request; negative behind it. 0 if
+    /// the request is a further one of the last block. `None` off the stride, and for a further
+    /// request of a block with an absent page: that block was not prefetched.
+    pub(super) fn steps_to(&self, access: &AccessContext) -> Option<i64> {
+        let from_last = self.position_of(access).wrapping_sub(self.last) as i64;
+        let from_block = from_last.wrapping_add_unsigned(self.lead);
+        let within = from_block.wrapping_rem_euclid(self.distance).unsigned_abs();
+        let is_further = || self.spans_requests && within < self.length && !access.has_absent_page;
+        (within == self.lead || is_further())
+            .then(|| from_block.wrapping_sub_unsigned(within) / self.distance)
     }
 
     /// Pages of the blocks between the last one and the block `steps` strides further on.
@@ -244,16 +289,10 @@ impl Stride {
     /// True if the request is the next block to be prefetched. It was neither read nor prefetched
     /// before.
     pub(super) fn is_next_ahead(&self, access: &AccessContext) -> bool {
-        self.position_of(access) == self.ahead
+        self.steps_to(access) == Some(self.steps_ahead())
     }
 
-    /// Sets the last block that was read to the block of this request.
-    pub(super) fn advance(&mut self, access: &AccessContext) {
-        self.last = self.position_of(access);
-    }
-
-    /// Moves the last block forward by `steps` strides, without a request. Used at the close of a
-    /// handle, for reads that were not reported.
+    /// Moves the last block that was read forward by `steps` strides.
     pub(super) fn skip_blocks(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }

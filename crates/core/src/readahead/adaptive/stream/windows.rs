@@ -290,9 +290,9 @@ impl ReadStream {
                 false => block,
             };
             let is_marked = index == count / 4;
-            let has_room = match stride.is_contiguous() {
-                // Each block begins where its neighbour ends, and is read against that order. The
-                // rest of the last block, whose request alone has arrived, is read first.
+            let has_room = match stride.spans_requests() {
+                // The rest of the last block, of which one request alone has arrived, is read
+                // first. Contiguous blocks are read against their order.
                 true => {
                     let rest = if index == 0 { previous_block } else { PageRange::default() };
                     let first_used = stride.first_used_page(block).clipped(file_pages);
