@@ -1,6 +1,7 @@
 //! Integration tests of the machine. Each file below is a part of one program, which is linked once
 //! and runs on all processors.
 
+mod adaptive_strides;
 mod adaptive_trajectory;
 mod bad_pages;
 mod cache_table;

@@ -264,9 +264,11 @@ impl AdaptiveReadahead {
             stream.record_reader_left(pages);
         }
         let scattered = RandomAccess::after(self.last_scattered, &access);
-        let stride = scattered
-            .detect_stride(self.last_scattered, pages)
-            .filter(|stride| !stride.spans_requests() || fits_window(stride, pages));
+        let block_pages_max = pages.evidence().device.stream_share_pages();
+        let detected = scattered.detect_stride(self.last_scattered, block_pages_max, pages);
+        let is_on_stride = detected.is_some();
+        let stride =
+            detected.filter(|stride| !stride.spans_requests() || fits_window(stride, pages));
         let (is_above, is_below) = scattered.is_above_or_below();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
@@ -299,7 +301,8 @@ impl AdaptiveReadahead {
             // skipped.
             let is_one_pass = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
             // Whole-file prefetch counts only requests at random positions.
-            if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
+            let is_random = matches!(begin, RunBegin::Request { .. }) && !is_on_stride;
+            if is_random && self.advice != Advice::Random {
                 let whole_file_pages_max = self.whole_file_pages_max.unwrap_or(u64::MAX);
                 sweep::sweep(access, is_one_pass, whole_file_pages_max, pages);
             }
@@ -369,8 +372,9 @@ impl ReadaheadPolicy for AdaptiveReadahead {
 /// prefetched as streams, each from its first request.
 fn fits_window(stride: &Stride, pages: &mut dyn PageView) -> bool {
     let block_pages = stride.block_pages(1);
-    let window = pages.evidence().device.window(RunBegin::Stride, 3, block_pages);
-    stride.is_contiguous() || window.pages >= block_pages
+    let device = &*pages.evidence().device;
+    let window = device.window(RunBegin::Stride, 3, block_pages);
+    stride.is_contiguous() || window.pages.min(device.stream_share_pages()) >= block_pages
 }
 
 /// Records the prefetched `window` as the newest of its file. If the log is on, logs the window

@@ -201,9 +201,19 @@ impl ReadStream {
             StreamShape::Strided(stride) => {
                 let first_step = if stride.spans_requests() { 0 } else { 1 };
                 let steps_ahead = first_step..=stride.steps_ahead().max(1);
+                let was_used = |block| was_used(stride.certain_pages(block), pages);
+                // A reader that left the last block early does not continue the stride.
+                let is_last_unused = |steps| {
+                    let last = stride.last_block();
+                    steps > 0
+                        && stride.spans_requests()
+                        && last.pages().all(|page| pages.is_cached(page))
+                        && !was_used(last)
+                };
                 stride.steps_to(access).is_some_and(|steps| {
-                    let mut between = stride.blocks_between(steps);
-                    steps_ahead.contains(&steps) && between.all(|block| was_used(block, pages))
+                    steps_ahead.contains(&steps)
+                        && stride.blocks_between(steps).all(was_used)
+                        && !is_last_unused(steps)
                 })
             }
             // The assumed direction is not confirmed yet, so both are accepted.

@@ -84,17 +84,23 @@ impl RandomAccess {
     /// A request whose pages are cached or being read is reported only because of another prefetch.
     /// Requests before and after it may be unreported, so its distances are not evidence. Each of
     /// the three requests must therefore have missed a page.
+    ///
+    /// A block has at most about `block_pages_max` pages: longer ones have the length of their
+    /// first request.
     pub(super) fn detect_stride(
         &self,
         previous: Option<RandomAccess>,
+        block_pages_max: u64,
         pages: &dyn PageView,
     ) -> Option<Stride> {
         // Three requests have two distances: the one of this request, and the one before.
         let previous = previous.filter(|_| self.missed_count >= 3)?;
         let is_equal_in_bytes =
             self.distance_bytes == previous.distance_bytes && self.bytes == previous.bytes;
+        // Requests at unaligned offsets have equal page distances by chance.
         let is_equal_in_pages = self.distance_pages == previous.distance_pages
-            && self.request.count() == previous.request.count();
+            && self.request.count() == previous.request.count()
+            && [self.offset, previous.offset].iter().all(|offset| offset % PAGE_BYTES == 0);
         let (unit_bytes, distance, request_length, last) =
             match (is_equal_in_bytes, is_equal_in_pages) {
                 // The pages between were used as well: whole contiguous blocks are read.
@@ -107,7 +113,7 @@ impl RandomAccess {
                 _ => return None,
             };
         let ahead = last.wrapping_add_signed(distance);
-        let (used_before, used_behind) = previous.used_neighbours(pages);
+        let (used_before, used_behind) = self.rest_of_block(previous, block_pages_max, pages);
         let page_units = PAGE_BYTES / unit_bytes;
         let lead = used_before * page_units;
         let length = request_length + lead + used_behind * page_units;
@@ -124,21 +130,35 @@ impl RandomAccess {
         })
     }
 
-    /// Returns the numbers of pages directly before and directly behind this request that were used
-    /// as well, both here and in the block before. Both blocks end there: their reader sends
-    /// several requests a block, and only the first of them is scattered.
-    fn used_neighbours(&self, pages: &dyn PageView) -> (u64, u64) {
-        let RandomAccess { request, distance_pages, .. } = *self;
-        let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
+    /// Returns the numbers of pages that a block has before and behind its first request, if its
+    /// reader sends further requests for them: in both earlier blocks these pages were used, and in
+    /// this one they are absent. Pages that are cached here too belong to an earlier pass over the
+    /// file. Stops after `pages_max` pages in each direction.
+    fn rest_of_block(
+        &self,
+        previous: RandomAccess,
+        pages_max: u64,
+        pages: &dyn PageView,
+    ) -> (u64, u64) {
+        let (this, distance) = (self.request, previous.distance_pages);
+        let gap_pages = distance.unsigned_abs().saturating_sub(previous.request.count());
         let was_used = |page: u64| pages.is_cached(page) && !pages.is_unused(page);
-        let was_used = |page: u64| {
-            let page_before = page.checked_add_signed(-distance_pages);
-            was_used(page) && page_before.is_some_and(was_used)
+        // `page` lies in the previous block, one distance from the block before.
+        let is_part = |page: Option<u64>, page_here: Option<u64>| {
+            let page_before = page.and_then(|page| page.checked_add_signed(-distance));
+            page.is_some_and(was_used)
+                && page_before.is_some_and(was_used)
+                && page_here.is_some_and(|page| !pages.is_cached(page))
         };
-        let is_before = |nth: &u64| *nth < request.first && was_used(request.first - 1 - nth);
-        let is_behind = |nth: &u64| was_used(request.end + nth);
-        let behind = (0..gap_pages).take_while(is_behind).count() as u64;
-        let before = (0..gap_pages - behind).take_while(is_before).count() as u64;
+        let is_behind = |nth: &u64| is_part(Some(previous.request.end + nth), Some(this.end + nth));
+        let is_before = |nth: &u64| {
+            let before = |request: PageRange| request.first.checked_sub(nth + 1);
+            is_part(before(previous.request), before(this))
+        };
+        let count_max = gap_pages.min(pages_max);
+        let behind = (0..count_max).take_while(is_behind).count() as u64;
+        let before_max = (gap_pages - behind).min(pages_max);
+        let before = (0..before_max).take_while(is_before).count() as u64;
         (before, behind)
     }
 
@@ -233,6 +253,17 @@ impl Stride {
         self.block_at(self.last)
     }
 
+    /// Pages of a block that its reader uses for certain. The length of a block that spans requests
+    /// is known in pages only. If such a stride is followed in bytes, the first and the last page
+    /// of a block may belong to a gap.
+    pub(super) fn certain_pages(&self, block: PageRange) -> PageRange {
+        if !self.spans_requests || self.unit_bytes == PAGE_BYTES || block.is_empty() {
+            return block;
+        }
+        let first = block.first + u64::from(self.lead > 0);
+        PageRange { first, end: (block.end - 1).max(first) }
+    }
+
     /// Minimum number of pages between the pages of two successive blocks.
     pub(super) fn gap_pages(&self, block_pages: u64) -> u64 {
         let distance_bytes = self.distance.unsigned_abs().saturating_mul(self.unit_bytes);
@@ -249,14 +280,15 @@ impl Stride {
 
     /// Number of strides from the last block to the block of the request; negative behind it. 0 if
     /// the request is a further one of the last block. `None` off the stride, and for a further
-    /// request of a block with an absent page: that block was not prefetched.
+    /// request of the last block with an absent page: the rest of that block was not prefetched.
     pub(super) fn steps_to(&self, access: &AccessContext) -> Option<i64> {
         let from_last = self.position_of(access).wrapping_sub(self.last) as i64;
         let from_block = from_last.wrapping_add_unsigned(self.lead);
         let within = from_block.wrapping_rem_euclid(self.distance).unsigned_abs();
-        let is_further = || self.spans_requests && within < self.length && !access.has_absent_page;
-        (within == self.lead || is_further())
-            .then(|| from_block.wrapping_sub_unsigned(within) / self.distance)
+        let steps = from_block.wrapping_sub_unsigned(within) / self.distance;
+        let is_further =
+            self.spans_requests && within < self.length && (steps > 0 || !access.has_absent_page);
+        (within == self.lead || is_further).then_some(steps)
     }
 
     /// Pages of the blocks between the last one and the block `steps` strides further on.

@@ -154,7 +154,13 @@ impl ReadStream {
         // Blocks that are prefetched and not read yet: all before the next block to prefetch.
         let steps_ahead = stride.steps_ahead() as u64 - 1;
         let block_pages = stride.block_pages(access.request.count());
-        let blocks_max = (size.pages.min(size.share_pages) / block_pages).max(1);
+        let window_pages = size.pages.min(size.share_pages);
+        // A single request is read whole in any case, a longer block only if it fits the window.
+        let is_too_long = stride.spans_requests() && !stride.is_contiguous();
+        if is_too_long && window_pages < block_pages {
+            return PageRange::default();
+        }
+        let blocks_max = (window_pages / block_pages).max(1);
         // Keep up to one and a half windows ahead, so that a small disk array has enough requests
         // to sort.
         let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
@@ -276,6 +282,11 @@ impl ReadStream {
         // The range of all added blocks, and the block before the next one.
         let mut covered = PageRange::default();
         let mut previous_block = stride.last_prefetched_block();
+        // The rest of the last block, of which one request alone has arrived, is read first.
+        let rest = previous_block.clipped(file_pages);
+        if stride.spans_requests() && !pages.add_absent(rest, UNMARKED) {
+            return covered;
+        }
         for index in 0..count {
             let block = stride.ahead_block().clipped(file_pages);
             // The stride has reached an end of the file.
@@ -290,15 +301,13 @@ impl ReadStream {
                 false => block,
             };
             let is_marked = index == count / 4;
+            // The page that is used first is added first. The mark moves to the rest of a block
+            // whose first page was added before.
             let has_room = match stride.spans_requests() {
-                // The rest of the last block, of which one request alone has arrived, is read
-                // first. Contiguous blocks are read against their order.
                 true => {
-                    let rest = if index == 0 { previous_block } else { PageRange::default() };
                     let first_used = stride.first_used_page(block).clipped(file_pages);
-                    pages.add_absent(rest, UNMARKED)
-                        && pages.add_absent(first_used, is_marked)
-                        && pages.add_absent(block, UNMARKED)
+                    let marks_rest = is_marked && pages.is_cached(first_used.first);
+                    pages.add_absent(first_used, is_marked) && pages.add_absent(block, marks_rest)
                 }
                 false => pages.add_absent(block, is_marked),
             };
