@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use readpath::File;
+use readpath_core::near_ranges::{self, GAP_BYTES_MIN, Run};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::many::ReadRange;
@@ -10,11 +11,6 @@ use crate::many::ReadRange;
 /// Maximum length of a run in bytes: one request of the default size. Longer runs would have fewer
 /// requests in parallel.
 const RUN_BYTES_MAX: u64 = 2 << 20;
-
-/// Longest gap in bytes within a run. It takes 0.3 ms at 100 MB/s, and a request 0.5 ms of
-/// processor time. The latency of a request counts for nothing: the ranges of one call wait
-/// together.
-const GAP_BYTES_MAX: u64 = 32 << 10;
 
 /// Groups of ranges with small gaps.
 pub struct Runs {
@@ -25,38 +21,21 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Finds the runs of the ranges.
+    /// Finds the runs of the ranges. Runs within one page need no prefetch.
     pub fn new(ranges: &[&ReadRange]) -> Runs {
-        let mut order: Vec<usize> = (0..ranges.len()).collect();
-        order.sort_unstable_by_key(|&index| ranges[index].offset);
         let mut runs = Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
-        let mut members: Vec<usize> = Vec::new();
-        let mut extent = 0..0;
-        for index in order.into_iter().filter(|&index| ranges[index].bytes > 0) {
-            let start = ranges[index].offset;
-            let end = start + ranges[index].bytes as u64;
-            let joins = !members.is_empty()
-                && start.saturating_sub(extent.end) <= GAP_BYTES_MAX
-                && end.max(extent.end) - extent.start <= RUN_BYTES_MAX;
-            if !joins {
-                runs.add(&members, &extent);
-                members.clear();
-                extent = start..end;
+        let bytes_of = |range: &&ReadRange| range.offset..range.offset + range.bytes as u64;
+        let ranges: Vec<Range<u64>> = ranges.iter().map(bytes_of).collect();
+        for Run { members, extent, .. } in near_ranges::runs(&ranges, GAP_BYTES_MIN, RUN_BYTES_MAX) {
+            if extent.start / PAGE_BYTES == (extent.end - 1) / PAGE_BYTES {
+                continue;
             }
-            members.push(index);
-            extent.end = extent.end.max(end);
+            for index in members {
+                runs.run_of_range[index] = Some(runs.extents.len());
+            }
+            runs.extents.push(Some(extent));
         }
-        runs.add(&members, &extent);
         runs
-    }
-
-    /// Adds a run, unless it has one range, or one page.
-    fn add(&mut self, members: &[usize], extent: &Range<u64>) {
-        if members.len() < 2 || extent.start / PAGE_BYTES == (extent.end - 1) / PAGE_BYTES {
-            return;
-        }
-        members.iter().for_each(|&index| self.run_of_range[index] = Some(self.extents.len()));
-        self.extents.push(Some(extent.clone()));
     }
 
     /// Prefetches the run of a range, before the first read of the run.

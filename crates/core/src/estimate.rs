@@ -18,6 +18,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::near_ranges::RequestCosts;
 use crate::observed::EWMA_WINDOW;
 use crate::request::RequestId;
 use crate::unit::{PAGE_BYTES, Time};
@@ -96,6 +97,11 @@ impl DeviceEstimate {
     /// Time to transfer a page at the device's best rate, in picoseconds.
     pub fn page_ps(&self) -> u64 {
         self.costs.page_ps()
+    }
+
+    /// The costs of a single request and of a page.
+    pub fn request_costs(&self) -> RequestCosts {
+        RequestCosts { request_ns: self.request_ns(), page_ps: self.page_ps() }
     }
 
     /// Cost of one more request of `pages` pages for its reader, beyond its service time, while

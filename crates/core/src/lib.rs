@@ -32,6 +32,7 @@ pub mod estimate;
 pub mod eviction;
 pub mod length_distribution;
 pub mod machine;
+pub mod near_ranges;
 mod observed;
 pub mod page;
 pub mod policy;

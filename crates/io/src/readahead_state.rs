@@ -53,12 +53,13 @@ impl ReadaheadState {
         const PICOSECONDS_PER_S: u128 = 1_000_000_000_000;
         // `credit` counts the prefetched pages of the file by their use. *Standing* pages were not
         // used yet. `behind` is the number of pages of the stream so far.
-        let readahead::ReadaheadState { request_ns, page_ps, marginal_cost_pages, credit, newest } =
+        let readahead::ReadaheadState { costs, marginal_cost_pages, credit, newest } =
             readahead_state;
         ReadaheadState {
-            request: Duration::from_nanos(request_ns),
-            // A page takes `page_ps` picoseconds, never 0.
-            bytes_per_s: (u128::from(PAGE_BYTES) * PICOSECONDS_PER_S / u128::from(page_ps)) as u64,
+            request: Duration::from_nanos(costs.request_ns),
+            // `page_ps` is never 0.
+            bytes_per_s: (u128::from(PAGE_BYTES) * PICOSECONDS_PER_S / u128::from(costs.page_ps))
+                as u64,
             marginal_cost_bytes: marginal_cost_pages * PAGE_BYTES,
             used_percent: credit.and_then(|credit| credit.used_percent()),
             unused_bytes: credit.map(|credit| credit.standing_pages() * PAGE_BYTES),

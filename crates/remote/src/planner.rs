@@ -192,6 +192,10 @@ pub struct Planner {
     gaps: Vec<(HandleId, Range<u64>)>,
     /// Maximum number of open reads.
     reads_max: u32,
+    /// Maximum number of fetches in flight.
+    fetches_max: u32,
+    /// Maximum size of one fetch in bytes.
+    part_bytes: u64,
     /// Number of the next file, handle or read. The three share one sequence.
     next_id: u64,
     /// Latest time of a call.
@@ -221,6 +225,8 @@ impl Planner {
             unbegun: Vec::new(),
             gaps: Vec::new(),
             reads_max: options.reads_max,
+            fetches_max: options.fetches_max,
+            part_bytes: options.part_bytes,
             next_id: 0,
             now: Time::ZERO,
         })

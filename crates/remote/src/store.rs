@@ -44,7 +44,8 @@
 //!   `if_match` alone: it is answered from the cache where it names the known version.
 //! - The first get of an object needs one request: its answer brings the version and the bytes. If
 //!   other fetches are in flight in full number, a part of these bytes may be requested again.
-//! - `get_ranges` reads the bytes between two ranges where they cost less than another request.
+//! - `get_ranges` reads the bytes between two ranges where they cost less than another request
+//!   among the largest number in flight, such as 32 KiB.
 //!   Its ranges pass the cache in any size; a range of half of the memory or more has a buffer of
 //!   its own. Ranges of an object that is not cached are requested from the underlying store, with
 //!   the bytes of small gaps between them.

@@ -1,6 +1,7 @@
 //! The readahead state of an open file, for display.
 
 use super::{Credit, DeviceEvidence, FileEvidence};
+use crate::near_ranges::RequestCosts;
 use crate::unit::PageRange;
 
 /// The newest readahead of a file, and its reason.
@@ -23,10 +24,8 @@ pub struct LatestReadahead {
 /// Readahead state of an open file and of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadaheadState {
-    /// Cost of a request without its bytes, in nanoseconds.
-    pub request_ns: u64,
-    /// Cost of a page at the device's best rate, in picoseconds.
-    pub page_ps: u64,
+    /// Costs of a request and of a page.
+    pub costs: RequestCosts,
     /// Marginal cost of one more request of one page now, in pages.
     pub marginal_cost_pages: u64,
     /// Outcome of the prefetched pages of the file; `None` if they are not counted.
@@ -43,8 +42,7 @@ impl ReadaheadState {
         credit: Option<Credit>,
     ) -> ReadaheadState {
         ReadaheadState {
-            request_ns: device.estimate.request_ns(),
-            page_ps: device.estimate.page_ps(),
+            costs: device.estimate.request_costs(),
             marginal_cost_pages: device.marginal_cost_pages(1),
             credit,
             newest: file.newest,
@@ -90,7 +88,7 @@ mod tests {
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         let id = machine.poll_request(Time::ZERO).unwrap().id;
         machine.handle_completion(END, Completion::at(END, id, Outcome::Done));
-        machine.readahead_state(handle).request_ns
+        machine.readahead_state(handle).costs.request_ns
     }
 
     /// Before a measurement a request is assumed to cost 1 ms. A machine that measures costs raises
@@ -142,7 +140,7 @@ mod tests {
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         let readahead_state = machine.readahead_state(handle);
         assert_eq!(
-            (readahead_state.request_ns, readahead_state.marginal_cost_pages),
+            (readahead_state.costs.request_ns, readahead_state.marginal_cost_pages),
             (1_000_000, 122)
         );
         let newest = readahead_state.newest.unwrap();

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use readpath_core::machine::{ReadAccess, Transfer};
+use readpath_core::near_ranges;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
@@ -52,9 +53,8 @@ impl Planner {
         Ok(id)
     }
 
-    /// Starts several reads at once, as [`start`](Planner::start) does. A gap between two of them
-    /// is read as well where its bytes cost less than another request, by the costs measured so
-    /// far. The ranges then leave in one fetch.
+    /// Starts several reads at once, as [`start`](Planner::start) does. Ranges that are close
+    /// together leave in one fetch of at most `part_bytes`, with the gaps between them.
     ///
     /// # Errors
     /// As for [`start`](Planner::start); none of the reads is open then.
@@ -79,7 +79,8 @@ impl Planner {
     }
 
     /// Reads gaps between ranges that have started, as [`start_many`](Planner::start_many) does, at
-    /// the next [`poll`](Planner::poll).
+    /// the next [`poll`](Planner::poll). A gap is read where its bytes take less time than one more
+    /// request among `fetches_max`, by the costs measured so far: see [`near_ranges`].
     ///
     /// # Errors
     /// The handle is not open.
@@ -88,16 +89,12 @@ impl Planner {
         handle: HandleId,
         ranges: &[Range<u64>],
     ) -> Result<(), PlannerError> {
-        let gap_bytes_max = self.request_cost_bytes(handle)?;
-        let mut sorted = ranges.to_vec();
-        sorted.sort_unstable_by_key(|range| range.start);
-        // The end of the ranges so far; `u64::MAX` before the first one.
-        let mut end = u64::MAX;
-        for range in sorted {
-            if end < range.start && range.start - end <= gap_bytes_max {
-                self.gaps.push((handle, end..range.start));
-            }
-            end = if end == u64::MAX { range.end } else { end.max(range.end) };
+        let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
+        let id = self.work.sites[&self.files[file].site].handles[&handle].handle;
+        let costs = self.machine.readahead_state(id).costs;
+        let gap_bytes_max = costs.gap_bytes_max(self.fetches_max);
+        for run in near_ranges::runs(ranges, gap_bytes_max, self.part_bytes) {
+            self.gaps.extend(run.gaps.into_iter().map(|gap| (handle, gap)));
         }
         Ok(())
     }

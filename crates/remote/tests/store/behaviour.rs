@@ -11,7 +11,7 @@ use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
 
 use crate::support::{
-    Faults, KIB, MIB, TestStore, bytes_of, cached, content, options, ranged, slow,
+    Cached, Faults, KIB, MIB, TestStore, bytes_of, cached, content, options, ranged, slow,
 };
 
 /// Ten tasks read one page that was not known before: one request, which brings the version too.
@@ -177,22 +177,45 @@ async fn returned_buffers_have_exactly_their_size() {
     }
 }
 
-/// After reads of different sizes the costs are known: a request costs 20 ms, as much as 2 MB. Ten
-/// ranges with gaps of 16 KiB leave in one request.
-#[tokio::test(start_paused = true)]
-async fn near_ranges_leave_in_one_request() {
+/// A store with an object of 8 MiB after reads of different sizes: it has learned that a request
+/// costs 20 ms, as much as 2 MB.
+async fn with_known_costs() -> (Cached, Path) {
     let test_store = TestStore { bandwidth: Some(100_000_000), ..slow() };
-    let (store, path) = cached(test_store, options(), 2 * MIB).await;
+    let (store, path) = cached(test_store, options(), 8 * MIB).await;
     for index in 0..16 {
         let start = index * 64 * KIB;
         store.get_range(&path, start..start + (1 + index % 4 * 4) * 4 * KIB).await.unwrap();
     }
-    let gets = store.inner().gets();
-    let starts = (0..10).map(|index| MIB + index * 16 * KIB);
-    let ranges: Vec<_> = starts.map(|start| start..start + 9).collect();
+    (store, path)
+}
+
+/// Reads `count` ranges of `bytes` bytes whose starts are `distance` apart, from 1 MiB on. Returns
+/// the number of requests, and the bytes of their answers.
+async fn get_ranges_apart(count: u64, bytes: u64, distance: u64) -> [u64; 2] {
+    let (store, path) = with_known_costs().await;
+    let before = [store.inner().gets(), store.inner().body_bytes()];
+    let starts = (0..count).map(|index| MIB + index * distance);
+    let ranges: Vec<_> = starts.map(|start| start..start + bytes).collect();
     let read = store.get_ranges(&path, &ranges).await.unwrap();
     assert!(ranges.iter().zip(read).all(|(range, bytes)| bytes == content(0, range.clone())));
-    assert_eq!(store.inner().gets(), gets + 1);
+    [store.inner().gets() - before[0], store.inner().body_bytes() - before[1]]
+}
+
+/// The costs are known. Ten ranges with gaps of 16 KiB leave in one request.
+#[tokio::test(start_paused = true)]
+async fn near_ranges_leave_in_one_request() {
+    let [gets, _] = get_ranges_apart(10, 9, 16 * KIB).await;
+    assert_eq!(gets, 1);
+}
+
+/// Twenty ranges of 8 KiB, 320 KiB apart, leave at the same time: one latency passes for all. The
+/// gaps, less than the 2 MB of a lone request, would only add their bytes.
+#[tokio::test(start_paused = true)]
+async fn distant_ranges_leave_in_parallel_without_their_gaps() {
+    let [gets, bytes] = get_ranges_apart(20, 8 * KIB, 320 * KIB).await;
+    assert_eq!(gets, 20);
+    // A range may touch two more pages.
+    assert!(bytes <= 20 * (8 + 2 * 4) * KIB, "{bytes} bytes");
 }
 
 /// The first of two readers of a page is dropped, with the fetch in flight. The other one gets the
