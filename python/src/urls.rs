@@ -290,7 +290,7 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         OpenObjectError::Url { .. } => return refused(error),
         OpenObjectError::Store(error) => store_errno(error),
         OpenObjectError::NoVersion { .. } => EOPNOTSUPP,
-        OpenObjectError::NoThread(_) => EAGAIN,
+        OpenObjectError::NoThread(_) | OpenObjectError::Unsettled { .. } => EAGAIN,
         _ => EIO,
     };
     let cure = match errno {

@@ -25,9 +25,11 @@
 //!
 //! # Versions
 //! A file is the version that the object had at its opening. Without a strong ETag, the version is
-//! the time of modification with the size. Opening then waits until the object has not been
-//! modified for two seconds, by the clock of the system. If the object changes, later fetches fail
-//! with `DeviceError::Stale`; bytes of two versions are never mixed.
+//! the time of modification with the size. Opening then waits once, until the object has not been
+//! modified for two seconds by the clock of the system. If the object was modified again meanwhile,
+//! or more than a second in the future, opening fails with [`OpenObjectError::Unsettled`]. If the
+//! object changes later, fetches fail with `DeviceError::Stale`; bytes of two versions are never
+//! mixed.
 //!
 //! # Threads
 //! Opening and reading block their thread. The requests are tasks on a runtime of tokio: on the
@@ -85,10 +87,10 @@ pub struct FileOptions {
     pub direct_part_bytes: u64,
     /// Number of bytes from the start of the object that the request of the opening fetches, and
     /// that stay with the file. They are from its end if the name has the extension of a format
-    /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip, .npz or .jar. Default 64
-    /// KiB: they cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that
-    /// size takes one request instead of two. The opening then also shows whether the server has
-    /// byte ranges. 0, or a disk tier: the opening asks for the version alone.
+    /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip or .jar. Default 64 KiB:
+    /// they cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that size
+    /// takes one request instead of two. The opening then fails if the server has no byte ranges,
+    /// unless the object is empty. 0, or a disk tier: the opening asks for the version alone.
     pub first_bytes: u64,
     /// Number of times that a request is continued after an error or a short body. Default 1. The
     /// clients of `object_store` wait and retry on their own before they return an error.
@@ -308,6 +310,14 @@ pub enum OpenObjectError {
         /// The object.
         location: Path,
     },
+    /// The object has no strong ETag, and its time of modification does not show its version. It was
+    /// modified again while the opening waited, or more than a second in the future.
+    Unsettled {
+        /// The object.
+        location: Path,
+        /// Time of modification in the last answer, in the form of RFC 3339.
+        modified: String,
+    },
     /// The read path cannot be built.
     Open(OpenFileError),
     /// The system provides no thread for the requests.
@@ -331,6 +341,12 @@ impl fmt::Display for OpenObjectError {
                 f,
                 "{location} has neither a strong ETag nor a time of modification; read it by \
                  another client, which may mix its versions"
+            ),
+            OpenObjectError::Unsettled { location, modified } => write!(
+                f,
+                "{location} was modified at {modified} by the clock of its server, in the last two \
+                 seconds or in the future, and has no strong ETag; open it when its writes have \
+                 ended, and compare the clocks, or let the server send a strong ETag"
             ),
             OpenObjectError::Open(error) => error.fmt(f),
             OpenObjectError::Ended => f.write_str("the opening was ended by its caller"),

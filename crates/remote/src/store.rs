@@ -114,7 +114,7 @@ pub(crate) use {
     answers::body_of,
     blocks::{Blocks, Disk, Ends},
     errors::{dropped_error, other_range},
-    objects::settles_at,
+    objects::{SETTLING_TIME, settles_at},
 };
 pub(crate) use {errors::may_succeed_later, objects::is_weak};
 #[cfg(any(feature = "opendal", all(feature = "file", target_os = "linux")))]

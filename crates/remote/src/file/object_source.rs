@@ -16,9 +16,13 @@ use super::opening::{OpenedBytes, begin};
 use super::{OnError, OpenObjectError};
 use crate::planner::{Generation, Time};
 use crate::store::{
-    Blocks, Disk, Ends, body_of, generation_of, is_weak, may_succeed_later, other_range,
-    settles_at, too_long, too_short,
+    Blocks, Disk, Ends, SETTLING_TIME, body_of, generation_of, is_weak, may_succeed_later,
+    other_range, settles_at, too_long, too_short,
 };
+
+/// Largest difference, chosen, of the clocks of a server and of this system, with which an opening
+/// waits for the version.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(1);
 
 /// An object in one version.
 #[derive(Clone)]
@@ -65,18 +69,20 @@ enum Try {
 }
 
 impl ObjectSource {
-    /// Asks the store for the version, and `first_bytes` bytes of the start or of the end, until
-    /// the version is settled. A later write is then certain to give another one; a strong ETag is
-    /// settled at once.
+    /// Asks the store for the version, and `first_bytes` bytes of the start or of the end. Waits
+    /// once until the version is settled: a later write is then certain to give another one. A
+    /// strong ETag is settled at once.
     ///
     /// # Errors
-    /// The answer has no version, or the store has failed beyond the retries.
+    /// The answer has no version, or none that is settled after the wait. The store has failed
+    /// beyond the retries.
     pub(super) async fn open(
         requests: Requests,
         location: Path,
         first_bytes: u64,
     ) -> Result<ObjectSource, OpenObjectError> {
         let mut retries_left = requests.retries_max;
+        let mut has_waited = false;
         loop {
             let unix_started = unix_time();
             let (meta, opened_bytes) = match begin(&requests.store, &location, first_bytes).await {
@@ -96,7 +102,13 @@ impl ObjectSource {
                 let version = Version { requests, meta, generation, opened_bytes, opened };
                 return Ok(ObjectSource(Arc::new(version)));
             }
-            tokio::time::sleep(Duration::from_nanos(rest.0)).await;
+            let rest = Duration::from_nanos(rest.0);
+            if has_waited || rest > SETTLING_TIME + CLOCK_DIFFERENCE_MAX {
+                let modified = meta.last_modified.to_rfc3339();
+                return Err(OpenObjectError::Unsettled { location, modified });
+            }
+            tokio::time::sleep(rest).await;
+            has_waited = true;
         }
     }
 }

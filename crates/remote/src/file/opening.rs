@@ -11,9 +11,9 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::store::{Ends, body_of, may_succeed_later};
 
-/// Extensions of formats whose index is at the end of the file: Parquet, ORC, Feather, and archives
-/// of zip. Their readers begin there. NumPy begins to read its archives at the start.
-const INDEX_AT_END: [&str; 6] = ["parquet", "pq", "orc", "feather", "zip", "jar"];
+/// Extensions of formats whose index is at the end of the file: Parquet, ORC, files of Arrow, and
+/// archives of zip. Their readers begin there. NumPy begins to read its archives at the start.
+const INDEX_AT_END: [&str; 7] = ["parquet", "pq", "orc", "arrow", "feather", "zip", "jar"];
 
 /// Bytes of an object that came with the answer of its opening.
 #[derive(Default)]
@@ -82,9 +82,13 @@ async fn begin_with(
 ) -> Result<(ObjectMeta, OpenedBytes)> {
     let options = GetOptions { range: Some(range.clone()), ..GetOptions::default() };
     let result = match store.get_opts(location, options).await {
-        // An object without bytes has no such range: status 416, or the store's own error.
-        Err(error) if is_of_range(&error) => {
-            return Ok((store.head(location).await?, OpenedBytes::default()));
+        // An object without bytes has no such range: status 416, or the store's own error. Every
+        // other object with this error could be opened, and its reads would fail.
+        Err(error) if may_be_of_range(&error, &range) => {
+            return match store.head(location).await {
+                Ok(meta) if meta.size == 0 => Ok((meta, OpenedBytes::default())),
+                _ => Err(error),
+            };
         }
         result => result?,
     };
@@ -111,8 +115,16 @@ async fn begin_with(
     Ok((meta, opened))
 }
 
-/// Returns true for the error of a range that the object does not have.
-fn is_of_range(error: &Error) -> bool {
-    let text = error.to_string();
-    may_succeed_later(error) && (text.contains("416") || text.to_lowercase().contains("range"))
+/// Returns true if an error may be the one of a range that an empty object does not have. The text
+/// of the error may contain the name of the object.
+fn may_be_of_range(error: &Error, range: &GetRange) -> bool {
+    match error {
+        // A suffix may be refused without a request; a range from the start is requested next.
+        Error::NotSupported { .. } => !matches!(range, GetRange::Suffix(_)),
+        _ => {
+            let text = error.to_string();
+            may_succeed_later(error)
+                && (text.contains("416") || text.to_lowercase().contains("range"))
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::planner::{FileId, Generation, HandleId, Time};
 
 /// Time after which a version without a strong ETag is settled. HTTP dates are whole seconds, so
 /// that two versions within a second may look alike. The rest is for clocks that differ.
-const SETTLING_TIME: Duration = Duration::from_secs(2);
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(2);
 
 /// A known object.
 #[derive(Clone, Debug)]

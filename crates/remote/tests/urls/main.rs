@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -282,6 +283,115 @@ fn failed_openings_name_the_object_and_the_reason() {
     let error =
         opened(&format!("{}/a", no_version.url()), &no_version).0.err().unwrap().to_string();
     assert!(error.contains("ETag") || error.contains("modification"), "{error}");
+}
+
+/// The object with this time of modification, in place of a strong ETag.
+fn modified(unix_seconds: u64) -> Object {
+    Object { tag: None, modified: Some(http_date(unix_seconds)), ..object() }
+}
+
+/// The date of RFC 9110, without the weekday, which clients do not need.
+fn http_date(unix_seconds: u64) -> String {
+    let months =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let is_leap = |year: u64| year.is_multiple_of(4);
+    let (mut year, mut month, mut day) = (1970, 0, unix_seconds / 86_400);
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let days = |month: usize| match month {
+        1 => 28 + u64::from(is_leap(year)),
+        3 | 5 | 8 | 10 => 30,
+        _ => 31,
+    };
+    while day >= days(month) {
+        day -= days(month);
+        month += 1;
+    }
+    let (hour, minute) = (unix_seconds / 3600 % 24, unix_seconds / 60 % 60);
+    let (name, second) = (months[month], unix_seconds % 60);
+    format!("{:02} {name} {year} {hour:02}:{minute:02}:{second:02} GMT", day + 1)
+}
+
+#[expect(clippy::disallowed_methods, reason = "versions without ETag are compared with the clock")]
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Without a strong ETag an opening waits once, for two seconds. A server that sends the current
+/// time with each answer has no version, nor has one whose time is an hour ahead: it is not waited
+/// for. An object that was written just now is opened after the wait.
+#[test]
+fn opening_waits_at_most_once_for_a_version() {
+    let start = unix_seconds();
+    let ahead = Server::of(modified(start + 3600));
+    let always_now = Server::start(|request| modified(unix_seconds()).answer(request));
+    for (name, server, requests) in [("ahead", ahead, 1), ("now", always_now, 2)] {
+        let error = opened(&format!("{}/a", server.url()), &server).0.err().unwrap();
+        assert!(matches!(error, OpenObjectError::Unsettled { .. }), "{name}: {error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("a was modified at 20") && text.contains("ETag"),
+            "{name}: {text}"
+        );
+        assert_eq!(server.lines().len(), requests, "{name}");
+    }
+    let written = Server::of(modified(unix_seconds()));
+    compare(&open(&written, "a"), "written just now");
+    // Two waits of two seconds, and no hour.
+    assert!(unix_seconds() - start <= 8);
+}
+
+/// The URL of an object of a server, or of a cloud with this server.
+fn url_of(scheme: &str, server: &Server, name: &str) -> String {
+    match scheme {
+        "http" => format!("{}/{name}", server.url()),
+        _ => format!("{scheme}://bucket/{name}"),
+    }
+}
+
+/// A server without ranges: its objects are not opened, as no read would succeed. The name and the
+/// length of the object do not matter. An empty object has nothing to read.
+#[test]
+fn server_without_ranges_opens_only_empty_objects() {
+    let without_ranges = |object: Object| {
+        Server::start(move |request| {
+            let mut request = request.clone();
+            request.headers.remove("range");
+            object.answer(&request)
+        })
+    };
+    for name in ["a", "orange.bin", "416", "a.parquet"] {
+        for scheme in ["http", "s3", "gs", "az"] {
+            let server = without_ranges(object());
+            let url = url_of(scheme, &server, name);
+            let error = opened(&url, &server).0.err().unwrap_or_else(|| panic!("{url}"));
+            let text = error.to_string().to_lowercase();
+            let has_reason = text.contains("when range requested")
+                || text.contains("range request not supported");
+            assert!(has_reason, "{url}: {error}");
+        }
+        for scheme in ["http", "s3"] {
+            let server = without_ranges(Object::tagged(Vec::new(), "v0"));
+            let url = url_of(scheme, &server, name);
+            let file = opened(&url, &server).0.unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(file.len(), 0, "{name}");
+        }
+    }
+}
+
+/// Each extension whose files are opened by their end. All others are opened by the start.
+#[test]
+fn opening_requests_the_end_of_formats_with_an_index_there() {
+    let by_end = ["parquet", "pq", "orc", "arrow", "feather", "zip", "jar"];
+    let by_start = ["npz", "npy", "arrows", "bin"];
+    let cases = by_end.map(|it| (it, "GET bytes=-69632")).into_iter();
+    for (extension, line) in cases.chain(by_start.map(|it| (it, "GET bytes=0-65535"))) {
+        let server = Server::of(object());
+        open(&server, &format!("a.{extension}"));
+        assert_eq!(server.lines(), [line], "{extension}");
+    }
 }
 
 /// The texts of errors have the URLs of their requests, which may have credentials.
