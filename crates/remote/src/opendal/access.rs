@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ::opendal::raw::{
-    Access, AccessorInfo, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpRename, OpStat,
-    OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
+    Access, AccessorInfo, BytesRange, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpRename,
+    OpStat, OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
 };
 use ::opendal::{Error, ErrorKind, Result};
 use object_store::{GetOptions, GetRange};
@@ -113,13 +113,23 @@ impl<A: Access> LayeredAccess for ReadpathAccess<A> {
             return answer;
         }
         let range = args.range();
-        if self.0.inner().ignores_ranges() && range.offset() > 0 {
-            // OpenDAL does not notice: it returns the bytes from the beginning.
-            let text = "the server ignores the ranges of requests; read the whole object";
-            return Err(Error::new(ErrorKind::Unsupported, text).with_context("path", path));
+        if !self.0.inner().ignores_ranges() || range.is_full() {
+            let (reply, reader) = self.inner().read(path, args).await?;
+            return Ok((reply, LayeredReader::passed(reader)));
         }
-        let (reply, reader) = self.inner().read(path, args).await?;
-        Ok((reply, LayeredReader::passed(reader)))
+        match range.size() {
+            // The whole object has these bytes at its beginning.
+            Some(bytes) if range.offset() == 0 => {
+                let whole = args.with_range(BytesRange::default());
+                let (reply, reader) = self.inner().read(path, whole).await?;
+                Ok((reply, LayeredReader::first_bytes(path, reader, bytes)))
+            }
+            // OpenDAL does not notice: it returns the bytes from the beginning.
+            _ => {
+                let text = "the server ignores the ranges of requests; read the whole object";
+                Err(Error::new(ErrorKind::Unsupported, text).with_context("path", path))
+            }
+        }
     }
 
     /// Asks the storage. A known object of another version is forgotten.

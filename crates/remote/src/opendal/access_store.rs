@@ -35,7 +35,8 @@ const UNVERSIONED_TRIES: u32 = 2;
 ///
 /// An answer of OpenDAL does not state its range. A server that ignores the requested range sends
 /// the object from its beginning, and only the length of the body shows it. For that reason the
-/// body of a range that begins later is complete before its bytes are used.
+/// body of a range that begins later, or ends before the object, is complete before its bytes are
+/// used.
 #[derive(Debug)]
 pub(super) struct AccessStore<A> {
     /// The storage below the layer.
@@ -170,8 +171,8 @@ impl<A: Access> AccessStore<A> {
     }
 
     /// All bytes of a body for this range, collected before one is used: a body of another length
-    /// is an error, as the server may ignore ranges. The range begins after the first byte of the
-    /// object, or the storage returns no version.
+    /// is an error, as the server may ignore ranges. The range is a part of the object, or the
+    /// storage returns no version.
     async fn whole_body(
         &self,
         location: &Path,
@@ -291,13 +292,13 @@ impl<A: Access> ObjectStore for AccessStore<A> {
                     return Ok(result_of(meta, &metadata, 0..0, stream::empty().boxed()));
                 }
                 let requested = clipped(location, range, meta.size)?;
-                // A server that ignores ranges begins at 0, too.
-                let body = match requested.start {
-                    0 => {
+                // A server that ignores ranges sends the right bytes for the whole object alone.
+                let body = match requested == (0..meta.size) {
+                    true => {
                         let is_clipped = range.size().is_some_and(|bytes| bytes > requested.end);
                         chunks(location.clone(), body, is_clipped.then_some(requested.end))
                     }
-                    _ => one(self.whole_body(location, &requested, body).await?),
+                    false => one(self.whole_body(location, &requested, body).await?),
                 };
                 return Ok(result_of(meta, &metadata, requested, body));
             }

@@ -24,6 +24,13 @@ enum Inner<R> {
         stream: Mutex<BoxStream<'static, object_store::Result<Bytes>>>,
     },
     Passed(R),
+    /// The first bytes of a whole object.
+    First {
+        path: String,
+        reader: R,
+        /// Number of bytes that are left.
+        left: u64,
+    },
 }
 
 impl<R> LayeredReader<R> {
@@ -39,12 +46,18 @@ impl<R> LayeredReader<R> {
     pub(super) fn passed(reader: R) -> LayeredReader<R> {
         LayeredReader(Inner::Passed(reader))
     }
+
+    /// A reader of the first `bytes` bytes of a whole object of the storage.
+    pub(super) fn first_bytes(path: &str, reader: R, bytes: u64) -> LayeredReader<R> {
+        LayeredReader(Inner::First { path: path.to_owned(), reader, left: bytes })
+    }
 }
 
 impl<R: oio::Read> oio::Read for LayeredReader<R> {
     async fn read(&mut self) -> Result<Buffer> {
         let (path, stream) = match &mut self.0 {
             Inner::Passed(reader) => return reader.read().await,
+            Inner::First { path, reader, left } => return read_first(path, reader, left).await,
             Inner::Cached { path, stream } => (path, stream),
         };
         let stream = stream.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -58,6 +71,22 @@ impl<R: oio::Read> oio::Read for LayeredReader<R> {
             }
         }
     }
+}
+
+/// Reads the next of `left` bytes. The end of the object before them is an error, as it is for a
+/// range.
+async fn read_first<R: oio::Read>(path: &str, reader: &mut R, left: &mut u64) -> Result<Buffer> {
+    if *left == 0 {
+        return Ok(Buffer::new());
+    }
+    let buffer = reader.read().await?;
+    if buffer.is_empty() {
+        let text = format!("the object ends {left} bytes before the range; read it to its end");
+        return Err(Error::new(ErrorKind::RangeNotSatisfied, text).with_context("path", path));
+    }
+    let count = usize::try_from(*left).map_or(buffer.len(), |left| buffer.len().min(left));
+    *left -= count as u64;
+    Ok(buffer.slice(..count))
 }
 
 /// Returns true if a storage has refused a write: the object is as it was.

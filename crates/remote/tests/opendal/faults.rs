@@ -145,6 +145,16 @@ async fn server_without_ranges_has_whole_objects_and_errors() {
     let (operator, _layer) = over_http(&server, options());
     operator.read_with("a").range(5000..6000).await.unwrap_err();
     assert!(operator.read("a").await.unwrap().to_vec() == content(0, 0..MIB));
+    // Further ones, whose first read begins with byte 0: the answers begin there, too.
+    for end in [1, 100, 5000, MIB - 1, MIB] {
+        let (operator, _layer) = over_http(&server, options());
+        for _ in 0..3 {
+            let read = operator.read_with("a").range(0..end).await.unwrap();
+            assert!(read.to_vec() == content(0, 0..end), "{end}");
+        }
+        let error = operator.read_with("a").range(0..MIB + 1).await.unwrap_err();
+        assert!(!error.is_temporary(), "{error}");
+    }
 }
 
 /// Without a length in the answer the object is read straight from the server. OpenDAL takes the
