@@ -159,9 +159,11 @@ impl Batch {
     }
 
     /// Submits all reads that have not started to the storage, and releases the pages of returned
-    /// reads. No effect in a child process that was forked after the batch was created.
+    /// reads. No effect in a child process that was forked after the batch was created, and on a
+    /// path whose engine [`wait`](Batch::wait) could not build.
     pub fn start(&mut self) {
         if !self.engine.is_of_this_process()
+            || self.engine.existing_engine().is_none()
             || self.unstarted.is_empty() && self.returned.is_empty()
         {
             return;
@@ -207,13 +209,15 @@ impl Batch {
     /// returned as copies.
     ///
     /// # Errors
-    /// The storage has failed as a whole. Or the batch was created before a `fork`, and this is the
-    /// child. An error of one read is reported by [`BatchRead`].
+    /// The storage has failed as a whole. The batch was created before a `fork`, and this is the
+    /// child. Or the system lacks memory or a backend for a read past the kernel page cache: it
+    /// stays in the batch, and the next call tries again. An error of one read is reported by
+    /// [`BatchRead`].
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
         self.end_borrow();
         if self.ready.is_empty() {
-            self.wait_for_kernel_read()?;
+            self.wait_for_kernel_read();
         }
         // Among these reads of the engine are some that have just failed in the kernel page cache.
         if self.ready.is_empty() && (self.queue.is_some() || !self.unstarted.is_empty()) {
@@ -315,11 +319,11 @@ impl Batch {
     /// Waits for the next read from the kernel page cache and moves its bytes to `ready`. A read
     /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if no
     /// read was submitted to the kernel page cache.
-    fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
+    fn wait_for_kernel_read(&mut self) {
         // Reads of any size are copied, because the caller borrows the copy.
         let copied_bytes_max = u64::MAX;
         let next = self.kernel_reads.next(copied_bytes_max, &mut self.free_buffers);
-        let Some((unstarted, status)) = next else { return Ok(()) };
+        let Some((unstarted, status)) = next else { return };
         let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
         let copy = match status {
             KernelReadStatus::Copied(copy) => Some(copy),
@@ -332,17 +336,17 @@ impl Batch {
         };
         match copy {
             Some(copy) => self.ready.push_back(SharedRead::from_copy(*ticket, copy)),
-            None => {
-                self.engine.engine_or_build()?;
-                self.unstarted.push(unstarted);
-            }
+            None => self.unstarted.push(unstarted),
         }
-        Ok(())
     }
 
     /// Waits for the next read of the engine, and moves all completed reads to `ready`. Returns at
     /// once if none is in flight.
+    ///
+    /// # Errors
+    /// The storage has failed, or the engine cannot be built: the reads are still in `unstarted`.
     fn wait_for_engine_reads(&mut self) -> Result<(), ReadError> {
+        self.engine.engine_or_build()?;
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
