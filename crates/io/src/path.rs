@@ -79,11 +79,12 @@ impl ReadPath {
         state.machine.collect_uses();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
         let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();
-        let direct = engine.direct_fetches.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        // Reads of a source past the cache do not pass the machine.
+        let direct = &engine.direct_counters;
         Stats {
-            device_reads: meter.device_reads + direct[0],
-            device_bytes: meter.device_read_bytes + direct[1],
-            in_flight: meter.in_device(),
+            device_reads: meter.device_reads + direct.fetches.load(Ordering::Relaxed),
+            device_bytes: meter.device_read_bytes + direct.bytes.load(Ordering::Relaxed),
+            in_flight: meter.in_device() + direct.in_flight.load(Ordering::Relaxed),
             readahead_bytes: cache.readahead_pages * PAGE_BYTES,
             waste_bytes: cache.waste_pages * PAGE_BYTES,
             unused_bytes: cache.unused_pages() * PAGE_BYTES,
@@ -152,7 +153,7 @@ pub struct Stats {
     /// Bytes evicted to free memory for other pages.
     pub evicted_bytes: u64,
     /// Mean queue depth of the storage while it was busy, in thousandths. `None` if it was never
-    /// busy.
+    /// busy. Neither this nor `depth_max` includes reads of a source past the cache.
     pub depth_mean_milli: Option<u64>,
     /// Largest number of requests that were in flight at once.
     pub depth_max: u32,

@@ -57,7 +57,8 @@ pub trait Source: Send + Sync + 'static {
 
     /// Starts to fetch a range of the file, and returns soon. The range is not empty, and within
     /// the file. The bytes go into `fetch`, now or later, on any thread. Must not read the file
-    /// that is made of this source.
+    /// that is made of this source. A panic fails the fetch: its readers get the error
+    /// [`Gone`](crate::DeviceError::Gone).
     fn fetch(&self, range: Range<u64>, fetch: Fetch);
 
     /// Largest range of a fetch in bytes, in whole pages of 4 KiB, from 4 KiB to 4 MiB. Default 2

@@ -1,9 +1,10 @@
-//! Foreign code that panics inside the library: wakers, buffers and closures. The path stays usable
-//! and leaks no memory.
+//! Foreign code that panics inside the library: wakers, buffers, closures and sources. The path
+//! stays usable and leaks no memory.
 
 mod support;
 
 use std::future::Future;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +12,8 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use readpath::{File, ReadPath};
+use readpath::source::{Fetch, Source};
+use readpath::{File, ReadError, ReadPath};
 use support::*;
 
 const FILE_BYTES: usize = 8 << 20;
@@ -275,4 +277,53 @@ fn buffers_that_panic_on_drop_leak_no_memory_of_the_path() {
             assert!(all == content);
         });
     }
+}
+
+/// A source of zeros whose fetches panic if they have an odd first megabyte.
+struct PanickingSource;
+
+impl Source for PanickingSource {
+    fn bytes(&self) -> u64 {
+        FILE_BYTES as u64
+    }
+
+    fn fetch_bytes_max(&self) -> u64 {
+        1 << 20
+    }
+
+    fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
+        assert!((range.start >> 20).is_multiple_of(2), "a source that panics, as this test has it");
+        fetch.fill(&vec![0; (range.end - range.start) as usize]);
+        fetch.finish();
+    }
+}
+
+/// A fetch that panics fails its own readers. The fetches that leave with it have their bytes.
+#[test]
+fn panicking_source_fails_only_its_own_reads() {
+    ends(|| {
+        let path = ReadPath::builder().memory(4 << 20).readahead("none");
+        let file = path.open_source("zeros", Arc::new(PanickingSource)).unwrap();
+        let mut batch = file.read_path().batch();
+        for ticket in 0..8 {
+            batch.read(&file, ticket << 20, 10_000, ticket).unwrap();
+        }
+        let mut results = Vec::new();
+        while let Some(read) = batch.wait().unwrap() {
+            results.push((read.ticket(), read.bytes()));
+        }
+        results.sort_by_key(|(ticket, _)| *ticket);
+        for (ticket, result) in results {
+            match ticket % 2 {
+                0 => assert_eq!(result.unwrap(), 10_000),
+                _ => drop(result.unwrap_err()),
+            }
+        }
+        assert!(batch.is_empty());
+        // A read past the cache has fetches of both kinds.
+        let error = file.read_exact_at(&mut vec![0; FILE_BYTES], 0).unwrap_err();
+        assert!(error.get_ref().is_some_and(|error| error.is::<ReadError>()), "{error}");
+        file.read_exact_at(&mut [0; 10_000], 2 << 20).unwrap();
+        assert_eq!(file.read_path().stats().in_flight, 0);
+    });
 }

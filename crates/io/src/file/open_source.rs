@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
@@ -19,7 +18,7 @@ use crate::page_cache::{PageCache, SOURCE};
 use crate::path::builder::{BuildError, Builder};
 use crate::read_error::ReadError;
 use crate::source::Source;
-use crate::source::direct::SourceFile;
+use crate::source::direct::{DirectCounters, DirectRead, SourceFile};
 use crate::source::storage::SourceStorage;
 use crate::target::identity::Identity;
 use crate::target::{Coherence, FILE_BYTES_MAX, OpenError, TRANSFER_BYTES_MAX};
@@ -141,19 +140,11 @@ impl File {
         let handle = self.handle().current()?;
         let buffer = clip_to_file(buffer, &handle, offset);
         match read_direct(&handle, buffer, offset, continues)? {
-            Some(Direct::Ended) => Err(io::ErrorKind::Interrupted.into()),
-            Some(Direct::Done) => Ok(Some(buffer.len())),
+            Some(DirectRead::Ended) => Err(io::ErrorKind::Interrupted.into()),
+            Some(DirectRead::Done) => Ok(Some(buffer.len())),
             None => Ok(None),
         }
     }
-}
-
-/// Result of a read past the cache.
-pub(super) enum Direct {
-    /// All bytes are there.
-    Done,
-    /// The caller has ended the read.
-    Ended,
 }
 
 /// Fills `buffer` with the bytes from `offset` on past the cache, if such a read bypasses it, or if
@@ -163,7 +154,7 @@ pub(super) fn read_direct(
     buffer: &mut [u8],
     offset: u64,
     continues: impl FnMut() -> bool,
-) -> Result<Option<Direct>, ReadError> {
+) -> Result<Option<DirectRead>, ReadError> {
     let bytes = buffer.len() as u64;
     let Some(file) = handle.file.storage_file.source() else { return Ok(None) };
     if let Some(all) = file.all_bytes() {
@@ -171,25 +162,22 @@ pub(super) fn read_direct(
         let start = (offset as usize).min(all.len());
         buffer.copy_from_slice(&all[start..start + buffer.len()]);
         handle.read_counters.record_machine_read(bytes, bytes, offset + bytes);
-        return Ok(Some(Direct::Done));
+        return Ok(Some(DirectRead::Done));
     }
     let engine = handle.engine.existing_engine();
     let used_bytes = || engine.map_or(0, |engine| engine.lock().machine.memory_bytes()[1]);
     if !file.is_direct(bytes, used_bytes) {
         return Ok(None);
     }
-    let fetches = file.read(buffer, offset, continues)?;
-    if fetches == 0 {
-        return Ok(Some(Direct::Ended));
+    // A path without an engine is one in a child of `fork`, which has no counters.
+    let no_counters = DirectCounters::default();
+    let counters = engine.map_or(&no_counters, |engine| &engine.direct_counters);
+    let end = file.read(buffer, offset, counters, continues)?;
+    if end == DirectRead::Done {
+        let cached_bytes = 0;
+        handle.read_counters.record_machine_read(bytes, cached_bytes, offset + bytes);
     }
-    let cached_bytes = 0;
-    handle.read_counters.record_machine_read(bytes, cached_bytes, offset + bytes);
-    if let Some(engine) = engine {
-        for (sum, value) in engine.direct_fetches.iter().zip([fetches, bytes]) {
-            sum.fetch_add(value, Ordering::Relaxed);
-        }
-    }
-    Ok(Some(Direct::Done))
+    Ok(Some(end))
 }
 
 /// Identity of a source of `bytes` bytes. The other numbers are 0: a source is the only file of its

@@ -21,7 +21,7 @@
 //! variable.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use readpath_core::machine::Machine;
@@ -30,6 +30,7 @@ use crate::backend::BackendError;
 use crate::os::clock::Clock;
 use crate::os::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
 use crate::page_cache::kernel::{FilePages, PathPages};
+use crate::source::direct::DirectCounters;
 use crate::storage::{Sleep, Sleeper};
 use crate::target::identity::Identity;
 use crate::target::{BufferedBecause, Mode};
@@ -99,8 +100,8 @@ pub(crate) struct Engine {
     reactor_wake: Condvar,
     /// Thread that leads for futures; `None` before the first future.
     reactor: Mutex<Option<JoinHandle<()>>>,
-    /// Number and bytes of the fetches past the cache.
-    pub(crate) direct_fetches: [AtomicU64; 2],
+    /// Counters of the fetches past the cache.
+    pub(crate) direct_counters: DirectCounters,
     /// Adapts the size of the memory to the spare memory of the system; `None` for a fixed size.
     elastic: Option<Elastic>,
 }
@@ -185,7 +186,7 @@ impl Engine {
             read_bytes_max: (read_bytes_max / page_bytes).max(1) * page_bytes,
             reactor_wake: Condvar::new(),
             reactor: Mutex::default(),
-            direct_fetches: Default::default(),
+            direct_counters: DirectCounters::default(),
             elastic: None,
         }
     }

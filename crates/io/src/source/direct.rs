@@ -5,7 +5,7 @@
 //! fetches in parallel. Its bytes are not cached.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use readpath_core::request::{Completion, Outcome, RequestId};
@@ -84,9 +84,9 @@ impl SourceFile {
         }
     }
 
-    /// Fills `buffer` with the bytes from `offset` on, all within the file. Returns the number of
-    /// fetches; 0 if `continues` has returned false, which ends the read. It is called at least
-    /// every 50 ms.
+    /// Fills `buffer` with the bytes from `offset` on, all within the file, or ends early if
+    /// `continues` returns false. It is called at least every 50 ms. The fetches are counted in
+    /// `counters`.
     ///
     /// # Errors
     /// A fetch has failed.
@@ -94,10 +94,11 @@ impl SourceFile {
         &self,
         buffer: &mut [u8],
         offset: u64,
+        counters: &DirectCounters,
         continues: impl FnMut() -> bool,
-    ) -> Result<u64, ReadError> {
-        let read = self.fetch_parts(buffer, offset, continues);
-        if !matches!(read, Ok(1..)) {
+    ) -> Result<DirectRead, ReadError> {
+        let read = self.fetch_parts(buffer, offset, counters, continues);
+        if !matches!(read, Ok(DirectRead::Done)) {
             // The caller has no bytes yet, so the next such read is the first one.
             self.had_large_read.store(false, Ordering::Relaxed);
         }
@@ -109,35 +110,34 @@ impl SourceFile {
         &self,
         buffer: &mut [u8],
         offset: u64,
+        counters: &DirectCounters,
         mut continues: impl FnMut() -> bool,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<DirectRead, ReadError> {
         let source = &**self.source.get_in_any_process();
         let fetch_bytes = self.fetch_bytes(buffer.len() as u64);
         let mut parts = buffer.chunks_mut(fetch_bytes as usize).enumerate();
-        let mut in_flight = InFlight(Arc::new(Completions::new(Clock::start())));
-        let (mut fetches, mut ended) = (0, 0);
+        let completions = Arc::new(Completions::new(Clock::start()));
+        let mut in_flight = InFlight { completions, counters, uncollected: 0 };
         loop {
-            while fetches - ended < u64::from(self.fetches_max)
+            while in_flight.uncollected < self.fetches_max
                 && let Some((index, part)) = parts.next()
             {
                 let start = offset + index as u64 * fetch_bytes;
                 // SAFETY: the buffer is borrowed until the return, and `in_flight` is dropped
                 // before. No other part has these bytes.
                 unsafe { in_flight.start(source, index as u32, part, start) };
-                fetches += 1;
             }
-            if ended == fetches {
-                return Ok(fetches);
+            if in_flight.uncollected == 0 {
+                return Ok(DirectRead::Done);
             }
             for Completion { id, outcome, .. } in in_flight.wait() {
                 if let Outcome::Failed(error) = outcome {
                     let offset = offset + u64::from(id.0) * fetch_bytes;
                     return Err(ReadError::Device { offset, error });
                 }
-                ended += 1;
             }
             if !continues() {
-                return Ok(0);
+                return Ok(DirectRead::Ended);
             }
         }
     }
@@ -152,10 +152,35 @@ impl SourceFile {
     }
 }
 
-/// Fetches in flight of a direct read. The drop ends their use of the memory.
-struct InFlight(Arc<Completions>);
+/// End of a direct read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectRead {
+    /// All bytes are there.
+    Done,
+    /// The caller has ended the read.
+    Ended,
+}
 
-impl InFlight {
+/// Counters of the direct reads of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct DirectCounters {
+    /// Number of fetches that were started.
+    pub(crate) fetches: AtomicU64,
+    /// Bytes of these fetches.
+    pub(crate) bytes: AtomicU64,
+    /// Number of fetches in flight.
+    pub(crate) in_flight: AtomicU32,
+}
+
+/// Fetches in flight of a direct read. The drop ends their use of the memory.
+struct InFlight<'a> {
+    completions: Arc<Completions>,
+    counters: &'a DirectCounters,
+    /// Number of started fetches whose completions were not collected.
+    uncollected: u32,
+}
+
+impl InFlight<'_> {
     /// Starts the fetch of one part.
     ///
     /// # Safety
@@ -165,21 +190,36 @@ impl InFlight {
         let memory = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
         // SAFETY: guaranteed by the caller. The request ends with its completion, or by the drop.
         let request = Arc::new(unsafe { Request::new(RequestId(index), bytes, &[memory]) });
-        self.0.lock().in_flight.insert(request.id, Arc::clone(&request));
-        source.fetch(start..start + bytes, Fetch::new(Arc::clone(&self.0), request, bytes));
+        self.completions.lock().in_flight.insert(request.id, Arc::clone(&request));
+        self.uncollected += 1;
+        self.counters.fetches.fetch_add(1, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.in_flight.fetch_add(1, Ordering::Relaxed);
+        let fetch = Fetch::new(Arc::clone(&self.completions), request, bytes);
+        fetch.start(source, start..start + bytes);
     }
 
     /// Waits for completions, at most [`CHECK_INTERVAL`], and returns them.
     fn wait(&mut self) -> Vec<Completion> {
-        let mut state = self.0.sleep(Sleep::AtMost(CHECK_INTERVAL), |_| false);
-        std::mem::take(&mut state.completed)
+        let mut state = self.completions.sleep(Sleep::AtMost(CHECK_INTERVAL), |_| false);
+        let completed = std::mem::take(&mut state.completed);
+        drop(state);
+        self.subtract(completed.len() as u32);
+        completed
+    }
+
+    /// Subtracts fetches that have ended.
+    fn subtract(&mut self, count: u32) {
+        self.uncollected -= count;
+        self.counters.in_flight.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlight<'_> {
     /// Ends the requests. Later bytes have no effect.
     fn drop(&mut self) {
-        let in_flight = std::mem::take(&mut self.0.lock().in_flight);
+        self.subtract(self.uncollected);
+        let in_flight = std::mem::take(&mut self.completions.lock().in_flight);
         in_flight.values().for_each(|request| _ = request.end());
     }
 }

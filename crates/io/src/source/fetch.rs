@@ -1,11 +1,14 @@
 //! A fetch of a source: its bytes, and the report of its end.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use readpath_core::request::{DeviceError, Outcome};
 
+use super::Source;
 use super::completions::Completions;
 use super::request::Request;
+use crate::os::thread::run_contained;
 
 /// Takes the bytes of one range of a source. It is done once: by [`finish`](Fetch::finish) or
 /// [`fail`](Fetch::fail). If it is dropped before, it has failed.
@@ -26,6 +29,12 @@ impl Fetch {
     /// A fetch of the first `bytes` bytes of a request.
     pub(super) fn new(completions: Arc<Completions>, request: Arc<Request>, bytes: u64) -> Fetch {
         Fetch { completions, request, bytes, filled: 0, is_done: false }
+    }
+
+    /// Has the source start the fetch of this range. A panic of the source is contained: it drops
+    /// the fetch, which fails, and the requests behind it start.
+    pub(super) fn start(self, source: &dyn Source, range: Range<u64>) {
+        run_contained(|| source.fetch(range, self));
     }
 
     /// Number of bytes that are still missing.

@@ -29,6 +29,8 @@ pub(crate) struct SourceStorage {
 /// The source, and its requests.
 struct SourceShared {
     source: Arc<dyn Source>,
+    /// Length of the file.
+    file_bytes: u64,
     /// Requests in flight and completions, also known to the fetches.
     completions: Arc<Completions>,
 }
@@ -44,7 +46,8 @@ impl SourceStorage {
         clock: Clock,
     ) -> (SourceStorage, Arc<dyn Sleeper>) {
         let completions = Arc::new(Completions::new(clock));
-        let shared = Arc::new(SourceShared { source, completions });
+        let file_bytes = source.bytes();
+        let shared = Arc::new(SourceShared { source, file_bytes, completions });
         let sleeper = Arc::new(SourceSleeper(Arc::clone(&shared)));
         (SourceStorage { shared, caps }, sleeper)
     }
@@ -55,8 +58,8 @@ impl SourceShared {
     /// begins there completes at once, as short and without bytes. A write fails: a source is only
     /// read.
     fn start_queued(&self) {
+        let file_bytes = self.file_bytes;
         let queued = std::mem::take(&mut self.completions.lock().queued);
-        let file_bytes = self.source.bytes();
         for (DeviceRequest { op, start, sectors, .. }, request) in queued {
             let offset = start * SECTOR_BYTES;
             let end = (offset + u64::from(sectors) * SECTOR_BYTES).min(file_bytes);
@@ -67,7 +70,7 @@ impl SourceShared {
             } else if bytes == 0 {
                 fetch.finish();
             } else {
-                self.source.fetch(offset..end, fetch);
+                fetch.start(&*self.source, offset..end);
             }
         }
     }

@@ -155,6 +155,7 @@ fn read_of_bytes_in_memory_is_not_direct() {
 #[test]
 fn depth_limits_the_fetches_in_flight() {
     let (file, fetches) = opened(ReadPath::builder().memory(MIB).depth(2));
+    let path = file.read_path().clone();
     let reader = std::thread::spawn(move || {
         let mut buffer = vec![0; 6 * MIB as usize];
         file.read_exact_at(&mut buffer, 0).map(|()| buffer)
@@ -162,18 +163,21 @@ fn depth_limits_the_fetches_in_flight() {
     for _ in 0..3 {
         let two: Vec<_> = fetches.iter().take(2).collect();
         assert!(fetches.recv_timeout(Duration::from_millis(20)).is_err(), "a third one");
+        assert_eq!(path.stats().in_flight, 2);
         for (range, mut fetch) in two {
             fetch.fill(&content(range));
             fetch.finish();
         }
     }
     assert!(reader.join().unwrap().unwrap() == content(0..6 * MIB));
+    assert_eq!((path.stats().in_flight, path.stats().device_bytes), (0, 6 * MIB));
 }
 
 /// The fetches that have not ended have no effect on the caller's memory any more.
 #[test]
 fn error_ends_the_read_and_the_other_fetches() {
     let (file, fetches) = opened(ReadPath::builder().memory(MIB));
+    let path = file.read_path().clone();
     let reader = std::thread::spawn(move || {
         let mut buffer = vec![0; 16 * MIB as usize];
         file.read_exact_at(&mut buffer, MIB).unwrap_err()
@@ -189,6 +193,7 @@ fn error_ends_the_read_and_the_other_fetches() {
     for (_, mut fetch) in all {
         assert!(!fetch.fill(&[1; 100]), "the read has ended");
     }
+    assert_eq!(path.stats().in_flight, 0);
 }
 
 #[test]
