@@ -26,7 +26,8 @@ impl Runs {
         let mut runs = Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
         let bytes_of = |range: &&ReadRange| range.offset..range.offset + range.bytes as u64;
         let ranges: Vec<Range<u64>> = ranges.iter().map(bytes_of).collect();
-        for Run { members, extent, .. } in near_ranges::runs(&ranges, GAP_BYTES_MIN, RUN_BYTES_MAX) {
+        for Run { members, extent, .. } in near_ranges::runs(&ranges, GAP_BYTES_MIN, RUN_BYTES_MAX)
+        {
             if extent.start / PAGE_BYTES == (extent.end - 1) / PAGE_BYTES {
                 continue;
             }
