@@ -268,12 +268,14 @@ impl AdaptiveScheduler {
     }
 
     /// Updates the number of busy processes after a read of the process ended or was merged. A
-    /// process without outstanding reads earns credit from now on. No effect on an unknown process.
+    /// process without outstanding reads earns credit from now on, or is removed if it has ended.
+    /// No effect on an unknown process.
     fn update_busy(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if !process.has_outstanding_reads() {
             self.busy_processes -= 1;
             process.credit.begin_idle_time(&self.device_time);
+            self.remove_if_ended(id);
         }
     }
 
@@ -475,7 +477,6 @@ impl Scheduler for AdaptiveScheduler {
             Dispatch::Withdraw(id) => {
                 self.remove_dispatchable(requests[id].process);
                 self.update_busy(requests[id].process);
-                self.remove_if_ended(requests[id].process);
                 Dispatch::Withdraw(id)
             }
             _ if self.parked_processes == 0 => Dispatch::Nothing,
@@ -496,7 +497,6 @@ impl Scheduler for AdaptiveScheduler {
         self.charge_device_time(now, request.process, dispatch);
         self.on_read_completed(now, request.process, latency, reads_without_place);
         self.update_busy(request.process);
-        self.remove_if_ended(request.process);
         self.completions += 1;
         let is_undisturbed = reads_without_place == 0;
         let served = ServedRead {
@@ -553,36 +553,4 @@ impl Scheduler for AdaptiveScheduler {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::{caps, read};
-    use super::*;
-    use crate::request::Request;
-
-    /// Two processes have one read each, and one has a place. This process ends while its read is
-    /// in progress. The other process must get the place at the completion, not after the idle
-    /// timeout.
-    #[test]
-    fn ended_process_frees_its_slot_at_its_last_completion() {
-        let mut policy = AdaptiveScheduler::new(&caps());
-        policy.active_tuner = ThroughputTuner::with_setting(Parameter::Processes, 1);
-        let mut table = RequestTable::default();
-        let ids: Vec<RequestId> = [0, 1]
-            .map(|process| Request { process: ProcessId(process), ..read(100, 8) })
-            .into_iter()
-            .map(|request| {
-                let id = table.open(request);
-                assert!(matches!(policy.insert(Time::ZERO, id, &mut table), Inserted::Queued));
-                id
-            })
-            .collect();
-        assert_eq!(policy.dispatch(Time::ZERO, &table), Dispatch::Request(ids[0]));
-        assert_eq!(policy.dispatch(Time::ZERO, &table), Dispatch::Nothing, "the place is taken");
-        policy.process_ended(Time::ZERO, ProcessId(0));
-        let now = Time::from_ms(1);
-        policy.complete(now, ids[0], &table);
-        assert_eq!(policy.dispatch(now, &table), Dispatch::Request(ids[1]));
-        policy.complete(now, ids[1], &table);
-        policy.process_ended(now, ProcessId(1));
-        assert!(policy.processes.is_empty() && policy.active_processes == 0, "{policy:?}");
-    }
-}
+mod ended_tests;
