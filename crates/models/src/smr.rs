@@ -78,7 +78,7 @@ pub struct Smr {
     /// Log transactions so far.
     log_transactions: u64,
     cleaning: Option<Cleaning>,
-    /// Bands whose stream of writes ended before the band did.
+    /// Bands whose stream of writes ended before the band did, each once.
     torn_bands: VecDeque<u64>,
     /// Pieces that have arrived, and that are on the medium. Pieces leave in order.
     arrived_pieces: u64,
@@ -235,7 +235,9 @@ impl Smr {
         let sectors = u64::from(request.sectors);
         let is_early = self.buffered_sectors + sectors <= self.settings.buffer_sectors;
         let mut count = 0;
-        if let Some(band) = self.stream.torn_band(request.start) {
+        if let Some(band) = self.stream.torn_band(request.start)
+            && !self.torn_bands.contains(&band)
+        {
             self.torn_bands.push_back(band);
         }
         for (start, sectors, is_direct) in self.stream.divide(request.start, sectors) {

@@ -274,6 +274,28 @@ fn write_to_a_band_in_cleaning_stays_in_the_cache() {
     assert_eq!(sum(Op::Write), 16 + 4 * BAND);
 }
 
+/// A stream writes bands 0 and 1 of 30 MiB, of which band 0 goes to the log, and ends after a MiB
+/// of band 1. Band 1 is cleaned once, however often it was torn. By hand: band 0 and its 30 MiB in
+/// the log, band 1, and band 2 with 8 sectors in the log are read.
+#[test]
+fn band_that_is_torn_again_is_cleaned_once() {
+    for tears in [1, 4] {
+        let (mut host, events) = recorded("smr,write_cache=0,cache=1g", "hdd,drive=archive");
+        for _ in 0..tears {
+            host.stream(Op::Write, 0, BAND + MIB);
+        }
+        host.write_all(&[2 * BAND]);
+        host.now += Time::from_ms(60_000);
+        assert_eq!(host.drive.poll(host.now), None);
+        let events = events.lock().unwrap();
+        let reads = events.iter().filter_map(|event| match event {
+            Event::Request(Op::Read, _, sectors) => Some(*sectors),
+            _ => None,
+        });
+        assert_eq!(reads.sum::<u64>(), 4 * BAND + 8, "after {tears} tears");
+    }
+}
+
 /// A disk with memory for writes answers before the medium has them. The flush of the drive ends
 /// with the flush of that disk, which needs a part of a revolution (8.3 ms) at least.
 #[test]
