@@ -21,6 +21,7 @@ use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 mod controller;
 mod lines;
 mod streams;
+mod write_cache;
 
 pub use controller::{Controller, ControllerParts};
 

@@ -10,6 +10,7 @@ use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::parted_request::PartedRequest;
 use super::{BoxedDevice, Device};
 
 /// Parameters of `changing`.
@@ -41,8 +42,8 @@ pub struct Changing {
 struct FlushInFlight {
     /// Identifier of the flush at both members. No request in flight has it.
     id: RequestId,
-    /// True once one of the members has completed the flush.
-    is_half_done: bool,
+    /// Flushes of the two members.
+    parts: PartedRequest,
 }
 
 impl Changing {
@@ -88,7 +89,7 @@ impl Device for Changing {
     fn flush(&mut self, now: Time, id: RequestId) {
         self.first.flush(now, id);
         self.second.flush(now, id);
-        self.flushes_in_flight.push(FlushInFlight { id, is_half_done: false });
+        self.flushes_in_flight.push(FlushInFlight { id, parts: PartedRequest::new(0, 2) });
     }
 
     /// Returns the time of the next event of either device.
@@ -96,17 +97,19 @@ impl Device for Changing {
         [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
     }
 
-    /// Returns the next completion of either device, for a flush only the second of its two.
+    /// Returns the next completion of either device, for a flush only the second of its two. The
+    /// flush fails if one of them does.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
             let flush = self.flushes_in_flight.iter().position(|flush| flush.id == completion.id);
             let Some(index) = flush else { return Some(completion) };
-            // The first completion of a flush sets its flag, the second ends it.
-            let is_half_done = &mut self.flushes_in_flight[index].is_half_done;
-            if std::mem::replace(is_half_done, true) {
+            let parts = &mut self.flushes_in_flight[index].parts;
+            let any_offset = 0;
+            parts.note(any_offset, completion.outcome);
+            if let Some(outcome) = parts.end_part() {
                 self.flushes_in_flight.swap_remove(index);
-                return Some(completion);
+                return Some(Completion { outcome, ..completion });
             }
         }
     }

@@ -106,8 +106,9 @@ enum NfsEvent {
     Answered(u32, Outcome),
     /// A COMMIT call has arrived at the server.
     CommitAtServer(RequestId),
-    /// The reply of a COMMIT call has arrived at the client.
-    Committed(RequestId),
+    /// The reply of a COMMIT call has arrived at the client. It fails if the server lost a write
+    /// (RFC 1813, `NFS3ERR_IO`).
+    Committed(RequestId, Outcome),
 }
 
 impl Nfs {
@@ -219,7 +220,8 @@ impl Nfs {
         if let Some(index) = commit {
             let id = self.commits.swap_remove(index).client_id;
             let latency = self.draw_one_way_latency();
-            return self.events.add(now + latency, NfsEvent::Committed(id));
+            let event = NfsEvent::Committed(id, completion.outcome);
+            return self.events.add(now + latency, event);
         }
         self.server_calls -= 1;
         let call_key = completion.id.0;
@@ -302,8 +304,8 @@ impl Device for Nfs {
                     self.commits.push(Commit { server_id, client_id });
                     self.server.flush(time, server_id);
                 }
-                NfsEvent::Committed(id) => {
-                    self.done.push_back(Completion::at(time, id, Outcome::Done));
+                NfsEvent::Committed(id, outcome) => {
+                    self.done.push_back(Completion::at(time, id, outcome));
                 }
                 NfsEvent::Answered(call_key, outcome) => {
                     self.receive_reply(time, call_key, outcome);

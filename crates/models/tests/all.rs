@@ -13,3 +13,4 @@ mod shingled;
 mod solid_state;
 mod striping;
 mod volume;
+mod write_back;

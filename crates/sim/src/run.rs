@@ -572,7 +572,7 @@ impl IoBackend for RunningJob<'_> {
         loop {
             let completion = self.world.poll_completion(now)?;
             match process_of_flush(completion.id) {
-                Some(process) => self.end_sync(now, process),
+                Some(process) => self.end_sync(now, process, completion.outcome),
                 None => return Some(completion),
             }
         }

@@ -123,6 +123,57 @@ fn sync_waits_for_the_write_cache_of_the_drive() {
     assert!(each > 64.0 * 0.0042, "{each}");
 }
 
+/// Every write to the medium fails. A sync follows each of the 256 writes but the last. RFC 1813 has `COMMIT` fail with
+/// `NFS3ERR_IO`, and fsync(2) with `EIO`. The memory of the array survives a loss of power: its
+/// syncs don't wait, so a later one reports the error.
+#[test]
+fn sync_after_a_lost_write_fails() {
+    let job = "[w]\nrw=write\nbs=64k\nsize=16m\ndirect=1\nfsync=1\n";
+    for (device, errors) in [
+        ("smr:faulty:hdd,faulty:hdd.fail_every=1", 255..=255),
+        ("nfs:faulty:hdd,faulty:hdd.fail_every=1", 255..=255),
+        ("array:1xfaulty:hdd,faulty:hdd.fail_every=1", 1..=255),
+    ] {
+        let row = run(job, &setup(device));
+        assert!(errors.contains(&row.errors), "{device}: {} errors", row.errors);
+        let error = "sync: the device could not read or write these sectors (EIO)";
+        assert_eq!(row.first_error.as_deref(), Some(error), "{device}");
+    }
+}
+
+/// Returns the rate and the longest latency of the section `other` next to 64 random readers, for a
+/// run of `seconds`.
+fn next_to_readers(device: &str, other: &str, seconds: u32) -> (f64, f64) {
+    let job = format!(
+        "[global]\ndirect=1\nsize=4g\ntime_based=1\nruntime={seconds}s\n\
+         [readers]\nrw=randread\nbs=4k\nnumjobs=64\n[other]\nbs=64k\n{other}\n"
+    );
+    let setup = SimulationSetup {
+        scheduler: Spec::plain("noop"),
+        readahead: Spec::plain("none"),
+        ..setup(device)
+    };
+    let row = run(&job, &setup);
+    let other = row.sections.iter().find(|section| section.name == "other").unwrap();
+    (other.iops.unwrap(), other.latency_us.max.unwrap() / 1e6)
+}
+
+/// 64 readers keep reads queued at all times. A write to a full cache, and a stream that waits for
+/// its read-ahead, wait as long in a run of 2 s as in one of 6 s. A cache makes writes no slower.
+#[test]
+fn array_bounds_the_wait_for_write_back_and_read_ahead() {
+    let array = "array:12xhdd,write_cache=1m";
+    for other in ["rw=randwrite", "rw=read"] {
+        for seconds in [2, 6] {
+            let (rate, longest) = next_to_readers(array, other, seconds);
+            assert!(longest < 0.2, "{other}: {longest} s of {seconds} s, {rate}/s");
+        }
+    }
+    let rate = |device| next_to_readers(device, "rw=randwrite", 2).0;
+    let (cached, direct) = (rate(array), rate("array:12xhdd,write_cache=0"));
+    assert!(cached >= direct, "{cached} writes/s with a cache, {direct} without");
+}
+
 #[test]
 fn stopped_run_is_reported_as_interrupted() {
     let job = JobFile::parse("[r]\nrw=randread\nbs=4k\nsize=1g\ndirect=1\n").unwrap();

@@ -176,9 +176,11 @@ impl ProcessFigures {
     }
 
     /// Records a sync that ended at `end`, which extends the duration of the writes, also if it
-    /// failed. The first error of the process is kept.
+    /// failed. A failure counts as a failed write. The first error of the process is kept.
     pub fn record_sync(&mut self, end: Time, result: Result<(), String>) {
-        self.read_write_counters[Op::Write as usize].record_sync(end);
+        let write_counters = &mut self.read_write_counters[Op::Write as usize];
+        write_counters.record_sync(end);
+        write_counters.errors += u64::from(result.is_err());
         let error = result.err().map(|error| format!("sync: {error}"));
         self.first_error = self.first_error.take().or(error);
     }

@@ -9,19 +9,25 @@
 //!   for any number of members.
 //! - A write crosses the link in the other direction. It completes when the write cache has room
 //!   for it, and leaves the cache when the device has stored it.
-//! - Reads for waiting requests go to the device before read-ahead and write-back.
+//! - Reads for waiting requests go to the device before read-ahead and write-back. Read-ahead that
+//!   a request waits for is such a read. While a write waits for room, or a flush for data, reads
+//!   and write-backs take turns. A write-back needs no processor time.
 //!
 //! A line whose read failed is dropped, and the requests that waited for it read from the device
 //! directly. An error therefore affects exactly the reads that needed the bytes. Reads do not look
-//! for data in the write cache.
+//! for data in the write cache. The next flush reports the error of a write-back, as `COMMIT` does
+//! (RFC 1813).
 
 use std::collections::VecDeque;
 
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
+};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::lines::{CacheLineState, LineCache};
 use super::streams::ControllerStreams;
+use super::write_cache::WriteCache;
 use crate::agenda::EventQueue;
 use crate::numbered_slab::NumberedSlab;
 use crate::rate::Link;
@@ -81,22 +87,20 @@ pub struct Controller {
     lines: LineCache,
     /// Sequential streams of the host.
     streams: ControllerStreams,
-    /// Bytes in the write cache.
-    write_cache_used: u64,
-    /// Writes that wait for room in the write cache, by key in `slots`.
-    writes_waiting: VecDeque<u32>,
-    /// Host flushes that wait until the write cache is empty.
-    flushes_waiting: Vec<RequestId>,
+    /// Write cache.
+    write_cache: WriteCache,
+    /// True if the last job for the device was a write-back that was due.
+    is_reads_turn: bool,
     /// Internal events, by their times.
     events: EventQueue<ControllerEvent>,
     /// Requests of the host in flight.
     slots: NumberedSlab<ControllerRequest>,
     /// Requests to the device, queued or in flight.
     jobs: NumberedSlab<ControllerJob>,
-    /// Queued jobs that a request of the host waits for.
+    /// Queued jobs that a request of the host waits for, without write-backs.
     urgent_jobs: VecDeque<u32>,
-    /// Queued jobs of read-ahead and write-back, served after the urgent ones.
-    background_jobs: VecDeque<u32>,
+    /// Queued jobs of read-ahead that no request waits for.
+    read_ahead_jobs: VecDeque<u32>,
 }
 
 /// A request of the host. `lines_left` is 0 for a write and for a read that is passed to the
@@ -120,10 +124,11 @@ enum ControllerEvent {
     DataIn(u32),
     /// The request is complete at the host.
     Answered(u32, Outcome),
-    /// The overhead of a flush has passed.
-    FlushOverheadPassed(RequestId),
+    /// The overhead of a flush has passed. The second number is the newest write-back that it
+    /// needs.
+    FlushOverheadPassed(RequestId, u64),
     /// The flush is complete at the host.
-    Flushed(RequestId),
+    Flushed(RequestId, Outcome),
 }
 
 /// A request to the device behind the controller, with its purpose. [`Controller::submit_job`] sets
@@ -143,19 +148,21 @@ enum JobPurpose {
     Direct(u32),
     /// Fills the cache lines `first..end`.
     Fill { first: u64, end: u64 },
-    /// Writes back data of a write that is already complete.
-    WriteBack,
-    /// Flushes the device, for the host's flush with this identifier.
-    Flush(RequestId),
+    /// Writes back data of a write that is already complete. The number is its place in the order
+    /// of the writes.
+    WriteBack(u64),
+    /// Flushes the device, for the host's flush with this identifier. The error is one of an
+    /// earlier write.
+    Flush(RequestId, Option<DeviceError>),
 }
 
-/// Queue of a job: a request of the host waits for urgent ones.
+/// Queue of a read or of a direct write.
 #[derive(Clone, Copy, Debug)]
 enum JobPriority {
-    /// Before all background jobs.
+    /// A request of the host waits for the job.
     Urgent,
-    /// Read-ahead and write-back: only if no urgent job is queued.
-    Background,
+    /// Read-ahead: only if no urgent job is queued.
+    ReadAhead,
 }
 
 impl Controller {
@@ -172,14 +179,13 @@ impl Controller {
             link_in: parts.link_bytes_per_second.map(Link::new),
             lines: LineCache::new((parts.cache_bytes / line_bytes) as usize),
             streams: ControllerStreams::new(parts.streams, parts.inactive_after_requests),
-            write_cache_used: 0,
-            writes_waiting: VecDeque::new(),
-            flushes_waiting: Vec::new(),
+            write_cache: WriteCache::new(parts.write_cache_bytes),
+            is_reads_turn: false,
             events: EventQueue::new(),
             slots: NumberedSlab::new(),
             jobs: NumberedSlab::new(),
             urgent_jobs: VecDeque::new(),
-            background_jobs: VecDeque::new(),
+            read_ahead_jobs: VecDeque::new(),
             parts,
         }
     }
@@ -195,7 +201,7 @@ impl Controller {
         match request.op {
             Op::Read => self.serve_read(now, slot, request),
             Op::Write => {
-                let bytes = u64::from(request.sectors) * SECTOR_BYTES;
+                let bytes = bytes_of(&request);
                 let arrival_time =
                     self.link_in.as_mut().map_or(now, |link| link.queue_transfer(now, bytes));
                 self.events.add(arrival_time, ControllerEvent::DataIn(slot));
@@ -204,7 +210,6 @@ impl Controller {
     }
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent. A read is
-    /// `run_sectors` does not include the request itself.
     /// part of a stream if it continues a run of at least `readahead_after_sectors`. It then
     /// requests its absent lines, extends the stream's read-ahead, and drops the lines that it has
     /// read. Without a stream, lines are requested only if the controller caches all reads.
@@ -229,6 +234,7 @@ impl Controller {
         for line in first..end {
             if self.lines.state(line) == CacheLineState::Requested {
                 self.lines.add_waiter(line, slot);
+                self.make_read_ahead_urgent(line);
                 lines_left += 1;
             } else if is_stream {
                 self.evict_read_line(line, &request);
@@ -237,6 +243,18 @@ impl Controller {
         self.slots[slot].lines_left = lines_left;
         if lines_left == 0 {
             self.send_read_data(now, slot, Outcome::Done);
+        }
+    }
+
+    /// Moves the queued read-ahead of `line` to the urgent jobs, since a request waits for it. No
+    /// effect if the line's read is urgent or in the device.
+    fn make_read_ahead_urgent(&mut self, line: u64) {
+        let reads_line = |job: &u32| match self.jobs[*job].purpose {
+            JobPurpose::Fill { first, end } => (first..end).contains(&line),
+            _ => false,
+        };
+        if let Some(index) = self.read_ahead_jobs.iter().position(reads_line) {
+            self.urgent_jobs.extend(self.read_ahead_jobs.remove(index));
         }
     }
 
@@ -263,7 +281,7 @@ impl Controller {
             half_end > from_line && self.lines.state(half_end - 1) == CacheLineState::Absent;
         if is_low || self.lines.state(from_line) == CacheLineState::Absent {
             let end_line = whole_end.max(from_line);
-            self.request_lines(from_line, end_line, JobPriority::Background);
+            self.request_lines(from_line, end_line, JobPriority::ReadAhead);
         }
     }
 
@@ -319,24 +337,55 @@ impl Controller {
         let index = self.jobs.add(ControllerJob { purpose, request });
         match priority {
             JobPriority::Urgent => self.urgent_jobs.push_back(index),
-            JobPriority::Background => self.background_jobs.push_back(index),
+            JobPriority::ReadAhead => self.read_ahead_jobs.push_back(index),
         }
     }
 
-    /// Passes queued jobs to the device, urgent ones first, while it and the processor are free. A
-    /// read occupies the processor for the time `miss` first; a write does not.
+    /// Passes queued jobs to the device while it has room. A read occupies the processor for the
+    /// time `miss` first; a write does not.
     fn submit_queued(&mut self, now: Time) {
-        while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
-            let next = self.urgent_jobs.pop_front().or_else(|| self.background_jobs.pop_front());
-            let Some(index) = next else { return };
+        while self.inner_in_flight < self.inner_caps.depth_max
+            && let Some(index) = self.take_next_job()
+        {
             self.inner_in_flight += 1;
-            if self.jobs[index].request.op == Op::Read && self.parts.miss > Time::ZERO {
+            if self.needs_processor(index) {
                 self.is_processor_busy = true;
                 self.events.add(now + self.parts.miss, ControllerEvent::Issued(index));
             } else {
                 self.submit_job(now, index);
             }
         }
+    }
+
+    /// Removes and returns the next job that can begin now. Urgent jobs and due write-backs take
+    /// turns, so neither waits for more than the older ones of both. Read-ahead and other
+    /// write-backs begin only if no urgent job is queued.
+    fn take_next_job(&mut self) -> Option<u32> {
+        let can_begin = |job: Option<&u32>| {
+            job.is_some_and(|job| !self.is_processor_busy || !self.needs_processor(*job))
+        };
+        let is_urgent_ready = can_begin(self.urgent_jobs.front());
+        let is_read_ahead_ready = can_begin(self.read_ahead_jobs.front());
+        if self.write_cache.is_due() && !(is_urgent_ready && self.is_reads_turn) {
+            self.is_reads_turn = true;
+            return self.write_cache.begin_oldest();
+        }
+        if is_urgent_ready {
+            self.is_reads_turn = false;
+            return self.urgent_jobs.pop_front();
+        }
+        if !self.urgent_jobs.is_empty() {
+            return None;
+        }
+        match is_read_ahead_ready {
+            true => self.read_ahead_jobs.pop_front(),
+            false => self.write_cache.begin_oldest(),
+        }
+    }
+
+    /// Returns true if the job occupies the processor before it goes to the device.
+    fn needs_processor(&self, index: u32) -> bool {
+        self.jobs[index].request.op == Op::Read && self.parts.miss > Time::ZERO
     }
 
     /// Submits the job with this index to the device behind the controller.
@@ -360,52 +409,51 @@ impl Controller {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;
         }
-        self.writes_waiting.push_back(slot);
+        self.write_cache.add_write(slot, bytes_of(&request));
         self.admit_writes(now);
     }
 
     /// Moves waiting writes into the write cache, in order, and completes them.
     fn admit_writes(&mut self, now: Time) {
-        while let Some(&slot) = self.writes_waiting.front() {
+        while let Some((slot, number)) = self.write_cache.admit_write() {
             let request = self.slots[slot].request;
-            let used_bytes = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
-            // A write larger than the whole cache waits until the cache is empty.
-            if used_bytes > self.parts.write_cache_bytes && self.write_cache_used > 0 {
-                return;
-            }
-            self.writes_waiting.pop_front();
-            self.write_cache_used = used_bytes;
-            self.queue_job(JobPurpose::WriteBack, request, JobPriority::Background);
+            let purpose = JobPurpose::WriteBack(number);
+            let job = self.jobs.add(ControllerJob { purpose, request });
+            self.write_cache.queue_write_back(number, job, bytes_of(&request));
             self.events.add(now, ControllerEvent::Answered(slot, Outcome::Done));
         }
     }
 
-    /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
-    /// first if it contains data, and the device behind the controller is flushed afterwards.
-    /// Without a write cache only that device is flushed.
-    fn begin_flush(&mut self, now: Time, id: RequestId) {
+    /// Handles a flush. A battery-backed cache needs no write. A volatile cache writes back the data
+    /// of all write-backs up to `number` first, and the device behind the controller is flushed
+    /// afterwards. Without a write cache only that device is flushed.
+    fn begin_flush(&mut self, now: Time, id: RequestId, number: u64) {
         if self.parts.write_cache_survives_power_loss {
-            self.events.add(now, ControllerEvent::Flushed(id));
-        } else if self.write_cache_used > 0 {
-            self.flushes_waiting.push(id);
+            let lost_write = self.write_cache.take_lost_write();
+            let outcome = lost_write.map_or(Outcome::Done, Outcome::Failed);
+            self.events.add(now, ControllerEvent::Flushed(id, outcome));
         } else {
-            self.flush_inner(now, id);
+            self.write_cache.add_flush(id, number);
+            self.flush_inner(now);
         }
     }
 
-    /// Flushes the device behind the controller for the host's flush `id`. The request of the
-    /// job is a placeholder, because a flush has no sectors.
-    fn flush_inner(&mut self, now: Time, id: RequestId) {
-        let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-        let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });
-        self.inner.flush(now, RequestId(index));
+    /// Flushes the device behind the controller for each flush of the host whose data are all in
+    /// that device. The request of the job is a placeholder, because a flush has no sectors.
+    fn flush_inner(&mut self, now: Time) {
+        while let Some(id) = self.write_cache.take_written_flush() {
+            let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
+            let purpose = JobPurpose::Flush(id, self.write_cache.take_lost_write());
+            let index = self.jobs.add(ControllerJob { purpose, request });
+            self.inner.flush(now, RequestId(index));
+        }
     }
 
     /// Sends the data of the read in `slot` over the link, then completes it with `outcome`. A
     /// failed read has no data to send.
     fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
-            Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
+            Outcome::Done => bytes_of(&self.slots[slot].request),
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
@@ -419,26 +467,23 @@ impl Controller {
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
         // A flush does not count as in flight.
-        if let JobPurpose::Flush(id) = purpose {
-            return self.events.add(now, ControllerEvent::Flushed(id));
+        if let JobPurpose::Flush(id, lost_write) = purpose {
+            let outcome = lost_write.map_or(completion.outcome, Outcome::Failed);
+            return self.events.add(now, ControllerEvent::Flushed(id, outcome));
         }
         self.inner_in_flight -= 1;
         match purpose {
-            JobPurpose::Flush(_) => unreachable!("a flush has returned above"),
+            JobPurpose::Flush(..) => unreachable!("a flush has returned above"),
             JobPurpose::Direct(slot) => match request.op {
                 Op::Read => self.send_read_data(now, slot, completion.outcome),
                 Op::Write => {
                     self.events.add(now, ControllerEvent::Answered(slot, completion.outcome))
                 }
             },
-            // The outcome is ignored: the write has completed at the host before.
-            JobPurpose::WriteBack => {
-                self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
+            JobPurpose::WriteBack(number) => {
+                self.write_cache.end_write_back(number, bytes_of(&request), completion.outcome);
                 self.admit_writes(now);
-                if self.write_cache_used == 0 {
-                    let waiting_flushes = std::mem::take(&mut self.flushes_waiting);
-                    waiting_flushes.into_iter().for_each(|id| self.flush_inner(now, id));
-                }
+                self.flush_inner(now);
             }
             JobPurpose::Fill { first, end } if completion.outcome == Outcome::Done => {
                 for line in first..end {
@@ -476,6 +521,11 @@ impl Controller {
     }
 }
 
+/// Size of a request in bytes.
+fn bytes_of(request: &DeviceRequest) -> u64 {
+    u64::from(request.sectors) * SECTOR_BYTES
+}
+
 impl Device for Controller {
     /// Limits of the device behind the controller, with the queue depth of the controller.
     fn caps(&self) -> DeviceCaps {
@@ -488,9 +538,10 @@ impl Device for Controller {
         self.events.add(now + self.parts.overhead, ControllerEvent::OverheadPassed(slot));
     }
 
-    /// Accepts a flush. It begins after the controller's overhead.
+    /// Accepts a flush of the writes so far. It begins after the controller's overhead.
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.events.add(now + self.parts.overhead, ControllerEvent::FlushOverheadPassed(id));
+        let event = ControllerEvent::FlushOverheadPassed(id, self.write_cache.newest_number());
+        self.events.add(now + self.parts.overhead, event);
     }
 
     /// Returns the time of the next event of the controller or the device behind it.
@@ -509,9 +560,11 @@ impl Device for Controller {
             match event {
                 ControllerEvent::OverheadPassed(slot) => self.start_request(time, slot),
                 ControllerEvent::DataIn(slot) => self.receive_write_data(time, slot),
-                ControllerEvent::FlushOverheadPassed(id) => self.begin_flush(time, id),
-                ControllerEvent::Flushed(id) => {
-                    return Some(Completion::at(time, id, Outcome::Done));
+                ControllerEvent::FlushOverheadPassed(id, number) => {
+                    self.begin_flush(time, id, number);
+                }
+                ControllerEvent::Flushed(id, outcome) => {
+                    return Some(Completion::at(time, id, outcome));
                 }
                 ControllerEvent::Issued(index) => {
                     self.is_processor_busy = false;

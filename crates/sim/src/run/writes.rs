@@ -1,7 +1,7 @@
 //! Special properties of writes: whole device units, and syncs.
 
 use readpath_core::machine::{Machine, Transfer};
-use readpath_core::request::{Op, RequestId};
+use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::RunningJob;
@@ -24,13 +24,18 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
 
 impl RunningJob<'_> {
     /// Completes the sync of a process after the flush of the device, and lets the process
-    /// continue.
-    pub(super) fn end_sync(&mut self, now: Time, process: u32) {
+    /// continue. A failed flush counts as a failed operation, as the `EIO` of fsync(2).
+    pub(super) fn end_sync(&mut self, now: Time, process: u32, outcome: Outcome) {
         self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];
         running.process.synced(now);
         running.stream.record_sync(now);
-        self.jobs[running.process.job()][Op::Write as usize].record_sync(now);
+        let write_counters = &mut self.jobs[running.process.job()][Op::Write as usize];
+        write_counters.record_sync(now);
+        if let Outcome::Failed(error) = outcome {
+            write_counters.errors += 1;
+            self.first_error.get_or_insert_with(|| format!("sync: {error}"));
+        }
         self.ready.push(process);
     }
 
