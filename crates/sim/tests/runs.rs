@@ -123,9 +123,9 @@ fn sync_waits_for_the_write_cache_of_the_drive() {
     assert!(each > 64.0 * 0.0042, "{each}");
 }
 
-/// Every write to the medium fails. A sync follows each of the 256 writes but the last. RFC 1813 has `COMMIT` fail with
-/// `NFS3ERR_IO`, and fsync(2) with `EIO`. The memory of the array survives a loss of power: its
-/// syncs don't wait, so a later one reports the error.
+/// Every write to the medium fails. A sync follows each of the 256 writes but the last. RFC 1813
+/// has `COMMIT` fail with `NFS3ERR_IO`, and fsync(2) with `EIO`. The memory of the array survives a
+/// loss of power: its syncs don't wait, so a later one reports the error.
 #[test]
 fn sync_after_a_lost_write_fails() {
     let job = "[w]\nrw=write\nbs=64k\nsize=16m\ndirect=1\nfsync=1\n";

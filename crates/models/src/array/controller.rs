@@ -424,9 +424,9 @@ impl Controller {
         }
     }
 
-    /// Handles a flush. A battery-backed cache needs no write. A volatile cache writes back the data
-    /// of all write-backs up to `number` first, and the device behind the controller is flushed
-    /// afterwards. Without a write cache only that device is flushed.
+    /// Handles a flush. A battery-backed cache needs no write. A volatile cache first ends all
+    /// write-backs up to `number`. The device behind the controller is flushed afterwards. Without
+    /// a write cache only that device is flushed.
     fn begin_flush(&mut self, now: Time, id: RequestId, number: u64) {
         if self.parts.write_cache_survives_power_loss {
             let lost_write = self.write_cache.take_lost_write();
