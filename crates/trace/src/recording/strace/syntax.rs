@@ -156,8 +156,9 @@ fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)>
                 split_parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
                 return Some((split_parts, &text[position + letter.len_utf8()..]));
             }
-            '(' | '[' | '{' | '<' => depth += 1,
-            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
+            // Outside of paths, `<<` is a shift, and `=>` precedes a result.
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
                 split_parts.push(String::new());
                 continue;
@@ -288,5 +289,40 @@ pub fn is_file(path: &str) -> bool {
         // Kernel objects have names such as `pipe:[12]`.
         let is_relative = !path.starts_with('/') && !path.contains(":[");
         path.starts_with('/') || is_relative
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of strace 6.1 for setpriv, Python's `mmap` with a page size, and a copy. A shift is no
+    /// path: it begins and ends no bracket.
+    #[test]
+    fn shifts_and_arrows_outside_of_paths_are_no_brackets() {
+        let cases = [
+            (
+                "capget({version=_LINUX_CAPABILITY_VERSION_3, pid=0}, {effective=1<<CAP_CHOWN\
+                 |1<<CAP_FOWNER, permitted=0, inheritable=0}) = 0 <0.000008>",
+                vec![
+                    "{version=_LINUX_CAPABILITY_VERSION_3, pid=0}",
+                    "{effective=1<<CAP_CHOWN|1<<CAP_FOWNER, permitted=0, inheritable=0}",
+                ],
+            ),
+            (
+                "mmap(NULL, 2097152, PROT_READ, MAP_PRIVATE|21<<MAP_HUGE_SHIFT, -1, 0) \
+                 = -1 ENOMEM (Cannot allocate memory) <0.000078>",
+                vec!["NULL", "2097152", "PROT_READ", "MAP_PRIVATE|21<<MAP_HUGE_SHIFT", "-1", "0"],
+            ),
+            (
+                "copy_file_range(4</a, (b>, [0] => [7], 5</c>, NULL, 7, 0) = 7 <0.000007>",
+                vec!["4</a, (b>", "[0] => [7]", "5</c>", "NULL", "7", "0"],
+            ),
+            ("f({at=[0] => [7], on=1<<2}, 3) = 0 <0.1>", vec!["{at=[0] => [7], on=1<<2}", "3"]),
+        ];
+        for (text, arguments) in cases {
+            let found = Call::parse(text).map(|call| call.arguments).unwrap_or_default();
+            assert_eq!(found, arguments, "{text}");
+        }
     }
 }
