@@ -13,12 +13,12 @@
 //! `io_getevents` that ends them), mappings (`mmap`) and advice (`fadvise64`, `madvise`,
 //! `readahead`). Other calls that move data are counted by kind ([`Imported::left_out`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
 use self::syntax::{Call, parse_head};
-use self::tables::{Pending, Table};
+use self::tables::{Pending, Table, UnfinishedCall};
 use super::sums::RecordingSums;
 use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
 use crate::TraceError;
@@ -127,8 +127,10 @@ struct StraceParser {
     /// Key in `tables` of the table that a task uses: its own number, or another task's for threads
     /// that share descriptors.
     table_by_task: BTreeMap<u32, u32>,
-    /// Start time and text of each task's unfinished call.
-    unfinished: BTreeMap<u32, (u64, String)>,
+    /// Tasks that a line has shown and that have not ended.
+    seen_tasks: BTreeSet<u32>,
+    /// Unfinished call of each task.
+    unfinished: BTreeMap<u32, UnfinishedCall>,
     /// Asynchronous reads that have not completed yet.
     pending: Pending,
     /// Records with the time at which each ended.
@@ -177,11 +179,19 @@ impl StraceParser {
         // A line with an earlier time than the first one counts as at its time.
         let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));
         self.end_ns = self.end_ns.max(at_ns);
-        if rest.starts_with("+++") || rest.starts_with("---") {
+        if rest.starts_with("+++") {
+            // A new task may get the number of an ended one.
+            self.seen_tasks.remove(&task);
+            return Some(());
+        }
+        self.import_early_task(task);
+        if rest.starts_with("---") {
             return Some(());
         }
         if let Some(call_start) = rest.strip_suffix("<unfinished ...>") {
-            self.unfinished.insert(task, (at_ns, call_start.trim_end().to_owned()));
+            let text = call_start.trim_end().to_owned();
+            let call = UnfinishedCall { begin_ns: at_ns, text, new_task: None };
+            self.unfinished.insert(task, call);
             return Some(());
         }
         if rest.ends_with("<detached ...>") {
@@ -190,13 +200,20 @@ impl StraceParser {
         }
         if let Some(resumed_text) = rest.strip_prefix("<... ") {
             let (name, tail) = resumed_text.split_once(" resumed>")?;
-            let Some((begin_ns, call_start)) = self.unfinished.remove(&task) else {
+            let Some(call_start) = self.unfinished.remove(&task) else {
                 if calls::is_read(name) {
                     self.count_left_out(kind::BEGUN_BEFORE);
                 }
                 return Some(());
             };
-            return self.import_call(task, begin_ns, &Call::parse(&format!("{call_start}{tail}"))?);
+            let UnfinishedCall { begin_ns, text, new_task } = call_start;
+            let text = format!("{text}{tail}");
+            let call = Call::parse(&text)?;
+            // The task of this call has been imported at its first line.
+            if new_task.is_some() && call.success_value() == new_task.map(u64::from) {
+                return Some(());
+            }
+            return self.import_call(task, begin_ns, &call);
         }
         self.import_call(task, at_ns, &Call::parse(rest)?)
     }
@@ -354,6 +371,46 @@ mod tests {
             1 1.9 read(5, \"\", 2) = 2 <0.1>\n";
         let offsets: Vec<u64> = reads(text).iter().map(|&(_, offset, ..)| offset).collect();
         assert_eq!(offsets, [0, 100, 150, 4096, 0]);
+    }
+
+    /// Order of strace 6.1 for two runs of Python's `subprocess.run(['cat'], stdin=open(…))`: each
+    /// child is seen before the `vfork` that began it returns. A child reads from the start of its
+    /// own file. The third file is read by a thread of task 1, before `clone3` returns.
+    #[test]
+    fn children_seen_before_their_parent_resumes_have_its_descriptors() {
+        let child = |at: u32, child: u32, file: &str, with_paths: bool| {
+            let path = |path: &str| if with_paths { format!("<{path}>") } else { String::new() };
+            let (input, file_path) = (path("/dev/null"), path(file));
+            format!(
+                "1 {at}.0 openat(AT_FDCWD, \"{file}\", O_RDONLY) = 3{file_path} <0.1>\n\
+                 1 {at}.1 vfork( <unfinished ...>\n\
+                 {child} {at}.2 dup2(3{file_path}, 0{input}) = 0{file_path} <0.1>\n\
+                 {child} {at}.3 close_range(3, 4294967295, 0) = 0 <0.1>\n\
+                 {child} {at}.4 execve(\"/usr/bin/cat\", [\"cat\"], 0x7f <unfinished ...>\n\
+                 1 {at}.5 <... vfork resumed>) = {child} <0.1>\n\
+                 1 {at}.6 close(3{file_path}) = 0 <0.1>\n\
+                 {child} {at}.6 <... execve resumed>) = 0 <0.1>\n\
+                 {child} {at}.7 read(0{file_path}, \"\"..., 131072) = 20000 <0.1>\n\
+                 {child} {at}.8 read(0{file_path}, \"\"..., 131072) = 0 <0.1>\n\
+                 {child} {at}.9 +++ exited with 0 +++\n"
+            )
+        };
+        for with_paths in [true, false] {
+            // The second child has the process number of the first one again.
+            let text = child(1, 8, "/big", with_paths)
+                + &child(2, 9, "/big2", with_paths)
+                + &child(3, 8, "/big3", with_paths)
+                + "1 4.0 openat(AT_FDCWD, \"/t\", O_RDONLY) = 3 <0.1>\n\
+                   1 4.1 clone3({flags=CLONE_FILES|CLONE_THREAD, stack=0x7f} <unfinished ...>\n\
+                   8 4.2 read(3, \"\"..., 5) = 5 <0.1>\n\
+                   1 4.3 <... clone3 resumed> => {parent_tid=[8]}, 88) = 8 <0.1>\n\
+                   1 4.4 read(3, \"\"..., 5) = 5 <0.1>\n";
+            let found: Vec<(u32, u64)> =
+                reads(&text).iter().map(|&(file, offset, ..)| (file, offset)).collect();
+            let expected =
+                [(0, 0), (0, 20_000), (1, 0), (1, 20_000), (2, 0), (2, 20_000), (3, 0), (3, 5)];
+            assert_eq!(found, expected, "paths: {with_paths}");
+        }
     }
 
     #[test]

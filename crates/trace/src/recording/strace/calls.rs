@@ -4,7 +4,7 @@
 //! a process.
 
 use super::syntax::{self, Call, Path, field_value, is_file, parse_descriptor, unquoted};
-use super::tables::{Mapped, OpenFile, Submitted};
+use super::tables::{Mapped, OpenFile, Submitted, begins_task};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
     AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
@@ -81,7 +81,7 @@ impl StraceParser {
             "fcntl" | "fcntl64" if call.argument(1).starts_with("F_DUPFD") => {
                 self.import_duplicate(task, call);
             }
-            "clone" | "clone3" | "fork" | "vfork" => {
+            name if begins_task(name) => {
                 let is_shared = call.arguments.concat().contains("CLONE_FILES");
                 self.import_new_task(task, call.success_value(), is_shared);
             }
@@ -177,16 +177,26 @@ impl StraceParser {
     }
 
     /// Copies a descriptor (`dup`, `F_DUPFD`). Both have one file position. No effect if the call
-    /// failed, or if the descriptor is unknown.
+    /// failed.
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
-        if let (Some((original, _)), Some(copy)) =
-            (parse_descriptor(call.argument(0)), call.success_value())
-        {
-            let table = self.table_of_task(task);
-            if let Some(open_file) = table.open_files.get(&original).cloned() {
-                table.open_files.insert(copy, open_file);
-            }
+        let Some(copy) = call.success_value() else { return };
+        if let Some((_, original)) = self.file_of_descriptor(task, call.argument(0)) {
+            let open_file = original.clone();
+            self.table_of_task(task).open_files.insert(copy, open_file);
         }
+    }
+
+    /// Imports the task of a line if no line has shown it. Its parent is the task with the newest
+    /// unfinished call that begins a task: a child often runs before that call returns.
+    pub(super) fn import_early_task(&mut self, task: u32) {
+        if !self.seen_tasks.insert(task) {
+            return;
+        }
+        let waiting = self.unfinished.iter_mut().filter(|(_, call)| call.awaits_new_task());
+        let Some((&parent, call)) = waiting.max_by_key(|(_, call)| call.begin_ns) else { return };
+        call.new_task = Some(task);
+        let is_shared = call.shares_descriptors();
+        self.import_new_task(parent, Some(task.into()), is_shared);
     }
 
     /// Shares the descriptors and mappings of a task with its new task `new_task`: the same table
@@ -201,6 +211,8 @@ impl StraceParser {
             self.table_by_task.insert(new_task, table);
         } else if let Some(copy) = self.tables.get(&table).cloned() {
             self.tables.insert(new_task, copy);
+            // An ended task may have had this number, and the table of another one.
+            self.table_by_task.insert(new_task, new_task);
         }
     }
 

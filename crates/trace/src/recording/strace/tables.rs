@@ -30,15 +30,47 @@ pub struct OpenFile {
 impl OpenFile {
     /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
     /// Without that path it gets the suffix " (deleted)", which keeps it apart from a new file of
-    /// that name.
+    /// that name. Another path than before is another open file, with a position of its own.
     pub fn set_path(&mut self, path: Path) {
         let Path { name, is_deleted } = path;
-        if is_deleted && self.path != name {
-            self.path = format!("{name} (deleted)");
-        } else if !is_deleted {
-            self.path = name;
+        let path = match is_deleted && self.path != name {
+            true => format!("{name} (deleted)"),
+            false => name,
+        };
+        if !self.path.is_empty() && self.path != path {
+            self.position = Rc::default();
         }
+        self.path = path;
     }
+}
+
+/// First line of a call that the text shows in two lines.
+#[derive(Debug)]
+pub struct UnfinishedCall {
+    /// Start of the call, since the first line of the text.
+    pub begin_ns: u64,
+    /// Text of the call up to the mark of an unfinished one.
+    pub text: String,
+    /// Task that this call began, if a line of that task precedes the second line of the call.
+    pub new_task: Option<u32>,
+}
+
+impl UnfinishedCall {
+    /// Returns true for a call that begins a task, none of whose lines has been seen.
+    pub fn awaits_new_task(&self) -> bool {
+        let name = self.text.split('(').next().unwrap_or_default();
+        self.new_task.is_none() && begins_task(name)
+    }
+
+    /// Returns true if the task shares the descriptors of its parent, as threads do.
+    pub fn shares_descriptors(&self) -> bool {
+        self.text.contains("CLONE_FILES")
+    }
+}
+
+/// Returns true if a call of this name begins a task.
+pub fn begins_task(name: &str) -> bool {
+    ["clone", "clone3", "fork", "vfork"].contains(&name)
 }
 
 /// A mapping of a file.
