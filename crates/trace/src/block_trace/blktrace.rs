@@ -25,10 +25,16 @@ const RECORD_BYTES: usize = 48;
 const EVENTS: [(u32, Event); 4] =
     [(1, Event::Queued), (7, Event::Issued), (8, Event::Completed), (12, Event::Inserted)];
 
+/// Bit of an event that a task of a cgroup caused (`__BLK_TA_CGROUP`). The cgroup's number is among
+/// the data after the record.
+const CGROUP: u32 = 1 << 8;
+
 /// Category bit of reads, in the upper half of a record's action.
 const READ: u32 = 1 << 16;
 /// Category bit of writes.
 const WRITE: u32 = 1 << 17;
+/// Category bit of passthrough commands (`BLK_TC_PC`), which name no place on the device.
+const PASSTHROUGH: u32 = 1 << 25;
 /// Category bit of notices: messages of the tracer, which are no requests.
 const NOTICE: u32 = 1 << 26;
 /// Category bit of discards.
@@ -95,10 +101,12 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
     let (time_ns, sector, bytes, action, device) =
         (number_64(8), number_64(16), number_32(24), number_32(28), number_32(36));
     // The lower half of the action is the event, the upper half the categories.
-    let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff);
+    let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff & !CGROUP);
     let Some(&(_, event)) = event else { return Ok(BlktraceRecord::Nothing) };
     let op = match action {
-        _ if action & (NOTICE | DISCARD) != 0 || bytes == 0 => return Ok(BlktraceRecord::Nothing),
+        _ if action & (PASSTHROUGH | NOTICE | DISCARD) != 0 || bytes == 0 => {
+            return Ok(BlktraceRecord::Nothing);
+        }
         _ if action & WRITE != 0 => Op::Write,
         _ if action & READ != 0 => Op::Read,
         _ => return Ok(BlktraceRecord::Nothing),

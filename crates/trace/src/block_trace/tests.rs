@@ -122,6 +122,29 @@ fn blktrace_records_are_read_in_both_byte_orders() {
     }
 }
 
+/// Actions of `linux/blktrace_api.h`: a queued read of a task in a cgroup (`__BLK_TA_CGROUP` is
+/// 1 << 8, and its number follows the record), and a read by passthrough (`BLK_TC_PC` is 1 << 9),
+/// which names no place of the device.
+#[test]
+fn blktrace_requests_of_a_cgroup_are_read_and_passthrough_is_not() {
+    let mut bytes: Vec<u8> = Vec::new();
+    // `BLK_TC_QUEUE` and `BLK_TC_READ` above the event `__BLK_TA_QUEUE`.
+    let reads_queued = 0x0011_0001_u32;
+    for (sector, action, data_bytes) in
+        [(8_u64, reads_queued | (1 << 8), 8_u16), (16, reads_queued | (1 << (9 + 16)), 0)]
+    {
+        bytes.extend([0x6561_7407_u32, 1].map(u32::to_le_bytes).concat());
+        bytes.extend([1_000, sector].map(u64::to_le_bytes).concat());
+        bytes.extend([4096, action, 7, 7, 7].map(u32::to_le_bytes).concat());
+        bytes.extend([0, data_bytes].map(u16::to_le_bytes).concat());
+        bytes.extend(std::iter::repeat_n(0, data_bytes.into()));
+    }
+    let mut reader = TraceReader::new(&bytes[..], TraceFormat::Blktrace);
+    let requests: Vec<TraceRequest> = reader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(requests, [request(0, 0, Op::Read, 4096, 4096)]);
+    assert_eq!(reader.skipped(), 1);
+}
+
 /// Without queued requests (Q), the issued ones (D) count, or else the completed ones (C). A later
 /// queued request discards the others. More events than the reader holds back give the same result.
 #[test]
