@@ -1,5 +1,8 @@
 //! Bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
 //!
+//! Programs that compress in parallel write several parts into a file, one after the other, and all
+//! of them are read.
+//!
 //! A few bytes of a compressed file can expand to more than the memory of a machine. A trace that
 //! is read whole may take half of the machine's memory: its file may, and so may its unpacked
 //! bytes. A trace that is read as a stream has no limit, except `.xz`, which is unpacked whole.
@@ -11,6 +14,8 @@ use std::path::Path;
 
 use readpath_models::input_file::{self, read_at_most};
 use readpath_sim::job::printable;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::exit::Failure;
 
@@ -33,10 +38,7 @@ pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
     let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
     let unpacked: Box<dyn Read + Send> = match ending.as_str() {
         "gz" => Box::new(flate2::read::MultiGzDecoder::new(buffered()?)),
-        "zst" => match ruzstd::decoding::StreamingDecoder::new(buffered()?) {
-            Ok(decoder) => Box::new(decoder),
-            Err(error) => return Err(unpack_failure(path, &ending, &error_text(error))),
-        },
+        "zst" => Box::new(ZstdReader::new(buffered()?)),
         "xz" => {
             let (_, bytes) = read(path)?;
             Box::new(Cursor::new(bytes))
@@ -98,15 +100,142 @@ fn unpack_gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
 
 /// Decompresses zstd. More than `bytes_max` bytes are an error.
 fn unpack_zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
-    read_at_most(decoder, bytes_max).map_err(error_text)
+    read_at_most(ZstdReader::new(compressed), bytes_max).map_err(error_text)
 }
 
-/// Decompresses xz into a buffer that refuses more than `bytes_max` bytes.
-fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+/// Reader of the unpacked bytes of all frames of zstd, one after the other. Skippable frames, such
+/// as pzstd's before each of its own, hold no data.
+struct ZstdReader<R> {
+    /// The packed bytes, up to the end of a block.
+    source: R,
+    /// Decoder of the present frame.
+    decoder: FrameDecoder,
+    /// True from the header of the first frame on.
+    has_begun: bool,
+}
+
+impl<R: BufRead> ZstdReader<R> {
+    /// Creates a reader at the start of the packed bytes.
+    fn new(source: R) -> ZstdReader<R> {
+        ZstdReader { source, decoder: FrameDecoder::new(), has_begun: false }
+    }
+
+    /// Reads the header of the next frame with data. Returns false at the end of the packed bytes,
+    /// which is an error before the first frame.
+    fn begin_next_frame(&mut self) -> io::Result<bool> {
+        while !self.has_begun || !self.source.fill_buf()?.is_empty() {
+            self.has_begun = true;
+            match self.decoder.init(&mut self.source) {
+                Ok(()) => return Ok(true),
+                // The decoder has taken the header, and leaves the data of such a frame.
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let mut data = self.source.by_ref().take(length.into());
+                    if io::copy(&mut data, &mut io::sink())? < length.into() {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl<R: BufRead> Read for ZstdReader<R> {
+    /// Reads unpacked bytes of the present frame, or of the next one with any.
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let is_over = !self.has_begun || self.decoder.is_finished();
+            if is_over && self.decoder.can_collect() == 0 {
+                if to.is_empty() || !self.begin_next_frame()? {
+                    return Ok(0);
+                }
+                continue;
+            }
+            // The decoder keeps a window of bytes, so one call may yield none.
+            while self.decoder.can_collect() < to.len() && !self.decoder.is_finished() {
+                let bytes = to.len() - self.decoder.can_collect();
+                let up_to = BlockDecodingStrategy::UptoBytes(bytes);
+                self.decoder.decode_blocks(&mut self.source, up_to).map_err(io::Error::other)?;
+            }
+            let bytes = self.decoder.read(to)?;
+            if bytes > 0 || to.is_empty() {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+/// Decompresses xz, also several streams in one file, into a buffer that refuses more than
+/// `bytes_max` bytes.
+fn unpack_xz(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
-    lzma_rs::xz_decompress(&mut compressed, &mut unpacked).map_err(error_text)?;
+    // The decoder takes one stream. It names the fault of a file that has another form.
+    for mut stream in xz_streams(compressed).unwrap_or_else(|| vec![compressed]) {
+        lzma_rs::xz_decompress(&mut stream, &mut unpacked).map_err(error_text)?;
+    }
     Ok(unpacked.bytes)
+}
+
+/// Bytes of the header of a stream of xz, and of its footer.
+const XZ_HEADER_BYTES: u64 = 12;
+
+/// Splits the bytes of an xz file into its streams, without the padding between them. The format
+/// (The .xz File Format 1.2.0, sections 2 and 4) leads from the end of a stream to its start: the
+/// footer has the size of the index, which has the sizes of the blocks. `None` for another form.
+fn xz_streams(mut compressed: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut streams = Vec::new();
+    loop {
+        // The padding of a stream has a multiple of four bytes.
+        while let Some(rest) = compressed.strip_suffix(&[0; 4]) {
+            compressed = rest;
+        }
+        if compressed.is_empty() {
+            streams.reverse();
+            return Some(streams);
+        }
+        // A check sum, the size of the index in units of four bytes, two flags and `YZ`.
+        let footer = compressed.last_chunk::<12>().filter(|footer| footer.ends_with(b"YZ"))?;
+        let index_units = u32::from_le_bytes(*footer[4..].first_chunk()?);
+        let index_bytes = (u64::from(index_units) + 1) * 4;
+        let (before_footer, _) = compressed.split_at(compressed.len() - footer.len());
+        let index_start = before_footer.len().checked_sub(usize::try_from(index_bytes).ok()?)?;
+        let blocks_bytes = xz_block_bytes(&before_footer[index_start..])?;
+        let start = (index_start as u64).checked_sub(blocks_bytes.checked_add(XZ_HEADER_BYTES)?)?;
+        let (rest, stream) = compressed.split_at(start as usize);
+        streams.push(stream);
+        compressed = rest;
+    }
+}
+
+/// Returns the bytes of all blocks in an index of xz, with their padding. `None` for another form.
+fn xz_block_bytes(index: &[u8]) -> Option<u64> {
+    let mut rest = index.strip_prefix(&[0])?;
+    let blocks = xz_number(&mut rest)?;
+    let mut block_bytes: u64 = 0;
+    for _ in 0..blocks {
+        let (unpadded_bytes, _unpacked_bytes) = (xz_number(&mut rest)?, xz_number(&mut rest)?);
+        block_bytes = block_bytes.checked_add(unpadded_bytes.checked_next_multiple_of(4)?)?;
+    }
+    Some(block_bytes)
+}
+
+/// Takes a number from the front of an index of xz: seven bits in a byte, the lowest first, and a
+/// set high bit if a byte follows. `None` without a whole number.
+fn xz_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for position in 0..9 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << (7 * position);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// Writer that keeps the bytes in memory. More than `limit_bytes` bytes are an error.
