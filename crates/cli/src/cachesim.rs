@@ -50,7 +50,7 @@ pub struct MissCell {
 
 /// Trace with its name.
 pub struct NamedTrace {
-    /// File name without the ending of its compression.
+    /// File name without the ending of its compression, or the path if several have that name.
     pub name: String,
     /// Parsed references.
     pub trace: BlockTrace,
@@ -77,19 +77,25 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
     let picture_format = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
     let traces = read_traces(&args.traces, &args.read)?;
     let cells = simulate(&traces, &policies, &sizes)?;
+    // One cell for each policy and the optimum.
+    let row_cells = policies.len() + 1;
+    let trace_cells = row_cells * sizes.len();
     if let (Some(picture_format), Some(path)) = (picture_format, &args.picture) {
-        std::fs::write(path, picture::draw(&cells, picture_format))
+        std::fs::write(path, picture::draw(&cells, trace_cells, picture_format))
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &args.html {
-        miss_ratio_page(&cells, &policies).write(path)?;
+        miss_ratio_page(&cells, trace_cells, &policies).write(path)?;
     }
     match args.json {
         true => {
             let no_seed = None;
             print_json(&cells, no_seed)
         }
-        false => print(&format!("{}\n{}", verdict(&cells), miss_ratio_table(&cells, &policies))),
+        false => {
+            let table = miss_ratio_table(&cells, &policies);
+            print(&format!("{}\n{table}", verdict(&cells, row_cells)))
+        }
     }
 }
 
@@ -172,11 +178,25 @@ fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     })
 }
 
+/// Replaces each name that several of the traces at `paths` have by the path of its trace.
+fn distinguish_names<'a>(paths: &[PathBuf], names: impl Iterator<Item = &'a mut String>) {
+    let mut names: Vec<&mut String> = names.collect();
+    let file_names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    for (path, name) in paths.iter().zip(&mut names) {
+        if file_names.iter().filter(|file_name| *file_name == *name).count() > 1 {
+            **name = path.display().to_string();
+        }
+    }
+}
+
 /// Reads the traces, each up to the number of references in `--first`.
 pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
     let format = args.format.as_deref().map(find_format).transpose()?;
     let references_max = args.first.map_or(usize::MAX, |references_max| references_max.get());
-    paths.iter().map(|path| read_trace(path, format, references_max)).collect()
+    let read = |path: &PathBuf| read_trace(path, format, references_max);
+    let mut traces: Vec<NamedTrace> = paths.iter().map(read).collect::<Result<_, _>>()?;
+    distinguish_names(paths, traces.iter_mut().map(|trace| &mut trace.name));
+    Ok(traces)
 }
 
 /// Reads one trace of at most `references_max` references. Without `format`, detects the format
@@ -257,15 +277,12 @@ fn simulate_cell(
 }
 
 /// Sentence that names the policy with the lowest mean ratio of its misses to the optimum's. A row
-/// is a trace with a size. The optimum misses each block at least once, so no ratio is infinite. A
-/// policy is best in a row also if others have equally few misses.
-fn verdict(cells: &[MissCell]) -> String {
-    let rows: Vec<&[MissCell]> = cells
-        .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))
-        .collect();
+/// is a trace with a size, `row_cells` cells. The optimum misses each block at least once, so no
+/// ratio is infinite. A policy is best in a row also if others have equally few misses.
+fn verdict(cells: &[MissCell], row_cells: usize) -> String {
+    let rows: Vec<&[MissCell]> = cells.chunks(row_cells).collect();
     // The optimum comes last in each row.
-    // There is at least one trace and one size.
-    let policy_count = rows[0].len() - 1;
+    let policy_count = row_cells - 1;
     let least_misses = |row: &[MissCell]| row[..policy_count].iter().map(|cell| cell.misses).min();
     let rows_won = |policy_index: usize| {
         rows.iter().filter(|row| Some(row[policy_index].misses) == least_misses(row)).count()
@@ -309,12 +326,12 @@ fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
 }
 
 /// HTML page with one chart for each trace (miss ratio over memory size, one curve for each
-/// policy), and the table of all miss ratios.
-fn miss_ratio_page(cells: &[MissCell], policies: &[Spec]) -> Page {
+/// policy), and the table of all miss ratios. Each trace has `trace_cells` cells.
+fn miss_ratio_page(cells: &[MissCell], trace_cells: usize, policies: &[Spec]) -> Page {
     let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
                 optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
-    for cells in cells.chunk_by(|left, right| left.trace == right.trace) {
+    for cells in cells.chunks(trace_cells) {
         let curves = picture::curves(cells);
         page.picture(&format!("{}: less is better.", picture::caption(cells)), &curves.svg);
     }

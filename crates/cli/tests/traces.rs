@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use support::{Ran, Scratch};
@@ -47,5 +48,37 @@ fn packed_traces_of_several_parts_are_read_whole() {
         let whole = std::fs::read(scratch.path(name)).unwrap();
         scratch.file(name, &whole[..whole.len() - 6]);
         scratch.refused(&format!("cachesim {name}"), &[name, "is cut off"]);
+    }
+}
+
+/// By hand: ten blocks in a loop miss always under lru with one or two pages. Each size is a row,
+/// also a size that was given before, and traces of one name have the names of their paths.
+#[test]
+fn repeated_sizes_and_names_of_traces_are_rows_of_their_own() {
+    let scratch = Scratch::new("repeated-rows");
+    let loop_of = |blocks: u32| -> String {
+        (0..blocks).cycle().take(100).map(|block| format!("{block}\n")).collect()
+    };
+    for (folder, blocks) in [("a", 10), ("b", 20)] {
+        std::fs::create_dir(scratch.path(folder)).unwrap();
+        scratch.file(&format!("{folder}/usr.trace"), loop_of(blocks));
+    }
+    let options = "--eviction lru --picture p.html --html page.html";
+    let ran = scratch.run(&format!("cachesim a/usr.trace --sizes 10%,10%,20% {options}"));
+    ran.has_ended(0, "sizes");
+    ran.says(&[], "sizes");
+    assert!(ran.stdout.contains("best in 3 of 3 rows"), "{}", ran.stdout);
+
+    let ran = scratch.run(&format!("cachesim a/usr.trace b/usr.trace --sizes 10% {options}"));
+    ran.has_ended(0, "names");
+    assert!(ran.stdout.contains("best in 2 of 2 rows"), "{}", ran.stdout);
+    let names: BTreeSet<&str> =
+        ran.stdout.lines().skip(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, BTreeSet::from(["a/usr.trace", "b/usr.trace"]));
+    for page in ["p.html", "page.html"] {
+        let text = std::fs::read_to_string(scratch.path(page)).unwrap();
+        for caption in ["a/usr.trace: 100 references, 10", "b/usr.trace: 100 references, 20"] {
+            assert!(text.contains(caption), "{page}: {caption}");
+        }
     }
 }

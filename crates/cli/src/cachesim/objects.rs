@@ -1,6 +1,6 @@
 //! `readpath cachesim --objects`: miss ratio and byte miss ratio of traces of objects with sizes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use readpath_core::size;
 use readpath_trace::objects::{
@@ -9,7 +9,7 @@ use readpath_trace::objects::{
 };
 use serde::Serialize;
 
-use super::{parse_millionths, simulate_cells};
+use super::{distinguish_names, parse_millionths, simulate_cells};
 use crate::args::CachesimArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
@@ -51,7 +51,7 @@ struct ObjectCell {
 
 /// Trace of objects with its name.
 struct NamedObjects {
-    /// File name without the ending of its compression.
+    /// File name without the ending of its compression, or the path if several have that name.
     name: String,
     /// Parsed references.
     trace: ObjectTrace,
@@ -64,11 +64,9 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         args.sizes.iter().map(|text| MemorySize::parse(text)).collect::<Result<_, _>>()?;
     let format = args.read.format.as_deref().map(find_format).transpose()?;
     let references_max = args.read.first.map_or(usize::MAX, |references_max| references_max.get());
-    let traces: Vec<NamedObjects> = args
-        .traces
-        .iter()
-        .map(|path| read_trace(path, format, references_max))
-        .collect::<Result<_, _>>()?;
+    let read = |path: &PathBuf| read_trace(path, format, references_max);
+    let mut traces: Vec<NamedObjects> = args.traces.iter().map(read).collect::<Result<_, _>>()?;
+    distinguish_names(&args.traces, traces.iter_mut().map(|trace| &mut trace.name));
     let cells = simulate_cells(&traces, &sizes, &policies, simulate_cell)?;
     match args.json {
         true => {
