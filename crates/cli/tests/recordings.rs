@@ -5,6 +5,10 @@ mod support;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use readpath_trace::recording::{
+    FileRecord, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingStart, RecordingWriter,
+    ThreadName,
+};
 use support::Scratch;
 
 /// Two files; random reads of 4 KiB of one of them, each of which takes 300 µs.
@@ -91,6 +95,50 @@ fn recording_is_exported_as_a_trace_of_objects() {
         let cells: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(cells["results"][0]["miss_ratio"], 1.0, "{cells}");
     }
+}
+
+/// Files 0 and 1 have one path, one after the other, and file 2 has the same name in an iolog, in
+/// which spaces separate the fields. By hand: page 0 of each file is read twice. With memory for
+/// all pages, the first read of each file misses.
+#[test]
+fn exported_files_of_one_path_keep_apart() {
+    let scratch = Scratch::new("recordings-one-path");
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    writer
+        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
+        .unwrap();
+    for (file, path) in [(0, "/d/a b"), (1, "/d/a b"), (2, "/d/a_b")] {
+        let path = path.to_owned();
+        writer.put(Record::File(FileRecord { file, path, ..FileRecord::default() })).unwrap();
+    }
+    writer.put(Record::Thread(ThreadName::default())).unwrap();
+    for nth in 0..6 {
+        let outcome = ReadOutcome::Bytes(4096);
+        let (begin_ns, end_ns) = (nth * 1000, nth * 1000 + 500);
+        let file = nth as u32 % 3;
+        let read = ReadRecord { begin_ns, end_ns, file, outcome, ..ReadRecord::default() };
+        writer.put(Record::Read(ReadRecord { asked_bytes: 4096, ..read })).unwrap();
+    }
+    writer.put(Record::End(RecordingEnd { at_ns: 9000, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap();
+    scratch.file("r.rec", bytes);
+    for (format, trace) in [("jsonl", "p.jsonl"), ("oracle-general", "p.oracleGeneral.bin")] {
+        scratch
+            .run(&format!("recording export r.rec --as {format} -o {trace}"))
+            .has_ended(0, trace);
+        let options = "--objects --eviction lru --sizes 100% --json";
+        let ran = scratch.run(&format!("cachesim {trace} {options}"));
+        assert_eq!(ran.results()[0]["misses"], 3, "{trace}");
+    }
+    scratch.run("recording export r.rec --as iolog -o p.log").has_ended(0, "iolog");
+    let log = std::fs::read_to_string(scratch.path("p.log")).unwrap();
+    let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+    let reads: Vec<Vec<String>> =
+        log.lines().map(words).filter(|words| words.get(2).is_some_and(|w| w == "read")).collect();
+    let names: Vec<&str> = reads.iter().map(|words| words[1].as_str()).collect();
+    assert_eq!(names[..3], ["/d/a_b", "/d/a_b#1", "/d/a_b#2"]);
+    assert_eq!(names[..3], names[3..]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Export of recordings to the formats of other tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use readpath_sim::operation_log::TRACE_HEADER;
@@ -23,10 +23,40 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> Comm
     }
 }
 
+/// Distinct names of a recording's files. Different files may have one path, one after the other.
+#[derive(Default)]
+pub(super) struct FileNames {
+    /// Name of each file.
+    names: BTreeMap<u32, String>,
+    /// File of each name.
+    files: BTreeMap<String, u32>,
+}
+
+impl FileNames {
+    /// Names a file by its path. The number of the file follows if the name belongs to another one.
+    pub(super) fn add(&mut self, file: u32, path: String) {
+        if let Some(old_name) = self.names.remove(&file) {
+            self.files.remove(&old_name);
+        }
+        let mut name = path;
+        while self.files.contains_key(&name) {
+            name = format!("{name}#{file}");
+        }
+        self.files.insert(name.clone(), file);
+        self.names.insert(file, name);
+    }
+
+    /// Returns the name of a file, empty without one.
+    pub(super) fn name(&self, file: u32) -> &str {
+        self.names.get(&file).map_or("", String::as_str)
+    }
+}
+
 /// Writes fio's iolog, version 3: lines for the first use of a file, and a line for each read.
 fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
-    // Name of each file, and whether its `open` line is written.
-    let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
+    let mut names = FileNames::default();
+    // Files whose `open` line is written.
+    let mut open_files: BTreeSet<u32> = BTreeSet::new();
     let (mut last_us, mut mapped) = (0, MappedUse::default());
     let mut write_line = |text: String| out.write_text(format_args!("{text}\n"));
     write_line(TRACE_HEADER.to_owned())?;
@@ -34,15 +64,15 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
         match record {
             // Spaces separate the fields of a line, and thus cannot occur in names.
             Record::File(file) => {
-                files.insert(file.file, (file.path.replace(char::is_whitespace, "_"), false));
+                names.add(file.file, file.path.replace(char::is_whitespace, "_"));
             }
             Record::Read(read) if read.bytes_read() > 0 => {
-                let (name, is_open) = files.get_mut(&read.file).expect("a file has a name");
+                let name = names.name(read.file);
                 // Records are in the order of their ends; fio needs start times that never
                 // decrease.
                 let us = (read.begin_ns / 1000).max(last_us);
                 last_us = us;
-                if !std::mem::replace(is_open, true) {
+                if open_files.insert(read.file) {
                     write_line(format!("{us} {name} add"))?;
                     write_line(format!("{us} {name} open"))?;
                 }
@@ -57,10 +87,8 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
         }
         Ok(())
     })?;
-    for (name, is_open) in files.values() {
-        if *is_open {
-            write_line(format!("{last_us} {name} close"))?;
-        }
+    for file in open_files {
+        write_line(format!("{last_us} {} close", names.name(file)))?;
     }
     Ok(())
 }

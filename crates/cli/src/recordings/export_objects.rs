@@ -7,6 +7,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_trace::recording::{MappedUse, Record};
 use serde_json::json;
 
+use super::export::FileNames;
 use super::{Output, for_each_record};
 use crate::exit::{CommandResult, Failure};
 
@@ -52,16 +53,14 @@ fn for_each_page(
     })
 }
 
-/// Writes a line for each page of each read: key (path and page), size in bytes, and microseconds
-/// since the begin of the recording.
+/// Writes a line for each page of each read: key (name of the file and page), size in bytes, and
+/// microseconds since the begin of the recording.
 pub(super) fn write_jsonl(path: &Path, out: &mut Output) -> CommandResult {
-    let files = std::cell::RefCell::new(BTreeMap::new());
-    let mut keep_name = |file, path| {
-        files.borrow_mut().insert(file, path);
-    };
+    let names = std::cell::RefCell::new(FileNames::default());
+    let mut keep_name = |file, path| names.borrow_mut().add(file, path);
     for_each_page(path, &mut keep_name, &mut |PageReference { begin_ns, file, page }| {
-        let files = files.borrow();
-        let name = files.get(&file).map_or("", String::as_str);
+        let names = names.borrow();
+        let name = names.name(file);
         let line = json!({
             "key": format!("{name}:{page}"), "size": PAGE_BYTES, "time_us": begin_ns / 1000,
         });
