@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::output_file::check_not_needed;
 use crate::plan::RunPlan;
 use crate::plan::storage::Storage;
@@ -54,7 +54,8 @@ pub fn run(args: &RunArgs) -> CommandResult {
                 if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
                     page::load_page(rows, recorded_events).write(path)?;
                 }
-                output::print_load_rows(rows, args.seed, args.json)
+                let is_json = args.format() == OutputFormat::Json;
+                output::print_load_rows(rows, args.seed, is_json)
             })
         }
     }

@@ -203,6 +203,22 @@ fn invalid_load_files_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --log l.toml", &["l.toml", "name another file"]);
     scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
     scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
+    for option in [
+        "--runs 3",
+        "--runtime 1",
+        "--backend aio",
+        "--page-cache own",
+        "--trace iolog",
+        "--speed 2",
+        "--closed 4",
+        "--output-format fio",
+    ] {
+        let name = option.split(' ').next().unwrap();
+        scratch.refused(&format!("run l.toml {option}"), &[name, "l.toml", "leave it out"]);
+    }
+    let [json, as_json] = ["--json", "--output-format json"]
+        .map(|option| scratch.run(&format!("run l.toml --on ssd {option}")).results());
+    assert_eq!((as_json.len(), &as_json[0]["job"]), (1, &json[0]["job"]));
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
     // The kernel's rows and readpath's rows have different policies.
     let on_kernel = |policy| format!("run l.toml --on kernel:. --swapin {policy}");

@@ -18,6 +18,7 @@ use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
+use crate::output::OutputFormat;
 
 /// Swap-in policy of the kernel's rows.
 const KERNEL_POLICY: &str = "kernel";
@@ -186,16 +187,24 @@ impl LoadRun {
     }
 }
 
-/// Refuses options that apply only to jobs and have no meaning for loads on memory.
+/// Refuses options that apply only to jobs or traces and have no meaning for loads on memory.
 fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     let options = [
         ("--readahead", args.readahead.is_some()),
         ("--chunking", args.chunking.is_some()),
         ("--create", args.create),
+        ("--backend", args.backend.is_some()),
+        ("--page-cache", args.page_cache.is_some()),
+        ("--runs", args.runs.is_some()),
+        ("--runtime", args.runtime.is_some()),
+        ("--trace", args.trace.is_some()),
+        ("--speed", args.speed.is_some()),
+        ("--closed", args.closed.is_some()),
+        ("--output-format fio", args.format() == OutputFormat::Fio),
     ];
     match options.into_iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::Usage(format!(
-            "{option} is for jobs, and {} holds loads on memory; leave it out",
+            "{option} is for jobs and traces, and {} holds loads on memory; leave it out",
             args.job.display()
         ))),
         None => Ok(()),
