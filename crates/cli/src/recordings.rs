@@ -18,6 +18,7 @@ use crate::progress::Interrupt;
 
 mod export;
 mod export_objects;
+mod file_names;
 mod import;
 mod merge;
 

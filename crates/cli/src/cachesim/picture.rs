@@ -37,8 +37,8 @@ impl PictureFormat {
 /// Height of a trace's plot area, in pixels.
 const HEIGHT: f64 = 320.0;
 
-/// Draws the curves of each trace, which has `trace_cells` cells, one chart below the other. Returns
-/// an SVG or an HTML document.
+/// Draws the curves of each trace, which has `trace_cells` cells, one chart below the other.
+/// Returns an SVG or an HTML document.
 pub fn draw(cells: &[MissCell], trace_cells: usize, format: PictureFormat) -> String {
     let charts: Vec<_> =
         cells.chunks(trace_cells).map(|cells| (caption(cells), curves(cells))).collect();

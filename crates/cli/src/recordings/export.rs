@@ -7,6 +7,7 @@ use readpath_sim::operation_log::TRACE_HEADER;
 use readpath_trace::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
+use super::file_names::FileNames;
 use super::{ExportFormat, Output, export_objects, for_each_record};
 use crate::exit::CommandResult;
 
@@ -20,35 +21,6 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> Comm
         ExportFormat::Chrome => write_chrome(path, out),
         ExportFormat::Jsonl => export_objects::write_jsonl(path, out),
         ExportFormat::OracleGeneral => export_objects::write_oracle_general(path, out),
-    }
-}
-
-/// Distinct names of a recording's files. Different files may have one path, one after the other.
-#[derive(Default)]
-pub(super) struct FileNames {
-    /// Name of each file.
-    names: BTreeMap<u32, String>,
-    /// File of each name.
-    files: BTreeMap<String, u32>,
-}
-
-impl FileNames {
-    /// Names a file by its path. The number of the file follows if the name belongs to another one.
-    pub(super) fn add(&mut self, file: u32, path: String) {
-        if let Some(old_name) = self.names.remove(&file) {
-            self.files.remove(&old_name);
-        }
-        let mut name = path;
-        while self.files.contains_key(&name) {
-            name = format!("{name}#{file}");
-        }
-        self.files.insert(name.clone(), file);
-        self.names.insert(file, name);
-    }
-
-    /// Returns the name of a file, empty without one.
-    pub(super) fn name(&self, file: u32) -> &str {
-        self.names.get(&file).map_or("", String::as_str)
     }
 }
 

@@ -7,7 +7,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_trace::recording::{MappedUse, Record};
 use serde_json::json;
 
-use super::export::FileNames;
+use super::file_names::FileNames;
 use super::{Output, for_each_record};
 use crate::exit::{CommandResult, Failure};
 
