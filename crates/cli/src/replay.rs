@@ -41,7 +41,10 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     };
     let mut scheduler = scheduler::build(policy, &caps).map_err(Failure::usage)?;
     let events = input_file::text(&args.events, input_file::LIST_BYTES_MAX).map_err(|error| {
-        let what_to_do = "name a list of events, or a recording";
+        let what_to_do = match args.events.is_file() {
+            true => "name a list of events, or a recording",
+            false => "name a file: a recording is read twice, and a pipe holds a list of events",
+        };
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
     let replayed = replay(scheduler.as_mut(), args.depth, &events)

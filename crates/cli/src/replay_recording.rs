@@ -10,7 +10,7 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::ReadList;
-use readpath_trace::recording::MAGIC;
+use readpath_trace::recording::{MAGIC, Record, RecordingMethod, RecordingStart};
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::Serialize;
 
@@ -38,8 +38,12 @@ use real::{RealRow, RealStorage, kernel_policies};
 /// Maximum number of rows named in the summary sentence. Chosen, not measured.
 const SUMMARY_ROWS_MAX: usize = 8;
 
-/// True if the file begins with the mark of a recording. False for an unreadable file.
+/// True if the file begins with the mark of a recording. False for an unreadable file, and for a
+/// pipe: its first bytes can be read only once.
 pub fn is_recording(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut start = [0; MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
     read.is_ok() && start == MAGIC
@@ -77,10 +81,16 @@ struct Predicted {
 }
 
 /// Reads the reads of a recording that waited for storage, for a replay. A recording without such a
-/// read is refused.
+/// read is refused, and so is one of a trace of requests: its reads have no durations, of which a
+/// prediction is made.
 pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
     let mut gathered = RecordingInput::default();
     for_each_record(path, |record| {
+        if let Record::Start(RecordingStart { source: RecordingMethod::Requests, .. }) = record {
+            let problem = "was imported from a trace of requests, whose durations are unknown; \
+                replay the trace itself with `readpath run TRACE --on STORAGE`";
+            return Err(Failure::usage_of(path.display(), problem));
+        }
         gathered.take(&record);
         Ok(())
     })?;

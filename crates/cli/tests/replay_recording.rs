@@ -104,6 +104,11 @@ fn invalid_recordings_and_replay_options_are_refused_by_name() {
     scratch.refused("replay r.rec --readahead oracle", &["oracle"]);
     scratch.refused("replay r.rec --memory much", &["--memory much"]);
     scratch.refused("replay r.rec --scheduler cfq,noop", &["name one scheduler"]);
+    // The reads of a trace of requests have no durations, of which a prediction is made.
+    scratch.file("t.trace", "0 0 0 8 1\n1000000 0 8192 8 1\n");
+    scratch.run("recording import t.trace -o t.rec").has_ended(0, "import");
+    scratch.refused("replay t.rec --on ssd", &["t.rec", "readpath run TRACE --on STORAGE"]);
+    scratch.refused("eval policies --jobs t.rec", &["t.rec", "readpath run TRACE --on STORAGE"]);
 }
 
 const MIB: u64 = 1 << 20;
