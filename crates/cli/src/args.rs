@@ -108,7 +108,8 @@ pub struct RunArgs {
     /// with the median throughput. Rows in virtual time are equal in each run [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "log")]
     pub runs: Option<NonZero<u32>>,
-    /// Longest run of each process of a job, in seconds or with a unit; overrides the job
+    /// Longest run of each process of a job, or of a trace's replay, in seconds or with a unit;
+    /// overrides the job
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
     /// Allow a writing job to overwrite the data of file: and kernel: storage

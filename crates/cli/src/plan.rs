@@ -9,6 +9,7 @@ pub mod load;
 pub mod log;
 pub mod storage;
 pub mod trace;
+mod trace_options;
 
 use std::path::Path;
 

@@ -82,3 +82,94 @@ fn repeated_sizes_and_names_of_traces_are_rows_of_their_own() {
         }
     }
 }
+
+/// Four reads at 0, 0.5, 1 and 1.5 s. fio 3.33 makes three of them with `runtime=1`, ends then,
+/// and needs 1.5 s for all. The first time is above 0, because fio skips a wait after a time of 0.
+#[test]
+fn replay_of_a_trace_honours_or_refuses_the_options_of_its_job() {
+    let scratch = Scratch::new("trace-options");
+    let times = [100_000, 600_000, 1_100_000, 1_600_000];
+    let reads: String = times.map(|us| format!("{us} d read {} 4096\n", us / 100 * 512)).concat();
+    scratch.file("t.log", format!("fio version 3 iolog\n100000 d add\n100000 d open\n{reads}"));
+    let replayed = |options: &str, arguments: &str| {
+        scratch.file("r.fio", format!("[r]\nread_iolog=t.log\nioengine=psync\n{options}"));
+        let row = scratch.run(&format!("run {arguments} --on ssd --json")).results()[0].clone();
+        let seconds = row["seconds"].as_f64().unwrap();
+        (row["bytes"].as_u64().unwrap() / 4096, (seconds * 10.0).round() / 10.0)
+    };
+    assert_eq!(replayed("", "r.fio"), (4, 1.5));
+    assert_eq!(replayed("runtime=1200ms\n", "r.fio").0, 3);
+    assert_eq!(replayed("", "r.fio --runtime 1200ms").0, 3);
+    assert_eq!(replayed("", "t.log --runtime 1200ms").0, 3);
+    assert_eq!(replayed("bs=8k\nsize=8k\nrw=read\nnumjobs=1\nloops=1\n", "r.fio"), (4, 1.5));
+    for (option, value) in [
+        ("numjobs", "2"),
+        ("loops", "2"),
+        ("number_ios", "2"),
+        ("ramp_time", "1"),
+        ("thinktime", "300000"),
+        ("rate", "4k"),
+        ("rate_iops", "1"),
+        ("rate_min", "4k"),
+        ("max_latency", "1"),
+        ("fsync", "1"),
+        ("prio", "3"),
+        ("invalidate", "0"),
+        ("fadvise_hint", "random"),
+    ] {
+        scratch.file("x.fio", format!("[x]\nread_iolog=t.log\n{option}={value}\n"));
+        scratch.refused("run x.fio --on ssd", &["x.fio", &format!("`{option}`"), "leave it out"]);
+    }
+    scratch.refused("run t.log --on ssd --runtime soon", &["--runtime soon"]);
+}
+
+/// The start of a replay is delayed, as fio's is.
+#[test]
+fn replay_of_a_trace_starts_after_its_delay() {
+    let scratch = Scratch::new("trace-delay");
+    scratch.file("t.trace", "0 0 0 8 1\n1000 0 64 8 1\n");
+    scratch.data("data", 1 << 20);
+    scratch.file("r.fio", "[r]\nread_iolog=t.trace\nioengine=psync\nstartdelay=1\n");
+    let begun = std::time::Instant::now();
+    scratch.run("run r.fio --on file:data").has_ended(0, "delayed");
+    assert!(begun.elapsed().as_secs_f64() >= 1.0);
+}
+
+/// `run` reads a trace twice and refuses a pipe. `cachesim`, `recording import` and a list of
+/// `replay` are read once.
+#[test]
+fn traces_from_pipes_are_read_or_refused() {
+    let scratch = Scratch::new("trace-pipes");
+    scratch.file("t.trace", "0 0 0 8 1\n1000 0 64 8 1\n");
+    scratch.file("p.fio", "[p]\nread_iolog=pipe\n");
+    let list = "at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8\n\
+                at_ms=1 event=dispatch request=1\nat_ms=9 event=complete request=1\n";
+    scratch.file("list.txt", list);
+    shell(&scratch, "mkfifo pipe").has_ended(0, "mkfifo");
+    let twice = "a trace is read twice; name a file";
+    for script in [
+        "$READPATH run <(cat t.trace) --trace mqsim --on ssd",
+        "cat t.trace | $READPATH run /dev/stdin --trace mqsim --on ssd",
+        "$READPATH run p.fio --on ssd",
+    ] {
+        let ran = shell(&scratch, script);
+        ran.has_ended(2, script);
+        ran.says(&[twice], script);
+    }
+    for script in [
+        "$READPATH run /dev/stdin --trace mqsim --on ssd < t.trace",
+        "cat t.trace | $READPATH cachesim /dev/stdin --format mqsim --eviction lru",
+        "$READPATH recording import <(cat t.trace) -o t.rec",
+    ] {
+        shell(&scratch, script).has_ended(0, script);
+    }
+    // A list of events is equal from a file and from a pipe.
+    let from_file = shell(&scratch, "$READPATH replay list.txt");
+    from_file.has_ended(0, "a list");
+    let from_pipe = shell(&scratch, "cat list.txt | $READPATH replay /dev/stdin");
+    assert_eq!(from_pipe.stdout, from_file.stdout);
+    assert_eq!(from_pipe.stderr.replace("/dev/stdin", "list.txt"), from_file.stderr);
+    let recording = shell(&scratch, "cat t.rec | $READPATH replay /dev/stdin --on ssd");
+    recording.has_ended(2, "a recording");
+    recording.says(&["a recording is read twice"], "a recording");
+}

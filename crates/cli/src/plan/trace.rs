@@ -1,14 +1,18 @@
 //! Trace of block requests: its format, its summary, and the options of its replay.
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, printable};
+use readpath_core::unit::Time;
+use readpath_sim::job::{self, Job, JobEngine, JobFile, LogOptions, ReplayOptions, printable};
 use readpath_sim::workload::Workload;
 use readpath_trace::block_trace::{
     self, FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
 };
 
 use super::storage::Storage;
+use super::trace_options::refuse_ignored_options;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::packed;
@@ -46,6 +50,35 @@ pub struct TraceSource {
     is_direct: bool,
     /// Logs that the job requests; none for a trace on the command line.
     logs: LogOptions,
+    /// Longest time of the replay; `None`: up to the end of the trace.
+    runtime: Option<Time>,
+    /// Delay of the replay after the start of the run.
+    start_delay: Time,
+    /// True if a replay has found fewer requests than the pass for the summary.
+    is_cut_short: Arc<AtomicBool>,
+}
+
+/// Requests of a replay, at most as many as the pass for the summary has counted.
+struct CountedRequests<I> {
+    /// Requests of the second pass.
+    requests: I,
+    /// Number of counted requests that are still to come.
+    left: u64,
+    /// Set at an end of `requests` with some left.
+    is_cut_short: Arc<AtomicBool>,
+}
+
+impl<I: Iterator<Item = TraceRequest>> Iterator for CountedRequests<I> {
+    type Item = TraceRequest;
+
+    fn next(&mut self) -> Option<TraceRequest> {
+        self.left = self.left.checked_sub(1)?;
+        let request = self.requests.next();
+        if request.is_none() {
+            self.is_cut_short.store(true, Ordering::Relaxed);
+        }
+        request
+    }
 }
 
 /// Transformation of each request before its replay (`replay_scale` and others).
@@ -96,7 +129,10 @@ impl TraceSource {
         }
         let speed_milli = args.closed.is_none().then_some((speed * 1e3).round() as u64);
         let depth = args.closed.map_or(OPEN_DEPTH, std::num::NonZero::get);
-        TraceSource::read(&args.job, format, speed_milli, depth, RequestTransform::NONE).map(Some)
+        let runtime = args.runtime.as_deref().map(runtime_limit).transpose()?;
+        let transform = RequestTransform::NONE;
+        let read = TraceSource::read(&args.job, format, speed_milli, depth, transform)?;
+        Ok(Some(TraceSource { runtime, ..read }))
     }
 
     /// Returns the trace named by a job (`read_iolog`), or `None` without one.
@@ -122,6 +158,8 @@ impl TraceSource {
             Some(next_to_job_file) if !in_current_folder.exists() => next_to_job_file,
             _ => in_current_folder,
         };
+        refuse_ignored_options(&jobs.jobs[0], job_file)?;
+        check_is_file(&path)?;
         let format = TraceFormat::detect(&first_bytes(&path)?).ok_or_else(|| {
             Failure::usage_of(
                 printable(&path.display().to_string()),
@@ -142,6 +180,8 @@ impl TraceSource {
             engine: job.engine,
             is_direct: job.is_direct,
             logs: job.logs.clone(),
+            runtime: job.runtime,
+            start_delay: job.start_delay,
             ..read
         }))
     }
@@ -158,6 +198,7 @@ impl TraceSource {
         let failure = |error: &dyn std::fmt::Display| {
             Failure::usage_of(printable(&path.display().to_string()), error)
         };
+        check_is_file(path)?;
         let mut reader = TraceReader::new(packed::open(path)?, format);
         let kept = reader.by_ref().filter_map(|request| match request {
             Ok(request) => transform.apply(request).map(Ok),
@@ -176,11 +217,14 @@ impl TraceSource {
             engine: JobEngine::Libaio,
             is_direct: true,
             logs: LogOptions::default(),
+            runtime: None,
+            start_delay: Time::ZERO,
+            is_cut_short: Arc::default(),
         })
     }
 
-    /// Returns a job with the direction, engine and depth of the trace's operations. Its size is a
-    /// placeholder: offsets and sizes come from the trace.
+    /// Returns a job with the direction, engine and depth of the trace's operations, and the times
+    /// of the replay. Its size is a placeholder: offsets and sizes come from the trace.
     pub fn job(&self) -> JobFile {
         let rw = match self.summary.writes {
             0 => "read",
@@ -198,6 +242,7 @@ impl TraceSource {
         let mut file = JobFile::parse(&text).expect("the text is well formed");
         for job in &mut file.jobs {
             job.logs.clone_from(&self.logs);
+            (job.runtime, job.start_delay) = (self.runtime, self.start_delay);
         }
         file
     }
@@ -233,9 +278,12 @@ impl TraceSource {
         let note = (!notes.is_empty()).then(|| notes.join("; "));
         let transform = self.transform;
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
-            // The pass for the summary has reported every error of the file.
+            // The pass for the summary has reported every error of the file. Another one ends the
+            // requests too early, which is reported after the replay.
             .map_while(Result::ok)
             .filter_map(move |request| transform.apply(request));
+        let is_cut_short = Arc::clone(&self.is_cut_short);
+        let requests = CountedRequests { requests, left: self.summary.requests, is_cut_short };
         let workload =
             block_trace::trace_workload(&job, &self.summary, placement, self.speed_milli, requests);
         Ok((workload, note))
@@ -245,6 +293,19 @@ impl TraceSource {
     pub fn bytes(&self) -> u64 {
         let any_storage_bytes = u64::MAX;
         TracePlacement::new(&self.summary, any_storage_bytes, self.is_redirected).bytes
+    }
+
+    /// Fails if a replay has found fewer requests than the pass for the summary.
+    pub fn check_replayed(&self) -> CommandResult {
+        match self.is_cut_short.load(Ordering::Relaxed) {
+            true => Err(Failure::Run(format!(
+                "{}: {} requests were counted, and the replay has found fewer; leave the trace \
+                 unchanged during the run",
+                printable(&self.path.display().to_string()),
+                self.summary.requests
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Refuses storages that cannot replay a trace: files on a server.
@@ -270,6 +331,24 @@ fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     })
 }
 
+/// Refuses a trace that is no regular file, such as a pipe: it can be read only once.
+fn check_is_file(path: &Path) -> CommandResult {
+    match path.exists() && !path.is_file() {
+        true => Err(Failure::usage_of(
+            printable(&path.display().to_string()),
+            "a trace is read twice; name a file",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Parses the time of `--runtime`.
+fn runtime_limit(text: &str) -> Result<Time, Failure> {
+    job::span(text).map_err(|expected| {
+        Failure::Usage(format!("--runtime {}: expected {expected}", printable(text)))
+    })
+}
+
 /// First bytes of a file, to detect its format. Empty if it is no regular file; the later full read
 /// reports the error.
 fn first_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -279,4 +358,25 @@ fn first_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let failure =
         |error: std::io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
     Ok(packed::open(path)?.fill_buf().map_err(failure)?.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::request::Op;
+
+    use super::*;
+
+    /// A trace of three requests, of which the second pass finds two, three or four.
+    #[test]
+    fn second_pass_with_fewer_requests_is_noticed() {
+        let request =
+            TraceRequest { at: Time::ZERO, device: 0, op: Op::Read, offset: 0, bytes: 512 };
+        for (found, expected) in [(2, (2, true)), (3, (3, false)), (4, (3, false))] {
+            let is_cut_short = Arc::new(AtomicBool::new(false));
+            let requests = std::iter::repeat_n(request, found);
+            let flag = Arc::clone(&is_cut_short);
+            let counted = CountedRequests { requests, left: 3, is_cut_short: flag }.count();
+            assert_eq!((counted, is_cut_short.load(Ordering::Relaxed)), expected);
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::note;
 use crate::operation_logs::OperationLogs;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
+use crate::plan::trace::TraceSource;
 use crate::progress::{Interrupt, RunProgress};
 use crate::scratch_files::ScratchFiles;
 
@@ -163,7 +164,7 @@ fn run_row(
     }
     let bar = RunProgress::new(row.label.clone(), interrupt.clone());
     let observers = &RunObservers { bar: &bar, decisions, operations };
-    match &row.runner {
+    let measured = match &row.runner {
         JobRunner::Modelled => {
             // While the guard lives, the process ends 0.8 s after a signal at the latest: a model
             // may compute for longer between two checks of the interrupt.
@@ -174,7 +175,9 @@ fn run_row(
         JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, observers),
         JobRunner::Raw(path) => raw::run(run, path, &row.setup.chunking, observers),
         JobRunner::Kernel(path) => kernel::run(run, path, observers),
-    }
+    }?;
+    run.trace.as_ref().map_or(Ok(()), TraceSource::check_replayed)?;
+    Ok(measured)
 }
 
 /// Simulates one row on its modelled device, from the job file or from the trace of `--trace`.

@@ -11,7 +11,8 @@ pub const TABLE: &[FioOption] = &[
         "read_iolog",
         &[],
         "a trace that is replayed, in any format that is known; it runs alone, with the job's \
-         engine and depth, and with a depth of 1 at its own times through the cache",
+         engine, depth, runtime and startdelay, and with a depth of 1 at its own times through the \
+         cache; other options that change a run are refused next to it",
         |draft, value| {
             let names = value.non_empty_text()?;
             draft.replay.names = names.split(':').map(str::to_owned).collect();

@@ -184,7 +184,11 @@ impl Process {
         let begun = self.started_at.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
         match script.take_state_at(now.since(begun)) {
-            TraceState::NotBefore(run_time) => Some(NextAction::WaitUntil(begun + run_time)),
+            TraceState::NotBefore(run_time) => {
+                // The process does not wait beyond its own end.
+                let end = self.rules.runtime.map_or(run_time, |runtime| runtime + self.rules.ramp);
+                Some(NextAction::WaitUntil(begun + run_time.min(end)))
+            }
             TraceState::Over => {
                 self.state = ProcessState::Draining(AfterDrain::End);
                 None
