@@ -347,7 +347,7 @@ impl Explainer {
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
-            (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
+            (WaitCause::Sync, cause::sync_ns(gathered)),
         ]);
         // The causes that cost enough become findings, also in comparison with the waits that are
         // in no recorded read (`hidden`).

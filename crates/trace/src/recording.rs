@@ -12,7 +12,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 5; 4 has no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
+//! | 4 | the version: 6; 5 has no activity `Sync`, 4 no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -83,7 +83,7 @@ pub use write::RecordingWriter;
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
 /// Version of the format that is written.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;

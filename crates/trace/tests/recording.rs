@@ -259,6 +259,7 @@ fn encoded_bytes_match_the_format_description() {
             ..ReadRecord::default()
         }),
         Record::TimeSpent(TimeSpent { at_ns: 990, activity: Activity::Lock, wall_ns: 7 }),
+        Record::TimeSpent(TimeSpent { at_ns: 990, activity: Activity::Sync, wall_ns: 8 }),
         Record::OthersRequests(OthersRequests {
             at_ns: 990,
             device: 0,
@@ -288,6 +289,8 @@ fn encoded_bytes_match_the_format_description() {
         &[8, 0xd0, 0x0f, 100, 60, 0, 1, 4, 0, 0x80, 1, 0x80, 2, 0xf0, 1],
         // 10 back: 10 × 2 - 1; waiting for a lock, the 11th activity after the first; 7.
         &[16, 19, 11, 7],
+        // At the same time; waiting for written data, the newest activity; 8.
+        &[16, 0, 14, 8],
         // At the same time; device 0; a write, the second operation; task 9; "dd"; 2 requests; 200
         // bytes.
         &[17, 0, 0, 1, 9, 2, b'd', b'd', 2, 0xc8, 1],
@@ -297,7 +300,7 @@ fn encoded_bytes_match_the_format_description() {
     ]
     .concat();
     let mut expected = MAGIC.to_vec();
-    expected.extend([5, 0, 0, 0]);
+    expected.extend([6, 0, 0, 0]);
     expected.extend([body.len() as u8, 0, 0, 0]);
     expected.extend(crc32fast::hash(&body).to_le_bytes());
     expected.extend(body);
@@ -360,12 +363,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     assert!(error_of(&names()[1..]).contains("the first record is not a start"));
     assert!(error_of(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
-    // Versions 1 to 5 are accepted, a later version is not.
-    for version in 1..=5 {
+    // Versions 1 to 6 are accepted, a later version is not.
+    for version in 1..=6 {
         later[8] = version;
         assert_eq!(read(&later).0, names());
     }
-    later[8] = 6;
-    assert_eq!(read(&later).1, Some(TraceError::Version { version: 6 }));
+    later[8] = 7;
+    assert_eq!(read(&later).1, Some(TraceError::Version { version: 7 }));
     assert_eq!(read(b"fio version 3 iolog\n").1, Some(TraceError::NoRecording));
 }

@@ -11,7 +11,7 @@ use readpath_trace::recording::Activity;
 /// decides. A name that ends with `_` stands for all functions that begin like it. Inner waits that
 /// occur under many calls (a pipe below `read`) come before the calls. Names are of Linux 5.10 to
 /// 6.18.
-const ACTIVITIES: [(Activity, &[&str]); 12] = [
+const ACTIVITIES: [(Activity, &[&str]); 13] = [
     (
         Activity::Lock,
         &[
@@ -132,8 +132,9 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "evict",
         ],
     ),
+    // A write to a file that was opened with `O_SYNC` is one, too.
     (
-        Activity::Write,
+        Activity::Sync,
         &[
             "vfs_fsync",
             "vfs_fsync_range",
@@ -141,12 +142,17 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "ksys_sync",
             "sync_filesystem",
             "iterate_supers",
+            "ksys_sync_file_range",
+        ],
+    ),
+    (
+        Activity::Write,
+        &[
             "file_write_and_wait_range",
             "filemap_fdatawait",
             "__filemap_fdatawait_range",
             "filemap_write_and_wait",
             "filemap_write_and_wait_range",
-            "ksys_sync_file_range",
             "aio_write",
             "io_write",
             "balance_dirty_pages",
@@ -336,7 +342,7 @@ mod tests {
             (
                 "folio_wait_writeback __filemap_fdatawait_range file_write_and_wait_range \
                  ext4_fsync_nojournal.constprop.0 ext4_sync_file do_fsync __x64_sys_fsync",
-                Activity::Write,
+                Activity::Sync,
             ),
             ("do_execveat_common.isra.0 __x64_sys_execve do_syscall_64", Activity::Metadata),
             (
@@ -350,6 +356,12 @@ mod tests {
             // The commit of a journal for msync, and a submission to a busy device.
             (
                 "jbd2_log_wait_commit ext4_sync_file vfs_fsync_range __x64_sys_msync do_syscall_64",
+                Activity::Sync,
+            ),
+            // A write is throttled, because the device is slower than the program.
+            (
+                "io_schedule_timeout balance_dirty_pages balance_dirty_pages_ratelimited_flags \
+                 generic_perform_write ext4_buffered_write_iter vfs_write ksys_write do_syscall_64",
                 Activity::Write,
             ),
             (

@@ -169,6 +169,11 @@ pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
     gathered.calls.saved_ns()
 }
 
+/// Returns the time in nanoseconds that the program waited for its written data.
+pub(super) fn sync_ns(gathered: &RecordingData) -> f64 {
+    sync::cost_ns(gathered)
+}
+
 /// Returns true if a cause was observed often enough to be reported.
 pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {

@@ -19,6 +19,25 @@ const SOURCES: [RecordingMethod; 4] = [
     RecordingMethod::Requests,
 ];
 
+/// Values of `Activity` in encoding order.
+const ACTIVITIES: [Activity; 15] = [
+    Activity::Processor,
+    Activity::ProcessorQueue,
+    Activity::Read,
+    Activity::Fault,
+    Activity::SwapIn,
+    Activity::Memory,
+    Activity::Metadata,
+    Activity::Write,
+    Activity::AsyncIo,
+    Activity::Others,
+    Activity::Sleep,
+    Activity::Lock,
+    Activity::Children,
+    Activity::Unknown,
+    Activity::Sync,
+];
+
 /// Values of `AdviceType` in encoding order.
 const HINTS: [AdviceType; 6] = [
     AdviceType::Normal,
@@ -106,7 +125,7 @@ pub(super) fn code_fields(
         }
         Record::TimeSpent(spent) => {
             code_time(code, &mut spent.at_ns)?;
-            code_choice(code, &mut spent.activity, &Activity::ALL)?;
+            code_choice(code, &mut spent.activity, &ACTIVITIES)?;
             code.number(&mut spent.wall_ns)
         }
         Record::OthersRequests(others) => code_others_requests(others, code),

@@ -23,8 +23,10 @@ pub enum Activity {
     Memory,
     /// A call about names, folders or attributes of files waits.
     Metadata,
-    /// A write or an `fsync` waits.
+    /// A call that writes waits. Up to version 5 of the format also an `fsync`.
     Write,
+    /// A call waits for written data to reach the device, such as `fsync`.
+    Sync,
     /// A thread waits for completions of AIO or io_uring.
     AsyncIo,
     /// A thread waits for a pipe, a socket, a terminal or an event.
@@ -41,8 +43,8 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// All activities, in their order and in the order of their encoding.
-    pub const ALL: [Activity; 14] = [
+    /// All activities, in their order.
+    pub const ALL: [Activity; 15] = [
         Activity::Processor,
         Activity::ProcessorQueue,
         Activity::Read,
@@ -51,6 +53,7 @@ impl Activity {
         Activity::Memory,
         Activity::Metadata,
         Activity::Write,
+        Activity::Sync,
         Activity::AsyncIo,
         Activity::Others,
         Activity::Sleep,

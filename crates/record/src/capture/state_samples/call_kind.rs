@@ -15,7 +15,7 @@ pub(super) enum CallKind {
 
 /// Kind of the system call with a number of this architecture.
 pub(super) fn call_kind(number: i64) -> CallKind {
-    use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Unknown, Write};
+    use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Sync, Unknown, Write};
     use CallKind::{Copy, Known, Transfer};
     match number {
         libc::SYS_read
@@ -36,8 +36,8 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_sync
         | libc::SYS_syncfs
         | libc::SYS_sync_file_range
-        | libc::SYS_msync
-        | libc::SYS_fallocate => Known(Write),
+        | libc::SYS_msync => Known(Sync),
+        libc::SYS_fallocate => Known(Write),
         // The descriptor is gone when the call sleeps. The last close of a deleted file frees its
         // blocks. On NFS and CIFS a close writes data back, which counts here too.
         libc::SYS_close => Known(Metadata),
@@ -142,6 +142,13 @@ const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 29
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The remedy for a throttled `write` is another one than for an `fsync`.
+    #[test]
+    fn calls_that_write_differ_from_calls_that_wait_for_written_data() {
+        assert_eq!(call_kind(libc::SYS_pwrite64), CallKind::Transfer(Activity::Write));
+        assert_eq!(call_kind(libc::SYS_fdatasync), CallKind::Known(Activity::Sync));
+    }
 
     /// Linux removes a descriptor from its table before it closes the file. While a close sleeps,
     /// the descriptor is no file any more, so the activity must not depend on it.
