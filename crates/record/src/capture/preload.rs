@@ -414,7 +414,7 @@ impl Preload {
             self.advise_after(slot, read);
             self.called_files.insert((get(&slot.device), get(&slot.inode)));
             let requests = get(&slot.method_and_descriptor) >> REQUESTS_SHIFT;
-            if self.pending.wait_of(read) > 0
+            if self.longest_wait(read) > 0
                 && self.own_requests.has_none(get(&slot.device), requests)
             {
                 // The thread inserted no page for this read: it waited for the request of another
@@ -502,7 +502,7 @@ impl Preload {
     /// Shows a read to the advisor, if there is one. `slot` contains the report of the read. A read
     /// of no bytes only counts with its wait.
     fn advise_after(&mut self, slot: &RingSlot, read: &ReadRecord) {
-        let waited_ns = self.pending.wait_of(read);
+        let waited_ns = self.longest_wait(read);
         let Some(advisor) = &mut self.advisor else { return };
         let inode = Inode { device: get(&slot.device), number: get(&slot.inode) };
         let range = PageRange::covering(read.offset, read.bytes_read());

@@ -8,7 +8,7 @@ use readpath_trace::recording::{OpenRecord, ReadMethod, ReadRecord, Record, Reco
 use super::super::now_ns;
 use super::Preload;
 use super::sleep_times::{CallWait, SleepTimes};
-use crate::called_wait::{NO_WAIT_NS, wait_of_call};
+use crate::called_wait::{CopySpeed, NO_WAIT_NS, wait_of_call};
 
 /// Time in nanoseconds between a read and its record. A sample counts the time in a processor's
 /// queue after its end, and is at most 50 ms late on an idle machine.
@@ -52,11 +52,11 @@ impl PendingRecords {
         }
     }
 
-    /// Returns the wait of a read by its duration.
-    pub fn wait_of(&self, read: &ReadRecord) -> u64 {
+    /// Returns the wait of a read by its duration, for a copy at this speed.
+    fn wait_of(&self, read: &ReadRecord, speed: CopySpeed) -> u64 {
         let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
         let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
-        wait_of_call(read, read.bytes_read(), is_direct)
+        wait_of_call(read, read.bytes_read(), is_direct, speed)
     }
 
     /// Adds a record. `task`: thread of the kernel that made the call; `start_ns`: start of the
@@ -67,7 +67,8 @@ impl PendingRecords {
                 thread: task,
                 begin_ns: read.begin_ns + start_ns,
                 end_ns: read.end_ns + start_ns,
-                wait_ns: self.wait_of(read),
+                wait_ns: self.wait_of(read, CopySpeed::Fast),
+                unsampled_wait_ns: self.wait_of(read, CopySpeed::Slow),
             }),
             _ => None,
         };
@@ -111,6 +112,17 @@ impl PendingRecords {
 }
 
 impl Preload {
+    /// True if the sleep of the threads is sampled. An advisor needs no waits in the recording.
+    fn samples_sleep(&self) -> bool {
+        self.states.is_some() && self.advisor.is_none()
+    }
+
+    /// Returns the longest wait of a read by its duration. Sampled sleep may shorten it later.
+    pub(super) fn longest_wait(&self, read: &ReadRecord) -> u64 {
+        let speed = if self.samples_sleep() { CopySpeed::Fast } else { CopySpeed::Slow };
+        self.pending.wait_of(read, speed)
+    }
+
     /// Writes a record of the library, later if samples will bound the waits. Without a sampler
     /// (`states`) it is written at once. Fails if the recording cannot be written.
     pub(super) fn put_called<W: Write>(
@@ -119,8 +131,7 @@ impl Preload {
         task: u64,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        // An advisor needs no waits in the recording.
-        if self.states.is_none() || self.advisor.is_some() {
+        if !self.samples_sleep() {
             return self.put_checked(record, writer);
         }
         self.pending.add(record, task as u32, self.start_ns);

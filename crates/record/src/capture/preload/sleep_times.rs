@@ -31,6 +31,8 @@ pub(super) struct CallWait {
     /// Longest possible wait by the duration of the call. It is spread evenly over the call, as the
     /// time of the sleep within it is not known.
     pub wait_ns: u64,
+    /// Wait by the duration of the call alone, at most `wait_ns`, where no sample bounds it.
+    pub unsampled_wait_ns: u64,
 }
 
 /// Interval between two samples of a thread.
@@ -47,11 +49,14 @@ struct Interval {
 }
 
 impl Interval {
+    /// Returns the part of the call within this interval.
+    fn shared_ns(&self, wait: &CallWait) -> u64 {
+        self.end_ns.min(wait.end_ns).saturating_sub(self.begin_ns.max(wait.begin_ns))
+    }
+
     /// Returns the part of a wait within this interval, by the duration of its call.
     fn part_of(&self, wait: &CallWait) -> u64 {
-        let begin_ns = self.begin_ns.max(wait.begin_ns);
-        let shared_ns = self.end_ns.min(wait.end_ns).saturating_sub(begin_ns);
-        scale(wait.wait_ns, shared_ns, wait.end_ns - wait.begin_ns)
+        scale(wait.wait_ns, self.shared_ns(wait), wait.end_ns - wait.begin_ns)
     }
 }
 
@@ -105,18 +110,20 @@ impl SleepTimes {
     }
 
     /// Returns the wait that the sleep of the thread allows. Each interval shortens its part of the
-    /// wait in proportion, if all waits in it exceed the sleep. The part of a wait outside the
-    /// sampled intervals stays as it is.
+    /// wait in proportion, if all waits in it exceed the sleep. The part of a call outside the
+    /// sampled intervals counts with `unsampled_wait_ns`.
     pub fn bounded(&self, wait: &CallWait) -> u64 {
-        let mut bounded_ns = wait.wait_ns;
+        let duration_ns = wait.end_ns - wait.begin_ns;
+        let (mut bounded_ns, mut unsampled_ns) = (0, duration_ns);
         for interval in self.threads.get(&wait.thread).into_iter().flatten() {
             let part_ns = interval.part_of(wait);
-            if interval.claimed_ns > interval.asleep_ns {
-                let allowed_ns = scale(part_ns, interval.asleep_ns, interval.claimed_ns);
-                bounded_ns -= part_ns - allowed_ns;
-            }
+            unsampled_ns = unsampled_ns.saturating_sub(interval.shared_ns(wait));
+            bounded_ns += match interval.claimed_ns > interval.asleep_ns {
+                true => scale(part_ns, interval.asleep_ns, interval.claimed_ns),
+                false => part_ns,
+            };
         }
-        bounded_ns
+        bounded_ns + scale(wait.unsampled_wait_ns, unsampled_ns, duration_ns)
     }
 }
 
@@ -138,7 +145,7 @@ mod tests {
     }
 
     fn call(begin_ns: u64, end_ns: u64, wait_ns: u64) -> CallWait {
-        CallWait { thread: THREAD, begin_ns, end_ns, wait_ns }
+        CallWait { thread: THREAD, begin_ns, end_ns, wait_ns, unsampled_wait_ns: wait_ns }
     }
 
     /// Waits after the samples and all claims, in the order of the calls.
@@ -177,5 +184,14 @@ mod tests {
         assert_eq!(bounded(&samples, &[call(50, 150, 80)]), [40]);
         let other = CallWait { thread: THREAD + 1, ..call(50, 150, 80) };
         assert_eq!(bounded(&samples, &[other]), [80]);
+    }
+
+    /// By hand: without a sample, 20 ns of the 80 are a wait. Half of the call lies before the first
+    /// sample: 10 ns of them, and 40 of the 80, which the sleep of 100 ns allows.
+    #[test]
+    fn longest_wait_counts_only_where_the_sleep_is_sampled() {
+        let wait = CallWait { unsampled_wait_ns: 20, ..call(50, 150, 80) };
+        assert_eq!(bounded(&[sample(100, 200, 0)], &[wait]), [50]);
+        assert_eq!(bounded(&[], &[wait]), [20]);
     }
 }

@@ -11,7 +11,7 @@ use super::super::pattern::Step;
 use super::super::readahead;
 use super::super::{ORDERED_BYTES, WaitCause};
 use super::{FileData, INSERTED_RUNS_MAX, Inserted, RecordingData, WaitSum};
-use crate::called_wait::wait_of_call;
+use crate::called_wait::wait_of_recorded;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
@@ -115,10 +115,10 @@ impl RecordingData {
         let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
         let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
         let has_measured_waits = self.has_measured_waits();
-        // Without measured waits, the wait follows from the duration of the call.
+        // Without measured waits, the wait follows from the call and from sampled sleep.
         let waited_ns = match has_measured_waits {
             true => read.waited_ns,
-            false => wait_of_call(read, got_bytes, is_direct),
+            false => wait_of_recorded(read, got_bytes, is_direct),
         };
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
