@@ -33,7 +33,8 @@
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
 //! - [`Writers`](WaitCause::Writers): waits that began next to a write on the device were twice as
-//!   long as the other waits. If all waits did, they are compared with the fastest tenth.
+//!   long as the other waits. If all waits did, the waits next to the most written bytes are
+//!   compared with the waits next to the fewest.
 //! - [`Readers`](WaitCause::Readers): the same for the reads of other programs. If all waits began
 //!   next to such reads, nothing is claimed.
 //! - [`Stalls`](WaitCause::Stalls): at most a tenth of the waits take 25 ms or more, and eight

@@ -3,7 +3,8 @@
 //!
 //! The kernel's scheduler or a full queue can delay a request before it reaches the device.
 //! Therefore the reader's wait is used, not the device's time. A wait counts as delayed if a
-//! request of others is in flight when it begins.
+//! request of others is in flight when it begins. If all waits do, they show a delay only if they
+//! grow with the bytes of others in flight.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +14,7 @@ use super::WAITS_MIN;
 
 /// Maximum delay in ns of a request's record behind a wait. Sampled requests come up to
 /// four intervals of 120 ms later. A request that ends later had no influence on the wait.
-const RECORD_DELAY_NS: u64 = 500_000_000;
+pub(super) const RECORD_DELAY_NS: u64 = 500_000_000;
 
 /// Minimum number of waits for a comparison, chosen: of both kinds together, and of waits alone for
 /// their mean.
@@ -22,6 +23,10 @@ const MIN_SAMPLES: u64 = 20;
 /// Ratio of the mean wait next to others to the baseline above which they count as the cause.
 /// Chosen.
 const SLOWDOWN_MIN: f64 = 2.0;
+
+/// Number of doublings of the others' bytes in flight, chosen, that separate the waits next to many
+/// from the waits next to the fewest.
+const LOAD_DOUBLINGS_MIN: u32 = 2;
 
 /// Waits of one size class on one device.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,69 @@ struct WaitHistogram {
     alone_ns: u64,
     /// Sum of the waits next to requests of others in nanoseconds.
     delayed_ns: u64,
+    /// Number and nanoseconds of the waits next to others, by the binary logarithm of the others'
+    /// bytes in flight.
+    by_load: BTreeMap<u32, (u64, u64)>,
+}
+
+/// Comparison of the waits of one size class.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    /// Number of delayed waits.
+    delayed: u64,
+    /// Their sum in nanoseconds.
+    delayed_ns: u64,
+    /// Wait in nanoseconds with which they are compared.
+    baseline_ns: f64,
+}
+
+impl Comparison {
+    /// Returns the mean delayed wait in nanoseconds.
+    fn mean_ns(&self) -> f64 {
+        self.delayed_ns as f64 / self.delayed.max(1) as f64
+    }
+}
+
+impl WaitHistogram {
+    /// Returns the comparison of the delayed waits with the baseline, `None` without enough waits
+    /// for one.
+    fn compare(&self, baseline: Baseline) -> Option<Comparison> {
+        let alone: u64 = self.alone.values().sum();
+        let delayed: u64 = self.delayed.values().sum();
+        // Too few for a comparison. `WAITS_MIN` is the minimum for any finding.
+        if alone + delayed < MIN_SAMPLES || delayed < WAITS_MIN {
+            return None;
+        }
+        let alone_mean_ns = self.alone_ns as f64 / alone as f64;
+        let baseline_ns = match (alone, baseline) {
+            (MIN_SAMPLES.., _) => alone_mean_ns,
+            (_, Baseline::Alone) => return None,
+            (0, Baseline::AloneOrLoad) => return self.compare_loads(),
+            // A few waits alone may be the fast ones by chance.
+            (_, Baseline::AloneOrLoad) => alone_mean_ns.max(fastest_tenth_ns(self)),
+        };
+        Some(Comparison { delayed, delayed_ns: self.delayed_ns, baseline_ns })
+    }
+
+    /// Returns the comparison of the waits next to many bytes of others with the waits next to the
+    /// fewest. The latter are delayed as well, so it shows a part of the delay. `None` if the loads
+    /// differ too little, or if one of the two groups has too few waits.
+    fn compare_loads(&self) -> Option<Comparison> {
+        let (mut light, mut light_ns, mut light_load) = (0, 0, 0);
+        let mut loads = self.by_load.iter().peekable();
+        while let Some((load, (count, ns))) = loads.next_if(|_| light < MIN_SAMPLES) {
+            (light, light_ns, light_load) = (light + count, light_ns + ns, *load);
+        }
+        let heavy = loads.filter(|(load, _)| **load >= light_load + LOAD_DOUBLINGS_MIN);
+        let (delayed, delayed_ns) =
+            heavy.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
+        let baseline_ns = light_ns as f64 / light.max(1) as f64;
+        (light >= MIN_SAMPLES && delayed >= WAITS_MIN).then_some(Comparison {
+            delayed,
+            delayed_ns,
+            baseline_ns,
+        })
+    }
 }
 
 /// Wait with which the waits next to others are compared.
@@ -41,8 +109,9 @@ struct WaitHistogram {
 pub(super) enum Baseline {
     /// Mean of the waits alone. Without enough of them nothing is lost.
     Alone,
-    /// Mean of the waits alone. If they are too few, the longest wait of the fastest tenth.
-    AloneOrFastest,
+    /// Mean of the waits alone. If they are few, the longest wait of the fastest tenth at least. If
+    /// there is none, the mean of the waits next to the fewest bytes of others.
+    AloneOrLoad,
 }
 
 /// Part of the waits for a device that is lost to requests of others.
@@ -54,6 +123,8 @@ pub(super) struct LostWaits {
     pub delayed_ns: f64,
     /// Mean baseline of the same waits, in nanoseconds.
     pub baseline_ns: f64,
+    /// True if no wait was alone: the baseline is next to the fewest bytes of others.
+    pub are_all_delayed: bool,
 }
 
 /// Request of others to a device.
@@ -65,6 +136,8 @@ struct OtherRequest {
     begin_ns: u64,
     /// End in nanoseconds.
     end_ns: u64,
+    /// Transferred bytes.
+    bytes: u64,
 }
 
 /// Wait of the program for bytes of a device.
@@ -99,8 +172,8 @@ impl Interference {
     /// Adds a request of others. Classifies the waits that no later request can affect, and drops
     /// the requests that no remaining wait needs.
     pub fn add_request(&mut self, request: &RequestRecord) {
-        let &RequestRecord { device, begin_ns, end_ns, .. } = request;
-        self.other_requests.push_back(OtherRequest { device, begin_ns, end_ns });
+        let &RequestRecord { device, begin_ns, end_ns, bytes, .. } = request;
+        self.other_requests.push_back(OtherRequest { device, begin_ns, end_ns, bytes });
         *self.bytes.entry(device).or_default() += request.bytes;
         *self.by_thread.entry((device, request.thread)).or_default() += request.bytes;
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
@@ -136,15 +209,22 @@ impl Interference {
             // A long wait overlaps more requests, whatever its cause. Only its begin is unbiased.
             let first_overlapping =
                 self.other_requests.partition_point(|other| other.end_ns <= begin_ns);
-            let is_delayed = self
+            let others = self
                 .other_requests
                 .range(first_overlapping..)
-                .any(|other| other.device == device && other.begin_ns <= begin_ns);
+                .filter(|other| other.device == device && other.begin_ns <= begin_ns);
+            let (other_count, other_bytes) =
+                others.fold((0, 0), |sum, other| (sum.0 + 1, sum.1 + other.bytes));
+            let is_delayed = other_count > 0;
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
             let (histogram, sum_ns) = match is_delayed {
                 true => (&mut class.delayed, &mut class.delayed_ns),
                 false => (&mut class.alone, &mut class.alone_ns),
             };
+            if is_delayed {
+                let (count, ns) = class.by_load.entry(other_bytes.max(1).ilog2()).or_default();
+                (*count, *ns) = (*count + 1, *ns + (end_ns - begin_ns));
+            }
             *histogram.entry(duration_class(end_ns - begin_ns)).or_default() += 1;
             *sum_ns += end_ns - begin_ns;
         }
@@ -157,34 +237,27 @@ impl Interference {
     pub fn lost_waits(&self, device: u64, baseline: Baseline) -> Option<LostWaits> {
         let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
             (0.0, 0.0, 0.0, 0.0, 0.0);
+        let mut are_all_delayed = true;
         for ((class_device, _), class) in &self.classes {
             if *class_device != device {
                 continue;
             }
             all_ns += (class.alone_ns + class.delayed_ns) as f64;
-            let alone_count: u64 = class.alone.values().sum();
-            let delayed_count: u64 = class.delayed.values().sum();
-            // Too few for a comparison. `WAITS_MIN` is the minimum for any finding.
-            if alone_count + delayed_count < MIN_SAMPLES || delayed_count < WAITS_MIN {
-                continue;
+            let Some(compared) = class.compare(baseline) else { continue };
+            let (mean_ns, count) = (compared.mean_ns(), compared.delayed as f64);
+            if mean_ns >= SLOWDOWN_MIN * compared.baseline_ns {
+                lost_ns += (mean_ns - compared.baseline_ns) * count;
             }
-            let baseline_wait_ns = match (alone_count, baseline) {
-                (MIN_SAMPLES.., _) => class.alone_ns as f64 / alone_count as f64,
-                (_, Baseline::AloneOrFastest) => fastest_tenth_ns(class),
-                (_, Baseline::Alone) => continue,
-            };
-            let mean_ns = class.delayed_ns as f64 / delayed_count as f64;
-            if mean_ns >= SLOWDOWN_MIN * baseline_wait_ns {
-                lost_ns += (mean_ns - baseline_wait_ns) * delayed_count as f64;
-            }
-            delayed_ns += class.delayed_ns as f64;
-            baseline_ns += baseline_wait_ns * delayed_count as f64;
-            delayed += delayed_count as f64;
+            delayed_ns += compared.delayed_ns as f64;
+            baseline_ns += compared.baseline_ns * count;
+            delayed += count;
+            are_all_delayed &= class.alone.is_empty();
         }
         (lost_ns > 0.0).then(|| LostWaits {
             share: lost_ns / all_ns,
             delayed_ns: delayed_ns / delayed,
             baseline_ns: baseline_ns / delayed,
+            are_all_delayed,
         })
     }
 }
@@ -240,23 +313,32 @@ mod tests {
         assert_eq!((lost.delayed_ns, lost.baseline_ns), (300_000.0, 100_000.0));
     }
 
-    /// By hand: fifty waits, each next to a write, 5 of 100 µs and 45 of 300 µs: 14 ms, on average
-    /// 280 µs. The fastest tenth takes 100 µs, so 50 × 180 µs = 9 ms are lost. The tolerance is
-    /// there because a wait is known to an eighth of a doubling.
-    #[test]
-    fn waits_that_all_met_others_are_compared_with_the_fastest_if_at_all() {
+    /// Waits that are all next to a write: 25 of 100 µs and 25 of 300 µs. `bytes`: length of the
+    /// write next to a wait.
+    fn all_next_to_writes(bytes: fn(u64) -> u64) -> Interference {
         let mut writes = Interference::default();
         for ms in 0..50 {
             let begin_ns = ms * 1_000_000;
-            let wait_ns = if ms < 5 { 100_000 } else { 300_000 };
+            let wait_ns = if ms < 25 { 100_000 } else { 300_000 };
             writes.record_wait(0, (begin_ns, begin_ns + wait_ns), 4096);
-            writes.add_request(&write(begin_ns, begin_ns + 400_000));
+            let bytes = bytes(wait_ns);
+            writes.add_request(&RequestRecord { bytes, ..write(begin_ns, begin_ns + 400_000) });
         }
         writes.classify_until(u64::MAX);
+        writes
+    }
+
+    /// By hand: 25 waits next to 1 MiB are 200 µs longer each than next to 4 KiB, so 5 of 10 ms are
+    /// lost. Equal writes explain no difference.
+    #[test]
+    fn waits_that_all_met_others_are_compared_by_the_bytes_in_flight_if_at_all() {
+        let writes = all_next_to_writes(|wait_ns| if wait_ns > 200_000 { 1 << 20 } else { 4096 });
         assert_eq!(writes.lost_waits(0, Baseline::Alone), None);
-        let lost = writes.lost_waits(0, Baseline::AloneOrFastest).unwrap();
-        assert!((lost.share - 9.0 / 14.0).abs() < 0.03, "{lost:?}");
-        assert!((lost.baseline_ns - 100_000.0).abs() < 9_000.0, "{lost:?}");
+        let lost = writes.lost_waits(0, Baseline::AloneOrLoad).unwrap();
+        assert!((lost.share - 0.5).abs() < 1e-9, "{lost:?}");
+        assert_eq!((lost.delayed_ns, lost.baseline_ns), (300_000.0, 100_000.0));
+        let writes = all_next_to_writes(|_| 4096);
+        assert_eq!(writes.lost_waits(0, Baseline::AloneOrLoad), None);
     }
 
     /// Rare waits of 100 ms overlap a write that begins within them. They do not count as delayed.
@@ -270,7 +352,7 @@ mod tests {
             writes.add_request(&write(begin_ns + 50_000_000, begin_ns + 51_000_000));
         }
         writes.classify_until(u64::MAX);
-        assert_eq!(writes.lost_waits(0, Baseline::AloneOrFastest), None);
+        assert_eq!(writes.lost_waits(0, Baseline::AloneOrLoad), None);
     }
 
     /// Waits of 0 to 99 µs, without any write.
@@ -279,6 +361,6 @@ mod tests {
         let mut writes = Interference::default();
         (0..100).for_each(|us| writes.record_wait(0, (us * 1000, us * 1000 + us), 4096));
         writes.classify_until(u64::MAX);
-        assert_eq!(writes.lost_waits(0, Baseline::AloneOrFastest), None);
+        assert_eq!(writes.lost_waits(0, Baseline::AloneOrLoad), None);
     }
 }

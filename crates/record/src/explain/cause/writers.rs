@@ -1,8 +1,8 @@
 //! Cause: writes delay the reads.
 //!
 //! The condition is true for a device if reads wait at least twice as long during a write as
-//! otherwise, for equal sizes. If almost all reads are concurrent with writes, the fastest tenth is
-//! the baseline. The extra duration is lost.
+//! otherwise, for equal sizes. If all reads are concurrent with writes, they must wait twice as long
+//! next to many written bytes as next to the fewest. The extra duration is lost.
 
 use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
@@ -12,7 +12,7 @@ use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to writes.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
-    let lost = gathered.writes.lost_waits(device, Baseline::AloneOrFastest);
+    let lost = gathered.writes.lost_waits(device, Baseline::AloneOrLoad);
     lost.map_or(0.0, |lost| lost.share)
 }
 
@@ -76,9 +76,9 @@ fn is_kernel_thread(name: &str) -> bool {
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written_bytes = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
-    // `AloneOrFastest`: the baseline is the wait without a write, or the fastest tenth.
+    // `AloneOrLoad`: the baseline is the wait without a write, or next to the fewest bytes.
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
-        let lost = gathered.writes.lost_waits(*device_number, Baseline::AloneOrFastest)?;
+        let lost = gathered.writes.lost_waits(*device_number, Baseline::AloneOrLoad)?;
         Some((written_bytes(device_number), *device_number, &device.name, lost))
     });
     let (written_bytes, device_number, name, lost) =
@@ -86,7 +86,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: format!("writes to {name} delay the reads"),
         evidence: format!(
-            "while writes are in flight ({} in all) a read waits {}, otherwise {}; {}",
+            "while {} are in flight ({} in all) a read waits {}, otherwise {}; {}",
+            if lost.are_all_delayed { "many writes" } else { "writes" },
             bytes_text(written_bytes as f64),
             duration_text(lost.delayed_ns),
             duration_text(lost.baseline_ns),
