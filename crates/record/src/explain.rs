@@ -31,7 +31,8 @@
 //! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the
 //!   other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
-//!   [`SLOW_FACTOR`] times as long as for the median of the others.
+//!   [`SLOW_FACTOR`] times as long as for the median of the others. Ordered reads are compared
+//!   with ordered ones, and random reads with random ones.
 //! - [`Writers`](WaitCause::Writers): waits that began next to a write on the device were twice as
 //!   long as the other waits. If all waits did, the waits next to the most written bytes are
 //!   compared with the waits next to the fewest.

@@ -297,6 +297,8 @@ fn wait_is_attributed_to_its_own_pages() {
     );
 }
 
+/// By hand, 19 of 20 reads of each file continue the one before, and wait 9 ms longer than the reads
+/// of the other files.
 #[test]
 fn single_slow_file_is_a_finding() {
     let mut made = Made::new();
@@ -306,7 +308,7 @@ fn single_slow_file_is_a_finding() {
             .for_each(|at| made.read(file, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, waits));
     }
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(WaitCause::SlowFile, 180)]);
+    assert_eq!(found(&explanation), [(WaitCause::SlowFile, 171)]);
     assert!(explanation.findings[0].title.contains("10 times"), "{explanation:?}");
     assert!(explanation.findings[0].title.contains("/file-2"), "{explanation:?}");
 }

@@ -74,6 +74,8 @@ pub(super) struct FileData {
     pub refetched_bytes: u64,
     /// All waits for the file.
     pub waits: WaitSum,
+    /// The waits among them of ordered reads.
+    pub ordered_waits: WaitSum,
     /// Time in nanoseconds of its reads in flight for which no thread slept. Reads at the same time
     /// all count.
     pub unslept_ns: u64,

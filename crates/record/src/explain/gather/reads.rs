@@ -271,6 +271,9 @@ impl RecordingData {
         let reader = (read.thread, read.file, read.descriptor);
         let file = self.files.entry(read.file).or_default();
         file.waits.add(waited_ns, fetched_bytes);
+        if wait.is_sequential {
+            file.ordered_waits.add(waited_ns, fetched_bytes);
+        }
         let cause = cause::cause_of_wait(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         // The kernel's window has no effect on pages that the program announced.
