@@ -325,8 +325,6 @@ pub(super) struct RecordingData {
     pub lost: u64,
     /// Wall time by activity in nanoseconds.
     pub spent_ns: BTreeMap<Activity, u64>,
-    /// Number of files opened.
-    pub opens: u64,
     /// Files by their number in the recording.
     pub files: BTreeMap<u32, FileData>,
     /// Threads by their number in the recording.
@@ -404,7 +402,6 @@ impl RecordingData {
                 thread_data.task = thread.task;
             }
             Record::Open(open) => {
-                self.opens += 1;
                 // The last open of a descriptor decides if its reads are direct.
                 let opened = (open.file, open.descriptor);
                 let (opens, other_opens) = match open.is_direct {

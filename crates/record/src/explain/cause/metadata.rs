@@ -14,10 +14,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: "metadata: files are looked up, opened, closed, listed or removed".to_owned(),
         evidence: format!(
-            "calls such as open, close, stat, getdents and unlink waited {} in all; {} files were \
-             opened",
+            "calls such as open, close, stat, getdents and unlink waited {} in all",
             duration_text(gathered.spent_ns(Activity::Metadata)),
-            gathered.opens,
         ),
         remedy: "look up several files at once (threads, io_uring, `xargs -P`), keep files open, \
                  list a folder once, keep many small files in one (an archive, a database), or \
