@@ -284,7 +284,7 @@ pub struct SampledFile {
     pub path: String,
     /// Inode number. 0 if unknown.
     pub inode: u64,
-    /// Length in bytes at its first occurrence.
+    /// Length in bytes at its first occurrence, or up to the last byte that was read since.
     pub bytes: Option<u64>,
 }
 

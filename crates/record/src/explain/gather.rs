@@ -52,7 +52,8 @@ pub(super) struct FileData {
     pub device: u64,
     /// Inode number. 0 if unknown.
     pub inode: u64,
-    /// Length in bytes at its first occurrence.
+    /// Length in bytes at its first occurrence, or up to the last byte that was read or inserted
+    /// into the page cache since.
     pub bytes: Option<u64>,
     /// Number of reads, with a restarted fault counted once.
     pub reads: u64,
@@ -117,6 +118,16 @@ pub(super) struct FileData {
 }
 
 impl FileData {
+    /// Raises a known length to the end of a range of the file. A range of whole pages includes the
+    /// rest of the last page, which is no part of the file.
+    fn raise_length(&mut self, end: u64) {
+        if let Some(bytes) = &mut self.bytes
+            && end > bytes.next_multiple_of(PAGE_BYTES)
+        {
+            *bytes = end;
+        }
+    }
+
     /// Records that bytes of the file were fetched from the device. Returns the number of those
     /// that had been fetched before, counted in whole pages: an upper bound, at most `bytes`. If
     /// they are more than half of the bytes, all pages count as refetched.
@@ -394,7 +405,7 @@ impl RecordingData {
                 let file_data = self.files.entry(file.file).or_default();
                 file_data.path.clone_from(&file.path);
                 (file_data.device, file_data.inode) = (file.device, file.inode);
-                file_data.bytes = file.bytes;
+                file_data.bytes = file_data.bytes.max(file.bytes);
             }
             Record::Thread(thread) => {
                 let thread_data = self.threads.entry(thread.thread).or_default();

@@ -75,6 +75,7 @@ impl RecordingData {
             return;
         }
         let inserted = Inserted { at_ns, file, offset, bytes };
+        self.files.entry(file).or_default().raise_length(offset + bytes);
         let thread = self.threads.entry(thread).or_default();
         // The pages of an advice come after its record, which has the end time of the call.
         if thread.will_need.as_ref().is_some_and(|advice| is_caused_by(advice, &inserted)) {
@@ -135,6 +136,7 @@ impl RecordingData {
         }
         let is_small_call = self.calls.add_if_small(self.source, read, waited_ns, step.is_adjacent);
         let file = self.files.entry(read.file).or_default();
+        file.raise_length(read.offset + read.bytes_read());
         file.small_calls += u64::from(is_small_call);
         file.direct_reads += u64::from(is_direct);
         file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
