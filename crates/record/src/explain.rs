@@ -16,7 +16,7 @@
 //!    Without root only direct reads are known to be requests of their own.
 //! 5. [`Depth`](WaitCause::Depth): the read does not continue the last one, neither it nor the
 //!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
-//!    average.
+//!    average while it waited.
 //!
 //! [`Direct`](WaitCause::Direct) precedes `Small`: AIO submitted the read, and it filled the page
 //! cache, so the submission waited for it. The bytes that direct reads fetch into the page cache
@@ -45,7 +45,7 @@
 //! by system calls. [`Metadata`](WaitCause::Metadata) and [`Sync`](WaitCause::Sync) are times in
 //! which the program did nothing else. They need a recording with times by activity.
 //!
-//! Charges of threads that waited at the same time are scaled to the time that passed. A finding
+//! Waits of several threads at the same time share the time that passed. A finding
 //! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_MIN`], and [`WAITS_MIN`]
 //! waits. Without a finding, the device or work other than reading is the limit.
 //!
@@ -62,6 +62,7 @@ use serde::Serialize;
 use readpath_trace::recording::{Activity, DeviceOperation, ReadMethod, Record};
 
 mod cause;
+mod depth_sweep;
 pub mod gain;
 mod gather;
 mod interference;
@@ -90,7 +91,7 @@ pub const SMALL_BYTES: u64 = 64 << 10;
 /// Size above which a request is large: its bytes dominate its cost.
 pub const LARGE_BYTES: u64 = 512 << 10;
 
-/// Mean number of device requests below which the queue depth is low. Chosen.
+/// Mean number of device requests during a wait below which the queue depth is low. Chosen.
 pub const LOW_DEPTH: f64 = 2.0;
 
 /// Length of a run of reads in order that shows a random hint to be wrong: the kernel's default
@@ -275,6 +276,8 @@ pub struct SampledWaits {
     pub waits: u64,
     /// Sum of their waits in seconds.
     pub waited_seconds: f64,
+    /// Mean number of requests in flight at a busy device during these waits.
+    pub depth: f64,
 }
 
 /// File of sampled reads.
@@ -341,11 +344,8 @@ impl Explainer {
         for &(cause, ns) in &charged.by_cause {
             *charges.entry(cause).or_default() += ns;
         }
-        // Ratio of passed to waited time: threads that wait at the same time are counted once.
-        let passed_per_waited =
-            (gathered.waits.union_ns() as f64 / gathered.waited_ns.max(1) as f64).min(1.0);
-        let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * passed_per_waited));
-        // These three are times that passed already, so they are not scaled.
+        let costs = charges.into_iter();
+        // These three are times in which the program did nothing else.
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
@@ -370,7 +370,7 @@ impl Explainer {
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
         let remaining_shares = &charged.remaining_shares;
-        let readahead = readahead::reportable_waits(gathered, remaining_shares, passed_per_waited);
+        let readahead = readahead::reportable_waits(gathered, remaining_shares);
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -433,6 +433,7 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
         let mut sampled = SampledWaits {
             waits: sample.waits,
             waited_seconds: sample.waited_ns as f64 / 1e9,
+            depth: sample.depth.mean(),
             ..SampledWaits::default()
         };
         for &sample::Run { file, offset, bytes, reads } in sample.runs() {

@@ -3,6 +3,7 @@
 mod advised_calls;
 mod attached;
 mod diagnoses;
+mod evidence;
 mod explain;
 mod live;
 mod program_causes;

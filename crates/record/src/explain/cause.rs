@@ -76,10 +76,11 @@ pub(super) fn cause_of_wait(wait: &ReadWait) -> Option<WaitCause> {
     RULES.into_iter().find(|(_, is_cause_of)| is_cause_of(wait)).map(|(cause, _)| cause)
 }
 
-/// Final charges of each cause, in nanoseconds of waiting.
+/// Final charges of each cause, in nanoseconds of passed time.
 #[derive(Debug, Default)]
 pub(super) struct ChargedWaits {
-    /// Nanoseconds charged to each cause. Causes without a charge are absent.
+    /// Nanoseconds charged to each cause. Waits at the same time share them. Causes without a
+    /// charge are absent.
     pub by_cause: Vec<(WaitCause, f64)>,
     /// By file: part of its waits that writers, other readers, stalls and a slow file leave.
     pub remaining_shares: BTreeMap<u32, f64>,
@@ -96,11 +97,12 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     // Many files share a device. Its shares are computed once.
     let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
     let mut add_charge = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
-    let is_depth_low = gathered.is_depth_low();
     let are_files_many = many_files::has_many_small_files(gathered);
     for (file_number, file) in &gathered.files {
         let mut remaining_share = 1.0;
-        let waited_ns = file.waits.ns as f64;
+        // Waits at the same time share the time that passed.
+        let all_waits = file.all_depth_charges();
+        let waited_ns = file.waits.ns as f64 * all_waits.passed_share();
         // Charges a share of the waits that are left, and takes it from them.
         let mut charge_share = |cause, share: f64| {
             add_charge(cause, waited_ns * remaining_share * share);
@@ -128,27 +130,26 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         };
         let is_one_of_many = are_files_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
-            let ns = charge.ns as f64 * remaining_share;
+            let waits = file.depth_charge(*cause).unwrap_or(all_waits);
+            let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
+            // Waits next to several requests do not wait one after the other.
+            let low_depth_ns = ns * waits.low_share();
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
-                    // At a greater depth the files are already read concurrently.
-                    if is_depth_low {
-                        add_charge(WaitCause::ManyFiles, ns);
-                    }
+                    add_charge(WaitCause::ManyFiles, low_depth_ns);
                 }
                 // The rest of these waits has no cause.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
-                    // Otherwise the program already has several requests in flight.
-                    if is_depth_low {
-                        add_charge(WaitCause::Depth, ns * (1.0 - lost_share));
-                    }
+                    add_charge(WaitCause::Depth, low_depth_ns * (1.0 - lost_share));
                 }
-                // Submissions that overlap do not wait one after the other.
-                Some(WaitCause::Direct) if !is_depth_low && gathered.has_measured_waits() => {}
-                Some(WaitCause::Small)
-                    if !is_depth_low && file.submitted_reads * 2 > file.reads => {}
+                Some(WaitCause::Direct) if gathered.has_measured_waits() => {
+                    add_charge(WaitCause::Direct, low_depth_ns);
+                }
+                Some(WaitCause::Small) if file.submitted_reads * 2 > file.reads => {
+                    add_charge(WaitCause::Small, low_depth_ns);
+                }
                 Some(cause) => add_charge(*cause, ns),
             }
         }
@@ -185,6 +186,7 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
         WaitCause::ManyFiles => many_files::has_many_small_files(gathered),
         WaitCause::OverRead => over_read::judged_wait_count(gathered) >= WAITS_MIN,
         WaitCause::Direct => direct::charged_wait_count(gathered) >= WAITS_MIN,
+        WaitCause::Depth => gathered.low_depth_waits(cause).0.low.waits >= WAITS_MIN,
         _ => {
             let (charge, _) = gathered.charged_waits(cause);
             charge.waits >= WAITS_MIN
@@ -323,11 +325,11 @@ fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
     })
 }
 
-/// Returns a text about waits for announced pages if they are most waits, and a device with few
-/// requests in flight had time for earlier announcements. Otherwise the text is empty.
+/// Returns a text about waits for announced pages if they are most waits, and few requests were in
+/// flight meanwhile: the device had time for earlier announcements. Otherwise the text is empty.
 fn late_announcements_text(gathered: &RecordingData) -> String {
-    let announced = &gathered.announced_waits;
-    if announced.ns * 2 <= gathered.waited_ns || !gathered.is_depth_low() {
+    let announced = gathered.announced_waits.low;
+    if announced.ns * 2 <= gathered.waited_ns {
         return String::new();
     }
     format!(

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use readpath_core::unit::{PageRange, SECTOR_BYTES};
 
+use super::WaitCause;
+use super::depth_sweep::DepthSweep;
 use super::interference::Interference;
 use super::pattern::{AccessStreams, Step};
 use super::reuse::ReuseSample;
@@ -15,7 +17,6 @@ use super::sample::RunSample;
 use super::spans::IntervalUnion;
 use super::stalls::StallHistogram;
 use super::wait_sum::WaitSum;
-use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, OthersRequests, OthersSampled,
@@ -24,12 +25,14 @@ use readpath_trace::recording::{
 
 mod calls;
 mod costs;
+mod depths;
 mod hints;
 mod inferred_fetches;
 mod reads;
 
 pub(super) use calls::{BUFFER_BYTES, Calls};
 pub(super) use costs::Cost;
+pub(super) use depths::DepthCharge;
 
 use costs::Costs;
 use hints::Hints;
@@ -88,6 +91,9 @@ pub(super) struct FileData {
     pub readahead_offset: Option<u64>,
     /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
+    /// All waits by cause, with the requests in flight during each. A wait is here under its first
+    /// cause.
+    depth_charges: BTreeMap<Option<WaitCause>, DepthCharge>,
     /// Bytes inserted into the page cache by neither a read nor an advice: the program wrote them.
     pub written_bytes: u64,
     /// Number of contiguous ranges that were both requested and fetched. Without readahead, each of
@@ -352,7 +358,9 @@ pub(super) struct RecordingData {
     /// waits.
     pub unslept: IntervalUnion,
     /// Waits for pages that the program had announced with WILLNEED.
-    pub announced_waits: WaitSum,
+    pub announced_waits: DepthCharge,
+    /// Requests in flight during each wait.
+    depth_sweep: DepthSweep,
     /// Sum of all waits in nanoseconds. Waits at the same time all count.
     pub waited_ns: u64,
     /// Number of reads, with a restarted fault counted once.
@@ -468,6 +476,8 @@ impl RecordingData {
         // A read with a thread is one by the program.
         if request.work == DeviceOperation::Read && request.thread.is_some() {
             self.devices.entry(request.device).or_default().record_request(request);
+            self.depth_sweep.add_request(request);
+            self.count_ended_waits();
         }
         // Other programs' requests may end after this program.
         if request.thread.is_some() {
@@ -480,6 +490,8 @@ impl RecordingData {
     pub fn finish(&mut self) {
         self.writes.classify_until(u64::MAX);
         self.other_reads.classify_until(u64::MAX);
+        self.depth_sweep.advance(u64::MAX);
+        self.count_ended_waits();
         self.samples.values_mut().for_each(RunSample::end_run);
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {
@@ -570,39 +582,5 @@ impl RecordingData {
         let sum = self.unseen.entry(unseen.way).or_default();
         sum.count += unseen.count;
         sum.waited_ns += unseen.waited_ns;
-    }
-
-    /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
-    /// the mean number of concurrent waits.
-    pub fn mean_depth(&self) -> f64 {
-        let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
-        if count == 0 {
-            return self.waits.mean_depth();
-        }
-        let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
-        let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();
-        sum as f64 / union.max(1) as f64
-    }
-
-    /// Returns true if the mean queue depth is below [`LOW_DEPTH`].
-    pub fn is_depth_low(&self) -> bool {
-        self.mean_depth() < LOW_DEPTH
-    }
-
-    /// Returns the sum of all charges to a cause, and the file with the greatest charge. Without a
-    /// charge, the sum is 0 and the file is `None`.
-    pub fn charged_waits(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
-        let mut sum = WaitSum::default();
-        let mut largest: Option<(&FileData, u64)> = None;
-        for file in self.files.values() {
-            let Some(charge) = file.charges.get(&Some(cause)) else { continue };
-            sum.waits += charge.waits;
-            sum.ns += charge.ns;
-            sum.bytes += charge.bytes;
-            if largest.is_none_or(|(_, ns)| charge.ns > ns) {
-                largest = Some((file, charge.ns));
-            }
-        }
-        (sum, largest.map(|(file, _)| file))
     }
 }

@@ -26,11 +26,11 @@ fn measure_findings(
     explanation: &mut Explanation,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> bool {
-    // The number of threads that repeat the reads as recorded: the mean number of requests in
-    // flight, rounded. The limit of 64 is chosen.
-    let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
+        // The number of threads that repeat the reads as recorded: the mean number of requests in
+        // flight during the waits, rounded. The limit of 64 is chosen.
+        let depth = (sample.depth.round() as usize).clamp(1, 64);
         let Some(trial) = Trial::of_remedy(finding.cause, sample, depth) else { continue };
         let Some(gain) = trial.measure_gain(finding, sample, should_continue) else {
             return false;

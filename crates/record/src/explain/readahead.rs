@@ -60,18 +60,19 @@ pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
 /// with direct reads are left out, as these pass the readahead. `remaining_shares`: the part of
-/// each file's waits that other causes leave. `passed_per_waited`: the passed time for each second
-/// of waiting threads.
+/// each file's waits that other causes leave.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
-    passed_per_waited: f64,
 ) -> Option<ReadaheadWaits> {
     let cached_files = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
-    let waited_ns = cached_files.clone().map(|(number, file)| {
-        file.readahead_waits.ns as f64 * remaining_shares.get(number).copied().unwrap_or(1.0)
+    // Waits of several threads at the same time share the time that passed.
+    let passed_ns = cached_files.clone().map(|(number, file)| {
+        let passed_share = file.depth_charge(None).map_or(0.0, |waits| waits.passed_share());
+        let remaining_share = remaining_shares.get(number).copied().unwrap_or(1.0);
+        file.readahead_waits.ns as f64 * passed_share * remaining_share
     });
-    let seconds = waited_ns.sum::<f64>() / 1e9 * passed_per_waited;
+    let seconds = passed_ns.sum::<f64>() / 1e9;
     let files = cached_files.map(|(_, file)| file);
     let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;

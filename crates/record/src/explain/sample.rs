@@ -1,5 +1,6 @@
 //! Sample of the reads that waited, to measure the gain of a remedy.
 
+use super::depth_sweep::Depth;
 use crate::thinned::ThinnedList;
 
 /// Largest number of runs that a sample keeps, chosen.
@@ -32,12 +33,20 @@ pub(super) struct RunSample {
     pub waits: u64,
     /// Sum of their waits in nanoseconds.
     pub waited_ns: u64,
+    /// Requests in flight during these waits.
+    pub depth: Depth,
 }
 
 impl Default for RunSample {
     /// Returns a sample without reads, of at most [`RUNS_MAX`] runs.
     fn default() -> RunSample {
-        RunSample { runs: ThinnedList::new(RUNS_MAX), current_run: None, waits: 0, waited_ns: 0 }
+        RunSample {
+            runs: ThinnedList::new(RUNS_MAX),
+            current_run: None,
+            waits: 0,
+            waited_ns: 0,
+            depth: Depth::default(),
+        }
     }
 }
 

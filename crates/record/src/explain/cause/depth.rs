@@ -1,11 +1,11 @@
 //! Cause: one request at a time, at unpredictable positions.
 //!
 //! The condition is true for a read that does not continue the last one, if neither the read nor
-//! the data fetched for it is large. It is reported if devices had less than two concurrent read
-//! requests on average. A page fault requests one page but can have megabytes fetched around it. It
+//! the data fetched for it is large. It is charged if devices had less than two concurrent read
+//! requests on average while it waited. A page fault requests one page but can have megabytes fetched around it. It
 //! then waits for this data, and concurrent requests would wait as well.
 
-use super::super::gather::{FileData, RecordingData};
+use super::super::gather::{DepthCharge, FileData, RecordingData};
 use super::super::{LARGE_BYTES, WaitCause};
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
@@ -32,7 +32,7 @@ const ANNOUNCEMENT: &str =
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged_waits(WaitCause::Depth);
+    let (DepthCharge { low: charge, depth, .. }, file) = gathered.low_depth_waits(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
     let distance = regular_distance(gathered);
     let positions = match distance {
@@ -51,7 +51,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             charge.waits,
             bytes_text(charge.bytes as f64 / waits),
             duration_text(charge.ns as f64 / waits),
-            gathered.mean_depth(),
+            depth.mean(),
             path_or_dash(file),
             match file.is_some_and(FileData::direct_reads_fill_cache) {
                 true => ", whose direct reads go through the page cache",

@@ -6,13 +6,15 @@
 //! submission of AIO then waits for its reads, one after the other.
 //!
 //! The rule for a single wait holds for a read at an unpredictable position that AIO submitted and
-//! that filled the page cache. It is reported if devices had less than two concurrent requests on
-//! average. A recording without root has no requests; there the descriptor without `O_DIRECT` is
+//! that filled the page cache. It is charged if devices had less than two concurrent requests on
+//! average meanwhile. A recording without root has no requests; there the descriptor without `O_DIRECT` is
 //! enough. Other direct reads of a file count if one in eight filled the cache. The bytes
 //! that they fetch without need are charged here, and not to [`over_read`].
 
 use super::super::WaitCause;
-use super::super::gather::{FileData, RecordingData};
+use super::super::depth_sweep::Depth;
+use super::super::gather::{DepthCharge, FileData, RecordingData};
+use super::super::wait_sum::WaitSum;
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, over_read, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
@@ -29,16 +31,26 @@ fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> 
     files.filter(|file| over_read::lost_share(gathered, file) > 0.0)
 }
 
+/// Returns the charged waits of single reads with their requests in flight, and the file with the
+/// longest of them. Without root the requests at the device are not seen, so all waits count.
+fn charged_waits(gathered: &RecordingData) -> (WaitSum, Depth, Option<&FileData>) {
+    let (DepthCharge { low, depth, .. }, file) = gathered.low_depth_waits(WaitCause::Direct);
+    if gathered.has_measured_waits() {
+        return (low, depth, file);
+    }
+    let (charge, file) = gathered.charged_waits(WaitCause::Direct);
+    (charge, depth, file)
+}
+
 /// Returns the number of waits that this cause is charged with.
 pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
     let read_count: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
-    let (charge, _) = gathered.charged_waits(WaitCause::Direct);
-    charge.waits + read_count
+    charged_waits(gathered).0.waits + read_count
 }
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, charged_file) = gathered.charged_waits(WaitCause::Direct);
+    let (charge, depth, charged_file) = charged_waits(gathered);
     let over_read_file = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
     let file = charged_file.or(over_read_file);
     let is_direct = file.is_some_and(|file| file.direct_reads > 0);
@@ -59,7 +71,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         // Without root the requests at the device are not seen.
         let depth = match gathered.has_measured_waits() {
             true => {
-                format!(", with {:.1} requests at the device on average", gathered.mean_depth())
+                format!(", with {:.1} requests at the device on average", depth.mean())
             }
             false => String::new(),
         };

@@ -1,14 +1,13 @@
 //! Cause: many small files are read one after the other. Each costs a separate request, and
 //! readahead ends at the end of each file.
 //!
-//! The rule holds if there were waits for at least [`FILES_MIN`] files of up to [`SMALL_BYTES`],
-//! and the device's queue depth was low.
+//! The rule holds if there were waits for at least [`FILES_MIN`] files of up to [`SMALL_BYTES`]. The
+//! waits during which the device's queue depth was low are charged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::super::gather::{FileData, RecordingData};
-use super::super::wait_sum::WaitSum;
+use super::super::gather::{DepthCharge, FileData, RecordingData};
 use super::super::{SMALL_BYTES, WaitCause};
 use super::CauseText;
 use super::words::{bytes_text, duration_text};
@@ -48,12 +47,12 @@ fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let files: Vec<&FileData> = gathered.files.values().filter(|file| is_small(file)).collect();
-    let mut charge = WaitSum::default();
-    let charges = files.iter().flat_map(|file| &file.charges);
-    for (_, file_charge) in charges.filter(|(cause, _)| absorbs_cause(**cause)) {
-        charge.waits += file_charge.waits;
-        charge.ns += file_charge.ns;
+    let mut sum = DepthCharge::default();
+    for file in &files {
+        let causes = file.charges.keys().filter(|cause| absorbs_cause(**cause));
+        causes.filter_map(|cause| file.depth_charge(*cause)).for_each(|charge| sum.add(&charge));
     }
+    let DepthCharge { low: charge, depth, .. } = sum;
     // Pages that are brought in ahead do not help direct reads.
     let direct_count = files.iter().filter(|file| file.passes_cache()).count();
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
@@ -72,7 +71,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes_text(total_bytes as f64 / files.len().max(1) as f64),
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
-            gathered.mean_depth(),
+            depth.mean(),
         ),
         remedy: format!(
             "read several files at once (threads, io_uring, `xargs -P`),{} or keep them in one \

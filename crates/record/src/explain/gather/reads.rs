@@ -7,6 +7,7 @@
 use readpath_core::unit::PageRange;
 
 use super::super::cause::{self, ReadWait};
+use super::super::depth_sweep::ChargedWait;
 use super::super::pattern::Step;
 use super::super::readahead;
 use super::super::{ORDERED_BYTES, WaitCause};
@@ -285,26 +286,28 @@ impl RecordingData {
             file.readahead_windows += readahead::windows_of_wait(wait);
             file.readahead_offset.get_or_insert(read.offset);
         }
-        let bytes = wait.asked_bytes.max(fetched_bytes);
         // A wait for a small file is in a second sample: if small files are many, their cause takes
         // the charge.
-        let sampled_causes = [cause, cause::many_files_cause(file, cause)];
-        for cause in sampled_causes.into_iter().flatten() {
-            let sample = self.samples.entry(cause).or_default();
-            sample.add_read(read.file, read.offset, bytes, waited_ns);
-        }
+        let charged = ChargedWait {
+            file: read.file,
+            cause,
+            many_files: cause::many_files_cause(file, cause),
+            offset: read.offset,
+            fetched_bytes,
+            bytes: wait.asked_bytes.max(fetched_bytes),
+            waited_ns,
+            is_announced: wait.is_announced,
+        };
         // Waits of this run may move to the cause `Advice`, now or later.
         if let Some(run) = self.pattern.current_run(reader) {
             charge_run_to_advice(file, &mut run.provisional, wait, (cause, waited_ns));
         }
         self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
         self.waited_ns += waited_ns;
-        if wait.is_announced {
-            self.announced_waits.add(waited_ns, fetched_bytes);
-        }
         // A read is taken to end with its wait.
         let span @ (begin_ns, end_ns) = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
         self.waits.add(begin_ns, end_ns);
+        self.depth_sweep.add_wait(span, charged);
         if fetched_bytes > 0 {
             self.writes.record_wait(file.device, span, fetched_bytes);
             self.other_reads.record_wait(file.device, span, fetched_bytes);
@@ -313,6 +316,7 @@ impl RecordingData {
             device.costs.add(waited_ns, fetched_bytes, device.is_read_alone(read));
         }
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
+        self.count_ended_waits();
     }
 
     /// Marks the requested pages as used, and adds them to the sample of the miss-ratio curve. For

@@ -1,0 +1,315 @@
+//! Number of requests in flight during each wait.
+//!
+//! The mean of a whole recording hides a phase with one request at a time next to a phase with many
+//! requests. So each wait is judged by the requests in flight while it lasts. Where no request was
+//! recorded, the waits themselves stand for requests.
+//!
+//! The begins and ends of requests and waits are processed in the order of their times, with two
+//! integrals over time: the number of requests in flight, and the number of devices that have at
+//! least one. Their increases during a wait are its [`Depth`].
+//!
+//! Waits at the same time share the time that passes: a third integral is the share of one of them.
+//! The shares of all waits sum to the time in which at least one thread waited.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::interference::RECORD_DELAY_NS;
+use super::{LOW_DEPTH, WaitCause};
+use readpath_trace::recording::RequestRecord;
+
+/// Requests in flight during waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Depth {
+    /// Sum of the times of all requests within the waits, in nanoseconds.
+    request_ns: u64,
+    /// Sum of the times in which each device was busy within the waits, in nanoseconds.
+    busy_ns: u64,
+}
+
+impl Depth {
+    /// Adds the requests during other waits.
+    pub fn add(&mut self, other: Depth) {
+        self.request_ns += other.request_ns;
+        self.busy_ns += other.busy_ns;
+    }
+
+    /// Returns the mean number of requests in flight at a busy device. 1 if no time was measured.
+    pub fn mean(&self) -> f64 {
+        if self.busy_ns == 0 { 1.0 } else { self.request_ns as f64 / self.busy_ns as f64 }
+    }
+
+    /// Returns true if the mean is below [`LOW_DEPTH`].
+    pub fn is_low(&self) -> bool {
+        self.mean() < LOW_DEPTH
+    }
+
+    /// Returns the increase since an earlier value.
+    fn since(self, earlier: Depth) -> Depth {
+        Depth {
+            request_ns: self.request_ns - earlier.request_ns,
+            busy_ns: self.busy_ns - earlier.busy_ns,
+        }
+    }
+}
+
+/// Wait of a read, with its charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChargedWait {
+    /// Number of the file in the recording.
+    pub file: u32,
+    /// Cause to which it was charged first, if any.
+    pub cause: Option<WaitCause>,
+    /// Second cause, which takes the charge if the recording has many small files.
+    pub many_files: Option<WaitCause>,
+    /// Offset of the read in bytes.
+    pub offset: u64,
+    /// Number of fetched bytes.
+    pub fetched_bytes: u64,
+    /// Number of fetched or requested bytes, whichever is greater.
+    pub bytes: u64,
+    /// Duration in nanoseconds.
+    pub waited_ns: u64,
+    /// True if the program had announced the first page.
+    pub is_announced: bool,
+}
+
+/// Wait with its surroundings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedWait {
+    /// The wait.
+    pub wait: ChargedWait,
+    /// Requests in flight during it.
+    pub depth: Depth,
+    /// Its share of the time that passed, in nanoseconds.
+    pub passed_ns: f64,
+}
+
+/// Change at a time.
+#[derive(Debug)]
+enum Change {
+    /// A request to a device begins. It ends at `end_ns`.
+    RequestBegins { device: u64, end_ns: u64 },
+    /// A request to a device ends.
+    RequestEnds { device: u64 },
+    /// A wait begins. It ends at `end_ns`.
+    WaitBegins { wait: ChargedWait, end_ns: u64 },
+    /// A wait ends. Its begin was processed at `begin_ns`, with these integrals.
+    WaitEnds { wait: ChargedWait, begin_ns: u64, begin: Integrals },
+}
+
+/// Change that is not processed yet.
+#[derive(Debug)]
+struct Event {
+    /// Time in nanoseconds.
+    at_ns: u64,
+    /// The change.
+    change: Change,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.at_ns == other.at_ns
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The earliest event is the greatest, as a heap returns the greatest first.
+    fn cmp(&self, other: &Event) -> Ordering {
+        other.at_ns.cmp(&self.at_ns)
+    }
+}
+
+/// Integrals over the time so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Integrals {
+    /// Of the requests.
+    requests: Depth,
+    /// Of the waits, as if each were a request to one device.
+    waits: Depth,
+    /// Of the share of a wait in progress, in nanoseconds.
+    passed_ns: f64,
+}
+
+/// Requests and waits of a recording, in the order of their times.
+#[derive(Debug, Default)]
+pub(super) struct DepthSweep {
+    /// Changes that are not processed yet.
+    events: BinaryHeap<Event>,
+    /// Time of the last processed change in nanoseconds.
+    at_ns: u64,
+    /// Number of requests in flight by device. Idle devices are absent.
+    devices: BTreeMap<u64, u64>,
+    /// Number of requests in flight at all devices.
+    requests: u64,
+    /// Number of waits in progress.
+    waits: u64,
+    /// Integrals up to the last processed change.
+    integrals: Integrals,
+    /// Waits that have ended.
+    ended: Vec<EndedWait>,
+}
+
+impl DepthSweep {
+    /// Adds a read request of the program.
+    pub fn add_request(&mut self, request: &RequestRecord) {
+        let &RequestRecord { device, begin_ns, end_ns, .. } = request;
+        self.add(begin_ns, end_ns, Change::RequestBegins { device, end_ns });
+    }
+
+    /// Adds a wait from `begin_ns` to `end_ns`.
+    pub fn add_wait(&mut self, (begin_ns, end_ns): (u64, u64), wait: ChargedWait) {
+        self.add(begin_ns, end_ns, Change::WaitBegins { wait, end_ns });
+    }
+
+    /// Adds a change. Processes the changes that no later record can precede.
+    fn add(&mut self, begin_ns: u64, end_ns: u64, change: Change) {
+        self.events.push(Event { at_ns: begin_ns, change });
+        self.advance(end_ns.saturating_sub(RECORD_DELAY_NS));
+    }
+
+    /// Processes the changes up to `until_ns`. A request or a wait that began before the changes
+    /// processed so far counts from them on.
+    pub fn advance(&mut self, until_ns: u64) {
+        while self.events.peek().is_some_and(|event| event.at_ns <= until_ns) {
+            let Some(Event { at_ns, change }) = self.events.pop() else { return };
+            self.pass(at_ns);
+            match change {
+                Change::RequestBegins { device, end_ns } => {
+                    *self.devices.entry(device).or_default() += 1;
+                    self.requests += 1;
+                    self.events
+                        .push(Event { at_ns: end_ns, change: Change::RequestEnds { device } });
+                }
+                Change::RequestEnds { device } => {
+                    self.requests -= 1;
+                    let count = self.devices.entry(device).or_default();
+                    *count -= 1;
+                    if *count == 0 {
+                        self.devices.remove(&device);
+                    }
+                }
+                Change::WaitBegins { wait, end_ns } => {
+                    self.waits += 1;
+                    let change =
+                        Change::WaitEnds { wait, begin_ns: self.at_ns, begin: self.integrals };
+                    self.events.push(Event { at_ns: end_ns, change });
+                }
+                Change::WaitEnds { wait, begin_ns, begin } => {
+                    self.waits -= 1;
+                    self.ended.push(self.ended_wait(wait, begin_ns, begin));
+                }
+            }
+        }
+    }
+
+    /// Returns a wait that ends now with its surroundings. A part of it before `begin_ns` counts
+    /// like the rest.
+    fn ended_wait(&self, wait: ChargedWait, begin_ns: u64, begin: Integrals) -> EndedWait {
+        let requests = self.integrals.requests.since(begin.requests);
+        let waits = self.integrals.waits.since(begin.waits);
+        let depth = if requests.busy_ns > 0 { requests } else { waits };
+        let share = match self.at_ns - begin_ns {
+            0 => 1.0,
+            seen_ns => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
+        };
+        EndedWait { wait, depth, passed_ns: wait.waited_ns as f64 * share }
+    }
+
+    /// Adds the time up to `at_ns` to the integrals.
+    fn pass(&mut self, at_ns: u64) {
+        let passed_ns = at_ns.saturating_sub(self.at_ns);
+        self.at_ns += passed_ns;
+        let Integrals { requests, waits, passed_ns: share_ns } = &mut self.integrals;
+        requests.request_ns += passed_ns * self.requests;
+        requests.busy_ns += passed_ns * self.devices.len() as u64;
+        waits.request_ns += passed_ns * self.waits;
+        waits.busy_ns += passed_ns * u64::from(self.waits > 0);
+        *share_ns += passed_ns as f64 / self.waits.max(1) as f64;
+    }
+
+    /// Returns the waits that have ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<EndedWait> {
+        std::mem::take(&mut self.ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Waits in the order of their ends. All times in ms; a request has a device.
+    fn ended(requests: &[(u64, u64, u64)], waits: &[(u64, u64)]) -> Vec<EndedWait> {
+        let mut sweep = DepthSweep::default();
+        for &(begin, end, device) in requests {
+            let (begin_ns, end_ns) = (begin * MS, end * MS);
+            let request = RequestRecord { begin_ns, end_ns, device, ..RequestRecord::default() };
+            sweep.add_request(&request);
+        }
+        for &(begin, end) in waits {
+            let wait = ChargedWait {
+                file: 0,
+                cause: None,
+                many_files: None,
+                offset: 0,
+                fetched_bytes: 0,
+                bytes: 0,
+                waited_ns: (end - begin) * MS,
+                is_announced: false,
+            };
+            sweep.add_wait((begin * MS, end * MS), wait);
+        }
+        sweep.advance(u64::MAX);
+        sweep.take_ended()
+    }
+
+    /// Mean depths of these waits.
+    fn depths(requests: &[(u64, u64, u64)], waits: &[(u64, u64)]) -> Vec<f64> {
+        ended(requests, waits).iter().map(|ended| ended.depth.mean()).collect()
+    }
+
+    /// By hand: the wait of 10 ms has one request for 10 ms and a second one for 5 ms. A request to
+    /// another device for 5 ms is one at a time there: 20 ms of requests in 15 ms of busy devices.
+    #[test]
+    fn depth_of_a_wait_is_the_mean_of_the_busy_devices_during_it() {
+        assert_eq!(depths(&[(0, 20, 1), (15, 30, 1)], &[(10, 20)]), [1.5]);
+        let depth = depths(&[(0, 20, 1), (15, 30, 1), (10, 15, 2)], &[(10, 20)])[0];
+        assert!((depth - 20.0 / 15.0).abs() < 1e-9, "{depth}");
+    }
+
+    /// Without requests, four waits at a time are four requests.
+    #[test]
+    fn waits_stand_for_requests_that_are_not_recorded() {
+        assert_eq!(
+            depths(&[], &[(0, 10), (0, 10), (0, 10), (0, 10), (20, 30)])[..],
+            [4.0, 4.0, 4.0, 4.0, 1.0]
+        );
+    }
+
+    /// A wait of 2 s is recorded at its end, when 1.5 s of it are processed already.
+    #[test]
+    fn wait_longer_than_the_delay_of_records_is_judged_by_its_end() {
+        assert_eq!(depths(&[(0, 1000, 1), (900, 2000, 1), (900, 2000, 1)], &[(0, 2000)]), [2.0]);
+    }
+
+    /// By hand, in ms: of 0 to 30, the first wait has 10 alone and shares 10 with the second one,
+    /// which has the last 10 alone. Four waits of 2 s share 2 s, most of it before the last 0.5 s.
+    #[test]
+    fn waits_at_the_same_time_share_the_passed_time() {
+        let passed = |waits| -> Vec<u64> {
+            ended(&[], waits).iter().map(|ended| (ended.passed_ns / 1e6).round() as u64).collect()
+        };
+        assert_eq!(passed(&[(0, 20), (10, 30)]), [15, 15]);
+        assert_eq!(passed(&[(0, 2000); 4]), [500; 4]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Queue depth of the devices, of the whole recording and during single waits.
+
+use super::super::WaitCause;
+use super::super::depth_sweep::{Depth, EndedWait};
+use super::super::wait_sum::WaitSum;
+use super::{FileData, RecordingData};
+
+/// Waits with one charge, by the requests in flight during each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct DepthCharge {
+    /// Waits during which the queue depth was low.
+    pub low: WaitSum,
+    /// Requests in flight during these waits.
+    pub depth: Depth,
+    /// Share of these waits in the time that passed, in nanoseconds.
+    low_passed_ns: f64,
+    /// Share of all waits in the time that passed, in nanoseconds.
+    passed_ns: f64,
+    /// Sum of all waits in nanoseconds.
+    all_ns: u64,
+}
+
+impl DepthCharge {
+    /// Adds a wait.
+    fn add_wait(&mut self, ended: &EndedWait) {
+        let EndedWait { wait, depth, passed_ns } = ended;
+        self.all_ns += wait.waited_ns;
+        self.passed_ns += passed_ns;
+        if depth.is_low() {
+            self.low.add(wait.waited_ns, wait.fetched_bytes);
+            self.depth.add(*depth);
+            self.low_passed_ns += passed_ns;
+        }
+    }
+
+    /// Adds the waits of another charge.
+    pub fn add(&mut self, other: &DepthCharge) {
+        self.low.add_all(&other.low);
+        self.depth.add(other.depth);
+        self.low_passed_ns += other.low_passed_ns;
+        self.passed_ns += other.passed_ns;
+        self.all_ns += other.all_ns;
+    }
+
+    /// Returns the passed time as a part of all waits.
+    pub fn passed_share(&self) -> f64 {
+        self.passed_ns / self.all_ns.max(1) as f64
+    }
+
+    /// Returns the passed time of the waits with a low queue depth, as a part of all passed time.
+    pub fn low_share(&self) -> f64 {
+        if self.passed_ns > 0.0 { self.low_passed_ns / self.passed_ns } else { 0.0 }
+    }
+}
+
+impl FileData {
+    /// Returns the waits charged to a cause (`None`: to no cause) by queue depth. `None` without
+    /// such waits.
+    pub fn depth_charge(&self, cause: Option<WaitCause>) -> Option<DepthCharge> {
+        self.depth_charges.get(&cause).copied()
+    }
+
+    /// Returns all waits by queue depth.
+    pub fn all_depth_charges(&self) -> DepthCharge {
+        let mut sum = DepthCharge::default();
+        self.depth_charges.values().for_each(|charge| sum.add(charge));
+        sum
+    }
+}
+
+impl RecordingData {
+    /// Counts the waits whose requests are all known, and adds them to the samples of their causes.
+    pub(super) fn count_ended_waits(&mut self) {
+        for ended in self.depth_sweep.take_ended() {
+            let EndedWait { wait, depth, .. } = ended;
+            let file = self.files.entry(wait.file).or_default();
+            file.depth_charges.entry(wait.cause).or_default().add_wait(&ended);
+            if wait.is_announced {
+                self.announced_waits.add_wait(&ended);
+            }
+            for cause in [wait.cause, wait.many_files].into_iter().flatten() {
+                // More requests in flight are no remedy for waits that had them.
+                let needs_low_depth = matches!(cause, WaitCause::Depth | WaitCause::ManyFiles);
+                if !needs_low_depth || depth.is_low() {
+                    let sample = self.samples.entry(cause).or_default();
+                    sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
+                    sample.depth.add(depth);
+                }
+            }
+        }
+    }
+
+    /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
+    /// the mean number of concurrent waits.
+    pub fn mean_depth(&self) -> f64 {
+        let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
+        if count == 0 {
+            return self.waits.mean_depth();
+        }
+        let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
+        let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();
+        sum as f64 / union.max(1) as f64
+    }
+
+    /// Returns the sum of all charges to a cause, and the file with the greatest charge. Without a
+    /// charge, the sum is 0 and the file is `None`.
+    pub fn charged_waits(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
+        self.sum_by_file(|file| file.charge(Some(cause)))
+    }
+
+    /// Returns the waits charged to a cause during which the queue depth was low, and the file with
+    /// the longest of them. Without such waits, the sum is 0 and the file is `None`.
+    pub fn low_depth_waits(&self, cause: WaitCause) -> (DepthCharge, Option<&FileData>) {
+        let charge_of = |file: &FileData| file.depth_charge(Some(cause)).unwrap_or_default();
+        let (_, file) = self.sum_by_file(|file| charge_of(file).low);
+        let mut sum = DepthCharge::default();
+        self.files.values().for_each(|file| sum.add(&charge_of(file)));
+        (sum, file)
+    }
+
+    /// Returns the sum of some waits of each file, and the first file with the longest of them.
+    fn sum_by_file(&self, waits: impl Fn(&FileData) -> WaitSum) -> (WaitSum, Option<&FileData>) {
+        let mut sum = WaitSum::default();
+        let mut largest: Option<(&FileData, u64)> = None;
+        for file in self.files.values() {
+            let charge = waits(file);
+            sum.add_all(&charge);
+            if charge.waits > 0 && largest.is_none_or(|(_, ns)| charge.ns > ns) {
+                largest = Some((file, charge.ns));
+            }
+        }
+        (sum, largest.map(|(file, _)| file))
+    }
+}

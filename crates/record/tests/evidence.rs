@@ -1,0 +1,219 @@
+//! Diagnoses that the recording itself refutes, and waits that it shows, as recordings worked by
+//! hand.
+
+use readpath_record::explain::{ProgramLimit, WaitCause};
+use readpath_trace::recording::{
+    Activity, DeviceOperation, FileRecord, PagesInserted, ReadMethod, Record, RecordingMethod,
+    RequestRecord, TimeSpent,
+};
+
+use super::diagnoses::{causes, says};
+use super::explain::{KIB, Made, US, far, found};
+
+/// Adds the times by activity in milliseconds, of a recording that ends now.
+fn spend(made: &mut Made, times: &[(Activity, u64)]) {
+    for &(activity, ms) in times {
+        let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+    }
+}
+
+/// Without root: 1,000 ordered reads of 128 KiB take 100 µs each and sleep 80 µs of it, on a drive
+/// of 1.3 GB/s. By hand they wait 80 ms. The waits were said to be in no recorded read.
+#[test]
+fn waits_for_a_fast_drive_are_known_by_the_sampled_sleep() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for at in 0..1000 {
+        made.read(0, ReadMethod::Read, (at * 128 * KIB, 128 * KIB), 0, 99);
+        let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+        read.waited_ns = 80 * US;
+    }
+    spend(&mut made, &[(Activity::Read, 80), (Activity::Processor, 20)]);
+    let explanation = made.explained();
+    assert!((explanation.waited_seconds - 0.08).abs() < 1e-3, "{}", explanation.waited_seconds);
+    assert_ne!(explanation.limit, ProgramLimit::Unseen, "{}", explanation.limit_text);
+}
+
+/// Without root: 100 page faults that slept 100 µs for 128 KiB each, and as many reads by io_uring
+/// of 128 KiB, 100 µs in flight each. No copy is part of these times: 10 ms, and 100 times 80 µs.
+#[test]
+fn sampled_faults_and_reads_in_flight_include_no_copy() {
+    for (way, expected_ms) in [(ReadMethod::Fault, 10.0), (ReadMethod::Uring, 8.0)] {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for at in 0..100 {
+            made.read(0, way, (at * 128 * KIB, 128 * KIB), 0, 99);
+            let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+            read.waited_ns = 0;
+        }
+        let waited_ms = made.explained().waited_seconds * 1e3;
+        assert!((waited_ms - expected_ms).abs() < 0.01, "{way:?}: {waited_ms}");
+    }
+}
+
+/// Reads of 4 KiB at random positions: `alone` waits in µs without a write in flight, and `among`
+/// waits within a write of the given size in KiB.
+fn with_writes(alone: &[u64], among: &[(u64, u64)]) -> Vec<WaitCause> {
+    let mut made = Made::new();
+    for (at, &us) in (0..).zip(alone) {
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
+        made.compute(10);
+    }
+    for (at, &(us, kib)) in (500..).zip(among) {
+        let begin_ns = made.now;
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
+        made.records.push(Record::Request(RequestRecord {
+            begin_ns,
+            end_ns: made.now,
+            device: 7,
+            work: DeviceOperation::Write,
+            bytes: kib * KIB,
+            ..RequestRecord::default()
+        }));
+        made.compute(10);
+    }
+    causes(&made.explained())
+}
+
+/// 14 waits alone take 286 µs on average, and 16 next to writes 275 µs. The writes were said to
+/// delay the reads, because two waits of the 16 and one of the 14 took 100 µs.
+#[test]
+fn waits_as_long_without_writes_are_no_delay_by_writes() {
+    let alone: Vec<u64> = [100].into_iter().chain([300; 13]).collect();
+    let among: Vec<(u64, u64)> = [(100, 4); 2].into_iter().chain([(300, 4); 14]).collect();
+    assert_eq!(with_writes(&alone, &among), [WaitCause::Depth]);
+    // 14 waits of 100 µs alone, and 16 of 300 µs next to writes.
+    assert_eq!(with_writes(&[100; 14], &[(300, 4); 16])[0], WaitCause::Writers);
+}
+
+/// All waits are next to writes. On a disk the fastest tenth of the seeks takes a fraction of the
+/// mean. Longer waits next to larger writes are evidence; as long ones next to equal writes none.
+#[test]
+fn waits_that_are_all_next_to_writes_are_judged_by_the_bytes_in_flight() {
+    let seeks = |kib: fn(u64) -> u64| -> Vec<(u64, u64)> {
+        (0..60).map(|at| (if at % 3 == 0 { 2000 } else { 12_000 }, kib(at))).collect()
+    };
+    assert_eq!(with_writes(&[], &seeks(|_| 256)), [WaitCause::Depth]);
+    assert_eq!(with_writes(&[], &seeks(|at| 4 << (at % 2 * 10))), [WaitCause::Depth]);
+    let by_load = with_writes(&[], &seeks(|at| if at % 3 == 0 { 4 } else { 4096 }));
+    assert_eq!(by_load[0], WaitCause::Writers);
+}
+
+/// Two files are streamed, 200 waits of 100 µs for 128 KiB, and an index is touched at random, 200
+/// waits of 1 ms for as many bytes. It was said to be on a slow device.
+#[test]
+fn random_touches_are_not_compared_with_streams() {
+    let explanation = |random_files: &[(u32, u64)]| {
+        let mut made = Made::new();
+        for at in 0..200 {
+            for file in [0, 2] {
+                let place = (at * 128 * KIB, 128 * KIB);
+                made.read(file, ReadMethod::Read, place, 128 * KIB, 100);
+            }
+            for &(file, us) in random_files {
+                made.read(file, ReadMethod::Fault, (far(at), 4 * KIB), 128 * KIB, us);
+            }
+        }
+        made.explained()
+    };
+    let has_slow_file =
+        |random_files| causes(&explanation(random_files)).contains(&WaitCause::SlowFile);
+    assert!(!has_slow_file(&[(3, 1000)]));
+    // Two other files that are touched at random are enough for a comparison.
+    assert!(has_slow_file(&[(3, 10_000), (10, 1000), (11, 1000)]));
+}
+
+/// 1,000 random reads of 4 KiB, 100 µs each, one at a time, then 200 rounds of eight together. By
+/// hand the device had one request for 100 of 120 ms. The mean of 2.2 hid it.
+#[test]
+fn phase_of_single_requests_is_found_next_to_a_phase_of_many() {
+    let mut made = Made::new();
+    (0..1000).for_each(|at| {
+        made.read(1, ReadMethod::Pread, (at * 7919 % 100_000 * 4 * KIB, 4 * KIB), 0, 100);
+    });
+    for round in 0..200 {
+        let begin = made.now;
+        for thread in 0..8 {
+            made.now = begin;
+            let place = ((1 << 30) + far(round * 5 % 1000) + thread * 64 * KIB, 4 * KIB);
+            made.read(1, ReadMethod::Pread, place, 0, 100);
+        }
+    }
+    let explanation = made.explained();
+    assert_eq!(causes(&explanation), [WaitCause::Depth]);
+    let seconds = explanation.findings[0].seconds;
+    assert!((seconds - 0.1).abs() < 0.005, "{seconds}");
+    says(&explanation, &["1000 reads of 4 KiB", "waited 100 µs each, with 1.0 requests"]);
+}
+
+/// 16 files are empty when they are opened, and grow by 4 MiB. Each of four reads of 1 MiB waits
+/// 1 ms. They were said to be small.
+#[test]
+fn files_that_have_grown_are_not_small() {
+    let mut made = Made::new();
+    for file in 10..26 {
+        let path = format!("/log/{file}");
+        let record = FileRecord { file, device: 7, path, bytes: Some(0), ..FileRecord::default() };
+        made.records.push(Record::File(record));
+        let insert =
+            PagesInserted { at_ns: made.now, file, bytes: 4 << 20, ..PagesInserted::default() };
+        made.records.push(Record::Insert(insert));
+        made.compute(1);
+        for at in 0..4 {
+            made.read(file, ReadMethod::Read, (at << 20, 1 << 20), 1 << 20, 1000);
+        }
+    }
+    assert!(!causes(&made.explained()).contains(&WaitCause::ManyFiles));
+}
+
+/// Without insertions, as without root: the reads show that the files are larger.
+#[test]
+fn files_that_were_read_beyond_their_length_are_not_small() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for file in 10..26 {
+        let record = FileRecord { file, device: 7, bytes: Some(0), ..FileRecord::default() };
+        made.records.push(Record::File(record));
+        for at in 0..4 {
+            made.read(file, ReadMethod::Read, (at << 20, 1 << 20), 0, 10_000);
+        }
+    }
+    assert!(!causes(&made.explained()).contains(&WaitCause::ManyFiles));
+}
+
+/// `dd if=/dev/zero`: 80 of 100 ms in calls of `write` that wait for the device, and no fsync. It
+/// was advised to call fsync less often.
+#[test]
+fn fsync_is_named_only_if_it_is_the_larger_part() {
+    let explanation = |write_ms, sync_ms| {
+        let mut made = Made::new();
+        made.now = 100_000 * US;
+        let times = [
+            (Activity::Processor, 100 - write_ms - sync_ms),
+            (Activity::Write, write_ms),
+            (Activity::Sync, sync_ms),
+        ];
+        spend(&mut made, &times);
+        made.explained()
+    };
+    let throttled = explanation(70, 10);
+    assert_eq!(found(&throttled), [(WaitCause::Sync, 80)]);
+    says(&throttled, &["70.0 ms in calls that write", "10.0 ms in fsync", "write less"]);
+    assert!(!throttled.findings[0].remedy.contains("fsync"), "{throttled:?}");
+    let synced = explanation(10, 70);
+    assert_eq!(found(&synced), [(WaitCause::Sync, 80)]);
+    says(&synced, &["10.0 ms in calls that write", "70.0 ms in fsync", "let one fsync follow"]);
+}
+
+/// 80 of 100 ms are metadata. A recording has only the opened files that were also used, and the
+/// program was said to have opened no file.
+#[test]
+fn opens_that_were_not_counted_have_no_number() {
+    for source in [RecordingMethod::Tracepoints, RecordingMethod::Preload] {
+        let mut made = Made::by(source);
+        made.now = 100_000 * US;
+        spend(&mut made, &[(Activity::Processor, 20), (Activity::Metadata, 80)]);
+        let explanation = made.explained();
+        assert_eq!(found(&explanation), [(WaitCause::Metadata, 80)]);
+        let evidence = &explanation.findings[0].evidence;
+        assert!(!evidence.contains("opened"), "{evidence}");
+    }
+}
