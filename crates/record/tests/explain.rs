@@ -297,8 +297,8 @@ fn wait_is_attributed_to_its_own_pages() {
     );
 }
 
-/// By hand, 19 of 20 reads of each file continue the one before, and wait 9 ms longer than the reads
-/// of the other files.
+/// By hand, 19 of 20 reads of each file continue the one before, and wait 9 ms longer than the
+/// reads of the other files.
 #[test]
 fn single_slow_file_is_a_finding() {
     let mut made = Made::new();

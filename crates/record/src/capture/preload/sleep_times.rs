@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(bounded(&samples, &[other]), [80]);
     }
 
-    /// By hand: without a sample, 20 ns of the 80 are a wait. Half of the call lies before the first
-    /// sample: 10 ns of them, and 40 of the 80, which the sleep of 100 ns allows.
+    /// By hand: without a sample, 20 ns of the 80 are a wait. Half of the call lies before the
+    /// first sample: 10 ns of them, and 40 of the 80, which the sleep of 100 ns allows.
     #[test]
     fn longest_wait_counts_only_where_the_sleep_is_sampled() {
         let wait = CallWait { unsampled_wait_ns: 20, ..call(50, 150, 80) };

@@ -143,7 +143,7 @@ const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 29
 mod tests {
     use super::*;
 
-    /// The remedy for a throttled `write` is another one than for an `fsync`.
+    /// The remedy for a throttled write is another one than for a sync.
     #[test]
     fn calls_that_write_differ_from_calls_that_wait_for_written_data() {
         assert_eq!(call_kind(libc::SYS_pwrite64), CallKind::Transfer(Activity::Write));

@@ -46,8 +46,8 @@ impl AsyncRequests {
         }
     }
 
-    /// True if the event ends a request of io_uring that is in flight. The completion may come in an
-    /// interrupt of any thread, so the address of the request decides.
+    /// True if the event ends a request of io_uring that is in flight. The completion may come in
+    /// an interrupt of any thread, so the address of the request decides.
     pub fn is_completion(&self, data: &EventData) -> bool {
         matches!(data, EventData::UringComplete { request, .. } if self.uring.contains(request))
     }

@@ -2,8 +2,8 @@
 //!
 //! The condition is true for a read that does not continue the last one, if neither the read nor
 //! the data fetched for it is large. It is charged if devices had less than two concurrent read
-//! requests on average while it waited. A page fault requests one page but can have megabytes fetched around it. It
-//! then waits for this data, and concurrent requests would wait as well.
+//! requests on average while it waited. A page fault requests one page but can have megabytes
+//! fetched around it. It then waits for this data, and concurrent requests would wait as well.
 
 use super::super::gather::{DepthCharge, FileData, RecordingData};
 use super::super::{LARGE_BYTES, WaitCause};

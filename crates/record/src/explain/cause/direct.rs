@@ -7,9 +7,9 @@
 //!
 //! The rule for a single wait holds for a read at an unpredictable position that AIO submitted and
 //! that filled the page cache. It is charged if devices had less than two concurrent requests on
-//! average meanwhile. A recording without root has no requests; there the descriptor without `O_DIRECT` is
-//! enough. Other direct reads of a file count if one in eight filled the cache. The bytes
-//! that they fetch without need are charged here, and not to [`over_read`].
+//! average meanwhile. A recording without root has no requests; there the descriptor without
+//! `O_DIRECT` is enough. Other direct reads of a file count if one in eight filled the cache. The
+//! bytes that they fetch without need are charged here, and not to [`over_read`].
 
 use super::super::WaitCause;
 use super::super::depth_sweep::Depth;

@@ -1,8 +1,8 @@
 //! Cause: many small files are read one after the other. Each costs a separate request, and
 //! readahead ends at the end of each file.
 //!
-//! The rule holds if there were waits for at least [`FILES_MIN`] files of up to [`SMALL_BYTES`]. The
-//! waits during which the device's queue depth was low are charged.
+//! The rule holds if there were waits for at least [`FILES_MIN`] files of up to [`SMALL_BYTES`].
+//! The waits during which the device's queue depth was low are charged.
 
 use std::collections::BTreeMap;
 use std::path::Path;

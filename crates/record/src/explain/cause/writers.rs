@@ -1,8 +1,8 @@
 //! Cause: writes delay the reads.
 //!
 //! The condition is true for a device if reads wait at least twice as long during a write as
-//! otherwise, for equal sizes. If all reads are concurrent with writes, they must wait twice as long
-//! next to many written bytes as next to the fewest. The extra duration is lost.
+//! otherwise, for equal sizes. If all reads are concurrent with writes, they must wait twice as
+//! long next to many written bytes as next to the fewest. The extra duration is lost.
 
 use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
