@@ -60,8 +60,7 @@ impl TimeSplit {
     /// Changes the activities of threads by an event. Events of all processors must come in the
     /// order of their times. Events of other threads have no effect.
     pub fn process(&mut self, event: &TraceEvent) {
-        let is_own = AsyncRequests::has_effect(&event.data) && self.is_recorded(event.task);
-        if is_own || self.async_requests.is_completion(&event.data) {
+        if AsyncRequests::has_effect(&event.data) && self.is_recorded(event.task) {
             self.count_until(event.at_ns);
             self.async_requests.process(&event.data);
         }
@@ -285,24 +284,6 @@ mod tests {
         split.process(&event(210, EventData::Exit(SystemCall::IoGetevents, 2)));
         split.count_until(220);
         assert_eq!(split.spent_ns[Activity::Others as usize], 60);
-    }
-
-    /// By hand. Task 7 waits for completions from 100 to 200, with a read in flight up to 150. On
-    /// Linux 5.10 the read is completed in an interrupt of task 3, which is not recorded.
-    #[test]
-    fn request_that_an_interrupt_completes_is_no_longer_in_flight() {
-        let mut split = TimeSplit::default();
-        split.set_activity(7, Activity::AsyncIo);
-        split.count_until(100);
-        let submit = EventData::UringSubmit { request: 1, operation: "READ".to_owned() };
-        split.process(&TraceEvent { at_ns: 100, task: 7, data: submit });
-        for request in [2, 1] {
-            let data = EventData::UringComplete { request, result: 4096 };
-            split.process(&TraceEvent { at_ns: 150, task: 3, data });
-        }
-        split.count_until(200);
-        let spent = |activity: Activity| split.spent_ns[activity as usize];
-        assert_eq!((spent(Activity::AsyncIo), spent(Activity::Others)), (50, 50));
     }
 
     /// By hand. Thread 8 runs from 100 on. The main thread, task 7, ends at 110. At 130 thread 8

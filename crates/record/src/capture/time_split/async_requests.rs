@@ -16,18 +16,19 @@ pub(super) struct AsyncRequests {
 }
 
 impl AsyncRequests {
-    /// True for a call that changes the requests in flight, of the thread of its event. A call of
-    /// AIO that failed or handled no request is none.
+    /// True for an event that changes the requests in flight. A call of AIO that failed or handled
+    /// no request is none.
     pub fn has_effect(data: &EventData) -> bool {
         matches!(
             data,
             EventData::UringSubmit { .. }
+                | EventData::UringComplete { .. }
                 | EventData::Exit(SystemCall::IoSubmit | SystemCall::IoGetevents, 1..)
         )
     }
 
-    /// Adds or removes the requests of an event. The event must be one for which `has_effect` or
-    /// `is_completion` returns true, so the counts are positive.
+    /// Adds or removes the requests of an event. The event must be one for which `has_effect`
+    /// returns true, so the counts are positive.
     pub fn process(&mut self, data: &EventData) {
         match data {
             EventData::UringSubmit { request, operation }
@@ -44,12 +45,6 @@ impl AsyncRequests {
             }
             _ => {}
         }
-    }
-
-    /// True if the event ends a request of io_uring that is in flight. The completion may come in
-    /// an interrupt of any thread, so the address of the request decides.
-    pub fn is_completion(&self, data: &EventData) -> bool {
-        matches!(data, EventData::UringComplete { request, .. } if self.uring.contains(request))
     }
 
     /// True if no request of storage is in flight.
