@@ -1,7 +1,7 @@
 //! Diagnoses that the recording itself refutes, and waits that it shows, as recordings worked by
 //! hand.
 
-use readpath_record::explain::{ProgramLimit, WaitCause};
+use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
     Activity, DeviceOperation, FileRecord, PagesInserted, ReadMethod, Record, RecordingMethod,
     RequestRecord, TimeSpent,
@@ -143,6 +143,35 @@ fn phase_of_single_requests_is_found_next_to_a_phase_of_many() {
     let seconds = explanation.findings[0].seconds;
     assert!((seconds - 0.1).abs() < 0.005, "{seconds}");
     says(&explanation, &["1000 reads of 4 KiB", "waited 100 µs each, with 1.0 requests"]);
+}
+
+/// Eight threads wait 2 s each in page faults, one every 250 ms. By hand they wait from 0 to
+/// 21.75 s. They were charged with 54 s. `later_requests`: requests after the waits.
+fn staggered_faults(later_requests: u64) -> Explanation {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for at in 0..later_requests {
+        let begin_ns = 22_000_000 * US + at;
+        let request = RequestRecord { begin_ns, end_ns: begin_ns + 1, ..RequestRecord::default() };
+        made.records.push(Record::Request(RequestRecord { thread: Some(0), ..request }));
+    }
+    for at in 0..80 {
+        made.now = at * 250_000 * US;
+        made.read(0, ReadMethod::Fault, (far(at), 4 * KIB), 0, 2_000_000);
+        // The wait is recorded without its request.
+        made.records.remove(made.records.len() - 2);
+    }
+    made.explained()
+}
+
+#[test]
+fn staggered_waits_are_charged_with_the_passed_time() {
+    // With 70,000 requests in place, more than are kept, the sweep sees the last 0.5 s of a wait.
+    for later_requests in [0, 70_000] {
+        let explanation = staggered_faults(later_requests);
+        assert!((explanation.waited_seconds - 21.75).abs() < 0.01, "{explanation:?}");
+        let charged: f64 = explanation.findings.iter().map(|finding| finding.seconds).sum();
+        assert!((charged - 21.75).abs() < 0.01, "{later_requests}: {charged}, {explanation:?}");
+    }
 }
 
 /// 16 files are empty when they are opened, and grow by 4 MiB. Each of four reads of 1 MiB waits

@@ -10,6 +10,9 @@
 //!
 //! Waits at the same time share the time that passes: a third integral is the share of one of them.
 //! The shares of all waits sum to the time in which at least one thread waited.
+//!
+//! A wait is recorded at its end, so its begin precedes the records before it. The events are kept
+//! up to a number of them. A wait that is longer than the kept time counts from its seen part on.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,13 +21,21 @@ use super::interference::RECORD_DELAY_NS;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::recording::RequestRecord;
 
+/// Number of kept events, chosen by their memory: 9 MiB of 144 bytes each. Beyond it the events
+/// before the last [`RECORD_DELAY_NS`] are processed.
+const EVENTS_MAX: usize = 1 << 16;
+
+/// Inverse of the part of a wait that must have been seen for a low queue depth. Chosen.
+const SEEN_PART_DIVISOR: u64 = 2;
+
 /// Requests in flight during waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Depth {
-    /// Sum of the times of all requests within the waits, in nanoseconds.
-    request_ns: u64,
+    /// Sum of the times of all requests within the waits, in nanoseconds. It grows with the square
+    /// of the number of threads, so 64 bits are too few.
+    request_ns: u128,
     /// Sum of the times in which each device was busy within the waits, in nanoseconds.
-    busy_ns: u64,
+    busy_ns: u128,
 }
 
 impl Depth {
@@ -83,6 +94,15 @@ pub(super) struct EndedWait {
     pub depth: Depth,
     /// Its share of the time that passed, in nanoseconds.
     pub passed_ns: f64,
+    /// Length in nanoseconds of its part for which the surroundings are known.
+    seen_ns: u64,
+}
+
+impl EndedWait {
+    /// Returns true if the queue depth was low, and most of the wait was seen.
+    pub fn is_depth_low(&self) -> bool {
+        self.depth.is_low() && self.seen_ns >= self.wait.waited_ns / SEEN_PART_DIVISOR
+    }
 }
 
 /// Change at a time.
@@ -173,42 +193,48 @@ impl DepthSweep {
     /// Adds a change. Processes the changes that no later record can precede.
     fn add(&mut self, begin_ns: u64, end_ns: u64, change: Change) {
         self.events.push(Event { at_ns: begin_ns, change });
-        self.advance(end_ns.saturating_sub(RECORD_DELAY_NS));
+        let until_ns = end_ns.saturating_sub(RECORD_DELAY_NS);
+        while self.events.len() > EVENTS_MAX && self.process_next(until_ns) {}
     }
 
     /// Processes the changes up to `until_ns`. A request or a wait that began before the changes
     /// processed so far counts from them on.
     pub fn advance(&mut self, until_ns: u64) {
-        while self.events.peek().is_some_and(|event| event.at_ns <= until_ns) {
-            let Some(Event { at_ns, change }) = self.events.pop() else { return };
-            self.pass(at_ns);
-            match change {
-                Change::RequestBegins { device, end_ns } => {
-                    *self.devices.entry(device).or_default() += 1;
-                    self.requests += 1;
-                    self.events
-                        .push(Event { at_ns: end_ns, change: Change::RequestEnds { device } });
-                }
-                Change::RequestEnds { device } => {
-                    self.requests -= 1;
-                    let count = self.devices.entry(device).or_default();
-                    *count -= 1;
-                    if *count == 0 {
-                        self.devices.remove(&device);
-                    }
-                }
-                Change::WaitBegins { wait, end_ns } => {
-                    self.waits += 1;
-                    let change =
-                        Change::WaitEnds { wait, begin_ns: self.at_ns, begin: self.integrals };
-                    self.events.push(Event { at_ns: end_ns, change });
-                }
-                Change::WaitEnds { wait, begin_ns, begin } => {
-                    self.waits -= 1;
-                    self.ended.push(self.ended_wait(wait, begin_ns, begin));
+        while self.process_next(until_ns) {}
+    }
+
+    /// Processes the next change. Returns false if there is none up to `until_ns`.
+    fn process_next(&mut self, until_ns: u64) -> bool {
+        let next = self.events.peek().is_some_and(|event| event.at_ns <= until_ns);
+        let Some(Event { at_ns, change }) = next.then(|| self.events.pop()).flatten() else {
+            return false;
+        };
+        self.pass(at_ns);
+        match change {
+            Change::RequestBegins { device, end_ns } => {
+                *self.devices.entry(device).or_default() += 1;
+                self.requests += 1;
+                self.events.push(Event { at_ns: end_ns, change: Change::RequestEnds { device } });
+            }
+            Change::RequestEnds { device } => {
+                self.requests -= 1;
+                let count = self.devices.entry(device).or_default();
+                *count -= 1;
+                if *count == 0 {
+                    self.devices.remove(&device);
                 }
             }
+            Change::WaitBegins { wait, end_ns } => {
+                self.waits += 1;
+                let change = Change::WaitEnds { wait, begin_ns: self.at_ns, begin: self.integrals };
+                self.events.push(Event { at_ns: end_ns, change });
+            }
+            Change::WaitEnds { wait, begin_ns, begin } => {
+                self.waits -= 1;
+                self.ended.push(self.ended_wait(wait, begin_ns, begin));
+            }
         }
+        true
     }
 
     /// Returns a wait that ends now with its surroundings. A part of it before `begin_ns` counts
@@ -217,11 +243,12 @@ impl DepthSweep {
         let requests = self.integrals.requests.since(begin.requests);
         let waits = self.integrals.waits.since(begin.waits);
         let depth = if requests.busy_ns > 0 { requests } else { waits };
-        let share = match self.at_ns - begin_ns {
+        let seen_ns = self.at_ns - begin_ns;
+        let share = match seen_ns {
             0 => 1.0,
-            seen_ns => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
+            _ => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
         };
-        EndedWait { wait, depth, passed_ns: wait.waited_ns as f64 * share }
+        EndedWait { wait, depth, passed_ns: wait.waited_ns as f64 * share, seen_ns }
     }
 
     /// Adds the time up to `at_ns` to the integrals.
@@ -229,10 +256,11 @@ impl DepthSweep {
         let passed_ns = at_ns.saturating_sub(self.at_ns);
         self.at_ns += passed_ns;
         let Integrals { requests, waits, passed_ns: share_ns } = &mut self.integrals;
-        requests.request_ns += passed_ns * self.requests;
-        requests.busy_ns += passed_ns * self.devices.len() as u64;
-        waits.request_ns += passed_ns * self.waits;
-        waits.busy_ns += passed_ns * u64::from(self.waits > 0);
+        let time_of = |count: u64| u128::from(passed_ns) * u128::from(count);
+        requests.request_ns += time_of(self.requests);
+        requests.busy_ns += time_of(self.devices.len() as u64);
+        waits.request_ns += time_of(self.waits);
+        waits.busy_ns += time_of(u64::from(self.waits > 0));
         *share_ns += passed_ns as f64 / self.waits.max(1) as f64;
     }
 
@@ -248,6 +276,27 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// A wait without a cause.
+    fn charged(waited_ns: u64) -> ChargedWait {
+        ChargedWait {
+            file: 0,
+            cause: None,
+            many_files: None,
+            offset: 0,
+            fetched_bytes: 0,
+            bytes: 0,
+            waited_ns,
+            is_announced: false,
+        }
+    }
+
+    /// Adds waits, with their times in ms.
+    fn add_waits(sweep: &mut DepthSweep, waits: &[(u64, u64)]) {
+        for &(begin, end) in waits {
+            sweep.add_wait((begin * MS, end * MS), charged((end - begin) * MS));
+        }
+    }
+
     /// Waits in the order of their ends. All times in ms; a request has a device.
     fn ended(requests: &[(u64, u64, u64)], waits: &[(u64, u64)]) -> Vec<EndedWait> {
         let mut sweep = DepthSweep::default();
@@ -256,19 +305,7 @@ mod tests {
             let request = RequestRecord { begin_ns, end_ns, device, ..RequestRecord::default() };
             sweep.add_request(&request);
         }
-        for &(begin, end) in waits {
-            let wait = ChargedWait {
-                file: 0,
-                cause: None,
-                many_files: None,
-                offset: 0,
-                fetched_bytes: 0,
-                bytes: 0,
-                waited_ns: (end - begin) * MS,
-                is_announced: false,
-            };
-            sweep.add_wait((begin * MS, end * MS), wait);
-        }
+        add_waits(&mut sweep, waits);
         sweep.advance(u64::MAX);
         sweep.take_ended()
     }
@@ -296,10 +333,73 @@ mod tests {
         );
     }
 
-    /// A wait of 2 s is recorded at its end, when 1.5 s of it are processed already.
+    /// By hand: of the 2 s of the wait, 0.9 s have one request, 0.1 s three and 1 s two. The wait is
+    /// recorded at its end.
     #[test]
-    fn wait_longer_than_the_delay_of_records_is_judged_by_its_end() {
-        assert_eq!(depths(&[(0, 1000, 1), (900, 2000, 1), (900, 2000, 1)], &[(0, 2000)]), [2.0]);
+    fn wait_longer_than_the_delay_of_records_is_judged_from_its_begin() {
+        assert_eq!(depths(&[(0, 1000, 1), (900, 2000, 1), (900, 2000, 1)], &[(0, 2000)]), [1.6]);
+    }
+
+    /// 80 waits of 2 s on eight threads, one every 250 ms.
+    fn staggered() -> Vec<(u64, u64)> {
+        (0..80).map(|at| (at * 250, at * 250 + 2000)).collect()
+    }
+
+    /// By hand: from the eighth wait to the 73rd, eight are in progress at each moment, so a wait
+    /// has an eighth of its 2 s. All waits pass from 0 to 21.75 s.
+    #[test]
+    fn staggered_waits_of_two_seconds_share_the_time_from_their_begins() {
+        let ended = ended(&[], &staggered());
+        for wait in &ended[7..73] {
+            assert!((wait.depth.mean() - 8.0).abs() < 1e-9, "{wait:?}");
+            assert!((wait.passed_ns / 1e6 - 250.0).abs() < 1e-6, "{wait:?}");
+        }
+        let passed_ns: f64 = ended.iter().map(|wait| wait.passed_ns).sum();
+        assert!((passed_ns / 1e6 - 21_750.0).abs() < 1e-3, "{passed_ns}");
+    }
+
+    /// By hand: 1.5 s are processed when a wait is added that ends at 2 s. If it began at 0, the
+    /// seen quarter is no evidence of a low queue depth. If it began at 1.2 s, 0.5 of 0.8 s are.
+    #[test]
+    fn depth_of_a_wait_is_low_only_if_half_of_it_was_seen() {
+        let is_low = |begin| {
+            let mut sweep = DepthSweep::default();
+            add_waits(&mut sweep, &[(1499, 1500)]);
+            sweep.advance(u64::MAX);
+            add_waits(&mut sweep, &[(begin, 2000)]);
+            sweep.advance(u64::MAX);
+            sweep.take_ended().iter().map(EndedWait::is_depth_low).collect::<Vec<bool>>()
+        };
+        assert_eq!(is_low(0), [true, false]);
+        assert_eq!(is_low(1200), [true, true]);
+    }
+
+    /// 100,000 waits in 2 s: 0.5 s has 25,000 of them.
+    #[test]
+    fn number_of_kept_events_is_bounded() {
+        let mut sweep = DepthSweep::default();
+        (0..100_000)
+            .for_each(|at| sweep.add_wait((at * 20_000, at * 20_000 + 1000), charged(1000)));
+        assert_eq!(sweep.events.len(), EVENTS_MAX);
+    }
+
+    /// By hand: 40 requests during each of 40 waits, all of 2⁵⁹/40 ns. The sum of all waits is 40
+    /// times 2⁵⁹ ns of requests, more than 2⁶⁴.
+    #[test]
+    fn sums_of_many_long_waits_do_not_overflow() {
+        let end_ns = (1 << 59) / 40;
+        let mut sweep = DepthSweep::default();
+        for _ in 0..40 {
+            let request = RequestRecord { end_ns, device: 1, ..RequestRecord::default() };
+            sweep.add_request(&request);
+        }
+        for _ in 0..40 {
+            sweep.add_wait((0, end_ns), charged(end_ns));
+        }
+        sweep.advance(u64::MAX);
+        let mut sum = Depth::default();
+        sweep.take_ended().iter().for_each(|ended| sum.add(ended.depth));
+        assert!((sum.mean() - 40.0).abs() < 1e-9, "{sum:?}");
     }
 
     /// By hand, in ms: of 0 to 30, the first wait has 10 alone and shares 10 with the second one,

@@ -492,6 +492,7 @@ impl RecordingData {
         self.other_reads.classify_until(u64::MAX);
         self.depth_sweep.advance(u64::MAX);
         self.count_ended_waits();
+        self.limit_passed_time();
         self.samples.values_mut().for_each(RunSample::end_run);
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {

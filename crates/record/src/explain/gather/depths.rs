@@ -23,10 +23,10 @@ pub(in super::super) struct DepthCharge {
 impl DepthCharge {
     /// Adds a wait.
     fn add_wait(&mut self, ended: &EndedWait) {
-        let EndedWait { wait, depth, passed_ns } = ended;
+        let EndedWait { wait, depth, passed_ns, .. } = ended;
         self.all_ns += wait.waited_ns;
         self.passed_ns += passed_ns;
-        if depth.is_low() {
+        if ended.is_depth_low() {
             self.low.add(wait.waited_ns, wait.fetched_bytes);
             self.depth.add(*depth);
             self.low_passed_ns += passed_ns;
@@ -40,6 +40,12 @@ impl DepthCharge {
         self.low_passed_ns += other.low_passed_ns;
         self.passed_ns += other.passed_ns;
         self.all_ns += other.all_ns;
+    }
+
+    /// Multiplies the shares in the passed time by a factor.
+    fn scale_passed(&mut self, factor: f64) {
+        self.passed_ns *= factor;
+        self.low_passed_ns *= factor;
     }
 
     /// Returns the passed time as a part of all waits.
@@ -81,12 +87,24 @@ impl RecordingData {
             for cause in [wait.cause, wait.many_files].into_iter().flatten() {
                 // More requests in flight are no remedy for waits that had them.
                 let needs_low_depth = matches!(cause, WaitCause::Depth | WaitCause::ManyFiles);
-                if !needs_low_depth || depth.is_low() {
+                if !needs_low_depth || ended.is_depth_low() {
                     let sample = self.samples.entry(cause).or_default();
                     sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
                     sample.depth.add(depth);
                 }
             }
+        }
+    }
+
+    /// Scales the shares of the waits, so that their sum over all files does not exceed the time in
+    /// which a thread waited. Parts of long waits that were not seen would make it longer.
+    pub(super) fn limit_passed_time(&mut self) {
+        let charges = self.files.values().flat_map(|file| file.depth_charges.values());
+        let passed_ns: f64 = charges.map(|charge| charge.passed_ns).sum();
+        let waited_ns = self.waits.union_ns() as f64;
+        if passed_ns > waited_ns {
+            let charges = self.files.values_mut().flat_map(|file| file.depth_charges.values_mut());
+            charges.for_each(|charge| charge.scale_passed(waited_ns / passed_ns));
         }
     }
 
