@@ -382,7 +382,7 @@ impl Sampling {
                 if let Some(times) = &mut self.thread_times {
                     // A copy that waits for its receiver does not wait for the file it reads.
                     let is_idle = activity == Activity::Others && is_copying(number, thread);
-                    times.sample(number, thread, is_idle);
+                    times.sample(number, thread, activity, is_idle);
                 }
                 if activity == Activity::Processor {
                     let total = ProcessorTime::of_thread(number, thread).unwrap_or_default();

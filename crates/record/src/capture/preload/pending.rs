@@ -12,7 +12,7 @@ use crate::called_wait::{CopySpeed, NO_WAIT_NS, wait_of_call};
 
 /// Time in nanoseconds between a read and its record. A sample counts the time in a processor's
 /// queue after its end, and is at most 50 ms late on an idle machine.
-const DELAY_NS: u64 = 200_000_000;
+pub(super) const DELAY_NS: u64 = 200_000_000;
 
 /// Maximum number of records that are delayed, chosen. Beyond it the oldest is written early.
 const RECORDS_MAX: usize = 1 << 16;
@@ -159,5 +159,73 @@ impl Preload {
         }
         self.pending.sleep_times.forget_ended_threads(now_ns());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_trace::recording::{Activity, ReadOutcome};
+
+    use super::super::super::state_samples::SampledThread;
+    use super::*;
+
+    /// Number of the kernel for the thread of the tests.
+    const TASK: u32 = 7;
+
+    const US: u64 = 1000;
+
+    /// A read of 128 KiB that takes 100 µs.
+    fn read(begin_ns: u64) -> Record {
+        Record::Read(ReadRecord {
+            begin_ns,
+            end_ns: begin_ns + 100 * US,
+            asked_bytes: 128 << 10,
+            outcome: ReadOutcome::Bytes(128 << 10),
+            ..ReadRecord::default()
+        })
+    }
+
+    /// Adds a sample, with the thread asleep in a read.
+    fn add_sample(pending: &mut PendingRecords, begin_ns: u64, end_ns: u64, busy_ns: u64) {
+        let activity = Activity::Read;
+        let sample = SampledThread { thread: TASK, begin_ns, end_ns, busy_ns, activity };
+        pending.sampled_ns = end_ns;
+        pending.sleep_times.add(&sample);
+        pending.claim();
+    }
+
+    /// Wait of the next record, if it is due.
+    fn next_wait(pending: &mut PendingRecords) -> Option<u64> {
+        match pending.next(false)? {
+            Record::Read(read) => Some(read.waited_ns),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// By hand: 100 µs without 20 µs of the call and 13,107 ns of a copy at 0.1 ns a byte. The
+    /// sleep of 80 µs allows it. With a copy at 1 ns a byte the read had no wait.
+    #[test]
+    fn read_of_a_fast_drive_keeps_the_wait_that_the_sleep_allows() {
+        let mut pending = PendingRecords::default();
+        pending.add(read(0), TASK, 0);
+        add_sample(&mut pending, 0, 100 * US, 20 * US);
+        assert_eq!(next_wait(&mut pending), None);
+        add_sample(&mut pending, 100 * US, DELAY_NS + 100 * US, DELAY_NS);
+        assert_eq!(next_wait(&mut pending), Some(66_893));
+    }
+
+    /// The same read, with samples every 2 ms until it is due: 100 intervals.
+    #[test]
+    fn intervals_of_a_read_are_kept_until_it_is_due() {
+        let mut pending = PendingRecords::default();
+        pending.add(read(0), TASK, 0);
+        let waits = (0..=100).map(|at| {
+            let begin_ns = at * 2000 * US;
+            // The thread sleeps in the first interval only, for 80 µs.
+            let busy_ns = if at == 0 { 1920 * US } else { 2000 * US };
+            add_sample(&mut pending, begin_ns, begin_ns + 2000 * US, busy_ns);
+            next_wait(&mut pending)
+        });
+        assert_eq!(waits.flatten().collect::<Vec<u64>>(), [66_893]);
     }
 }

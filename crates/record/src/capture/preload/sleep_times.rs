@@ -6,15 +6,29 @@
 //! cannot exceed the rest of each interval between two samples. Longer waits are shortened in
 //! proportion.
 //!
+//! The sleep includes other calls, such as reads of a pipe. The activities of the samples divide it:
+//! the waits of the reads within [`WINDOW_NS`] cannot exceed the part that was asleep in reads.
+//!
 //! The kernel adds the time in a queue when it ends. An increase beyond its interval therefore
 //! belongs to the intervals just before.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::state_samples::SampledThread;
+use readpath_trace::recording::Activity;
 
-/// Number of intervals that are kept of a thread. At pauses of 2 to 50 ms they last 0.1 to 3 s.
-const INTERVALS_MAX: usize = 64;
+use super::super::state_samples::SampledThread;
+use super::pending::DELAY_NS;
+
+/// Number of intervals that are kept of a thread at least. At pauses of 50 ms they last 3 s.
+const INTERVALS_MIN: usize = 64;
+
+/// Age in nanoseconds up to which more intervals are kept. A wait is bounded [`DELAY_NS`] after its
+/// end, with the intervals of a window before it. The rest is for the call and for late records.
+const KEPT_NS: u64 = 5 * DELAY_NS;
+
+/// Time in nanoseconds before and after a wait within which samples divide the sleep. Up to
+/// [`DELAY_NS`] after a wait the samples and the other waits are known.
+const WINDOW_NS: u64 = DELAY_NS;
 
 /// Age in nanoseconds after which a thread without samples is forgotten. It has ended.
 const THREAD_AGE_MAX_NS: u64 = 10_000_000_000;
@@ -46,6 +60,8 @@ struct Interval {
     asleep_ns: u64,
     /// Sum of the waits in this interval by the calls.
     claimed_ns: u64,
+    /// Activity at its end.
+    activity: Activity,
 }
 
 impl Interval {
@@ -57,6 +73,11 @@ impl Interval {
     /// Returns the part of a wait within this interval, by the duration of its call.
     fn part_of(&self, wait: &CallWait) -> u64 {
         scale(wait.wait_ns, self.shared_ns(wait), wait.end_ns - wait.begin_ns)
+    }
+
+    /// Returns the sum of the waits in this interval, at most the sleep.
+    fn bounded_ns(&self) -> u64 {
+        self.claimed_ns.min(self.asleep_ns)
     }
 }
 
@@ -73,19 +94,24 @@ impl SleepTimes {
     /// Adds the interval of a thread since its last sample. `busy_ns` of the sample is the time
     /// that the thread ran or queued for a processor.
     pub fn add(&mut self, sample: &SampledThread) {
-        let &SampledThread { thread, begin_ns, end_ns, busy_ns } = sample;
+        let &SampledThread { thread, begin_ns, end_ns, busy_ns, activity } = sample;
         let intervals = self.threads.entry(thread).or_default();
         let length_ns = end_ns.saturating_sub(begin_ns);
         // Time in a queue that the kernel had not yet counted at the samples before.
         let mut excess_ns = busy_ns.saturating_sub(length_ns);
         for earlier in intervals.iter_mut().rev() {
+            if excess_ns == 0 {
+                break;
+            }
             let moved_ns = excess_ns.min(earlier.asleep_ns);
             earlier.asleep_ns -= moved_ns;
             excess_ns -= moved_ns;
         }
         let asleep_ns = length_ns.saturating_sub(busy_ns);
-        intervals.push_back(Interval { begin_ns, end_ns, asleep_ns, claimed_ns: 0 });
-        if intervals.len() > INTERVALS_MAX {
+        intervals.push_back(Interval { begin_ns, end_ns, asleep_ns, claimed_ns: 0, activity });
+        while intervals.len() > INTERVALS_MIN
+            && intervals.front().is_some_and(|first| first.end_ns + KEPT_NS < end_ns)
+        {
             intervals.pop_front();
         }
     }
@@ -104,27 +130,70 @@ impl SleepTimes {
     /// Adds a wait to the sums of its intervals. All waits of an interval are added before the
     /// first one is bounded.
     pub fn claim(&mut self, wait: &CallWait) {
-        for interval in self.threads.get_mut(&wait.thread).into_iter().flatten() {
-            interval.claimed_ns += interval.part_of(wait);
+        if let Some(intervals) = self.threads.get_mut(&wait.thread) {
+            let overlapping = overlapping(intervals, (wait.begin_ns, wait.end_ns));
+            for interval in intervals.range_mut(overlapping) {
+                interval.claimed_ns += interval.part_of(wait);
+            }
         }
     }
 
     /// Returns the wait that the sleep of the thread allows. Each interval shortens its part of the
-    /// wait in proportion, if all waits in it exceed the sleep. The part of a call outside the
-    /// sampled intervals counts with `unsampled_wait_ns`.
+    /// wait in proportion, if all waits in it exceed the sleep. All parts are shortened if the
+    /// waits around exceed the sleep in reads. The part of a call outside the sampled intervals
+    /// counts with `unsampled_wait_ns`.
     pub fn bounded(&self, wait: &CallWait) -> u64 {
         let duration_ns = wait.end_ns - wait.begin_ns;
+        let Some(intervals) = self.threads.get(&wait.thread) else {
+            return wait.unsampled_wait_ns;
+        };
         let (mut bounded_ns, mut unsampled_ns) = (0, duration_ns);
-        for interval in self.threads.get(&wait.thread).into_iter().flatten() {
-            let part_ns = interval.part_of(wait);
+        for interval in intervals.range(overlapping(intervals, (wait.begin_ns, wait.end_ns))) {
             unsampled_ns = unsampled_ns.saturating_sub(interval.shared_ns(wait));
+            let part_ns = interval.part_of(wait);
             bounded_ns += match interval.claimed_ns > interval.asleep_ns {
                 true => scale(part_ns, interval.asleep_ns, interval.claimed_ns),
                 false => part_ns,
             };
         }
+        let window =
+            (wait.begin_ns.saturating_sub(WINDOW_NS), wait.end_ns.saturating_add(WINDOW_NS));
+        let window = overlapping(intervals, window);
+        let waits_ns: u64 = intervals.range(window.clone()).map(Interval::bounded_ns).sum();
+        let read_ns = read_sleep(intervals.range(window)).unwrap_or(waits_ns);
+        if read_ns < waits_ns {
+            bounded_ns = scale(bounded_ns, read_ns, waits_ns);
+        }
         bounded_ns + scale(wait.unsampled_wait_ns, unsampled_ns, duration_ns)
     }
+}
+
+/// Returns the numbers of the intervals that overlap the time from `begin_ns` to `end_ns`.
+fn overlapping(
+    intervals: &VecDeque<Interval>,
+    (begin_ns, end_ns): (u64, u64),
+) -> std::ops::Range<usize> {
+    let first = intervals.partition_point(|interval| interval.end_ns <= begin_ns);
+    let end = intervals.partition_point(|interval| interval.begin_ns < end_ns);
+    first..end.max(first)
+}
+
+/// Returns the part of the sleep in these intervals that was in reads, in nanoseconds. It is
+/// divided in the ratio of the samples that found the thread asleep. With few of these it differs
+/// from the true one by chance. `None` if no sample found the thread asleep.
+fn read_sleep<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<u64> {
+    let (mut asleep_ns, mut in_reads_ns, mut in_others_ns) = (0, 0, 0);
+    for interval in intervals {
+        asleep_ns += interval.asleep_ns;
+        match interval.activity {
+            Activity::Read => in_reads_ns += interval.asleep_ns,
+            // No sleep, or one that may be a read.
+            Activity::Processor | Activity::ProcessorQueue | Activity::Unknown => {}
+            _ => in_others_ns += interval.asleep_ns,
+        }
+    }
+    let sampled_ns = in_reads_ns + in_others_ns;
+    (sampled_ns > 0).then(|| scale(asleep_ns, in_reads_ns, sampled_ns))
 }
 
 /// Returns `value × part / whole`, rounded down; 0 if `whole` is 0.
@@ -135,13 +204,16 @@ fn scale(value: u64, part: u64, whole: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use readpath_trace::recording::Activity;
+
     use super::*;
 
     /// Thread number of the tests.
     const THREAD: u32 = 7;
 
     fn sample(begin_ns: u64, end_ns: u64, busy_ns: u64) -> SampledThread {
-        SampledThread { thread: THREAD, begin_ns, end_ns, busy_ns }
+        let activity = Activity::Processor;
+        SampledThread { thread: THREAD, begin_ns, end_ns, busy_ns, activity }
     }
 
     fn call(begin_ns: u64, end_ns: u64, wait_ns: u64) -> CallWait {
@@ -193,5 +265,57 @@ mod tests {
         let wait = CallWait { unsampled_wait_ns: 20, ..call(50, 150, 80) };
         assert_eq!(bounded(&[sample(100, 200, 0)], &[wait]), [50]);
         assert_eq!(bounded(&[], &[wait]), [20]);
+    }
+
+    /// Samples every 2 ms of a thread that repeats a call of 100 ns and another sleep, and is asleep
+    /// for 1.8 ms of each. `activity`: at the sample with this number.
+    fn with_other_sleep(activity: impl Fn(u64) -> Activity) -> Vec<SampledThread> {
+        let sample = |at| {
+            let activity = activity(at);
+            SampledThread { activity, ..sample(at * MS * 2, (at + 1) * MS * 2, MS / 5) }
+        };
+        (0..50).map(sample).collect()
+    }
+
+    const MS: u64 = 1_000_000;
+
+    /// A cached read of 87 µs in each 2 ms, of which 41 µs were taken for a wait. The samples are in
+    /// a pipe, or on a processor: 100 ms of `Others` and 0 of `Read`.
+    #[test]
+    fn sleep_in_other_calls_allows_no_wait() {
+        let samples = with_other_sleep(|at| match at % 3 {
+            0 => Activity::Processor,
+            _ => Activity::Others,
+        });
+        let calls: Vec<CallWait> =
+            (0..50).map(|at| call(at * 2 * MS, at * 2 * MS + 87_000, 41_000)).collect();
+        assert_eq!(bounded(&samples, &calls), [0; 50]);
+    }
+
+    /// By hand: a quarter of the samples with sleep is in a read, so 0.45 of 1.8 ms. A read with a
+    /// wait of 0.4 ms keeps it, and one of 0.9 ms has half of it left. The samples of a processor do
+    /// not count.
+    #[test]
+    fn sleep_is_divided_between_reads_and_other_calls_by_the_samples() {
+        let activity = |at| match at % 5 {
+            0 => Activity::Read,
+            1 => Activity::Processor,
+            _ => Activity::Others,
+        };
+        for (wait_ns, expected) in [(400_000, 400_000), (900_000, 450_000)] {
+            let calls: Vec<CallWait> =
+                (0..50).map(|at| call(at * 2 * MS, at * 2 * MS + MS, wait_ns)).collect();
+            assert_eq!(bounded(&with_other_sleep(activity), &calls), [expected; 50]);
+        }
+    }
+
+    /// A thread reads for 40 ms, and then waits for a pipe for 60 ms. No read is shortened.
+    #[test]
+    fn phase_of_other_sleep_does_not_shorten_the_waits_before_it() {
+        let samples =
+            with_other_sleep(|at| if at < 20 { Activity::Read } else { Activity::Others });
+        let calls: Vec<CallWait> =
+            (0..20).map(|at| call(at * 2 * MS, (at + 1) * 2 * MS, 1_700_000)).collect();
+        assert_eq!(bounded(&samples, &calls), [1_700_000; 20]);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::mpsc::Sender;
 
+use readpath_trace::recording::Activity;
+
 use super::super::now_ns;
 
 /// Time on processors and time in their queues, in nanoseconds.
@@ -42,6 +44,8 @@ pub struct SampledThread {
     pub end_ns: u64,
     /// Increase of the time on a processor and in its queue, and time of other waits.
     pub busy_ns: u64,
+    /// Activity at the time of this sample.
+    pub activity: Activity,
 }
 
 /// Last sample of each thread.
@@ -62,9 +66,9 @@ impl ThreadTimes {
         ThreadTimes { last: BTreeMap::new(), searched_ns: [now_ns(); 2], sender }
     }
 
-    /// Samples a thread of a process. A thread without counters is left out. If it `is_idle`, the
+    /// Samples a thread of a process with its present activity. A thread without counters is left out. If it `is_idle`, the
     /// time since the last sample counts as busy: the thread did not wait for a device.
-    pub fn sample(&mut self, process: u32, thread: u32, is_idle: bool) {
+    pub fn sample(&mut self, process: u32, thread: u32, activity: Activity, is_idle: bool) {
         let Some(total) = ProcessorTime::of_thread(process, thread) else { return };
         let (end_ns, total_ns) = (now_ns(), total.running_ns + total.queued_ns);
         let last = self.last.insert(thread, (total_ns, end_ns));
@@ -72,7 +76,7 @@ impl ThreadTimes {
         let counted_ns = total_ns.saturating_sub(last_ns);
         let busy_ns = if is_idle { counted_ns.max(end_ns - begin_ns) } else { counted_ns };
         // Without a recorder nothing is left to do.
-        let _ = self.sender.send(SampledThread { thread, begin_ns, end_ns, busy_ns });
+        let _ = self.sender.send(SampledThread { thread, begin_ns, end_ns, busy_ns, activity });
     }
 
     /// Forgets the threads that a search did not find.
