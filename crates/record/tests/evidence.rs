@@ -81,8 +81,9 @@ fn waits_as_long_without_writes_are_no_delay_by_writes() {
     let alone: Vec<u64> = [100].into_iter().chain([300; 13]).collect();
     let among: Vec<(u64, u64)> = [(100, 4); 2].into_iter().chain([(300, 4); 14]).collect();
     assert_eq!(with_writes(&alone, &among), [WaitCause::Depth]);
-    // 14 waits of 100 µs alone, and 16 of 300 µs next to writes.
-    assert_eq!(with_writes(&[100; 14], &[(300, 4); 16])[0], WaitCause::Writers);
+    // 14 waits of 100 µs alone are too few, and 16 are enough, next to 16 of 500 µs.
+    assert_eq!(with_writes(&[100; 14], &[(500, 4); 16]), [WaitCause::Depth]);
+    assert_eq!(with_writes(&[100; 16], &[(500, 4); 16])[0], WaitCause::Writers);
 }
 
 /// All waits are next to writes. On a disk the fastest tenth of the seeks takes a fraction of the
@@ -93,6 +94,9 @@ fn waits_that_are_all_next_to_writes_are_judged_by_the_bytes_in_flight() {
         (0..60).map(|at| (if at % 3 == 0 { 2000 } else { 12_000 }, kib(at))).collect()
     };
     assert_eq!(with_writes(&[], &seeks(|_| 256)), [WaitCause::Depth]);
+    // One wait alone, or 15, are no baseline.
+    assert_eq!(with_writes(&[2000], &seeks(|_| 256)), [WaitCause::Depth]);
+    assert_eq!(with_writes(&[2000; 15], &seeks(|_| 256)), [WaitCause::Depth]);
     assert_eq!(with_writes(&[], &seeks(|at| 4 << (at % 2 * 10))), [WaitCause::Depth]);
     let by_load = with_writes(&[], &seeks(|at| if at % 3 == 0 { 4 } else { 4096 }));
     assert_eq!(by_load[0], WaitCause::Writers);

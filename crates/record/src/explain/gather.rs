@@ -567,9 +567,9 @@ impl RecordingData {
         let request =
             RequestRecord { end_ns, begin_ns, device, work, bytes, ..RequestRecord::default() };
         match work {
-            DeviceOperation::Write => self.writes.add_request(&request),
+            DeviceOperation::Write => self.writes.add_sampled(&request),
             DeviceOperation::Read => {
-                self.other_reads.add_request(&request);
+                self.other_reads.add_sampled(&request);
                 let device_data = self.devices.entry(device).or_default();
                 device_data.sampled_other_reads_ns += end_ns - begin_ns;
                 device_data.sampled_other_bytes += bytes;

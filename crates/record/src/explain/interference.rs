@@ -3,8 +3,8 @@
 //!
 //! The kernel's scheduler or a full queue can delay a request before it reaches the device.
 //! Therefore the reader's wait is used, not the device's time. A wait counts as delayed if a
-//! request of others is in flight when it begins. If all waits do, they show a delay only if they
-//! grow with the bytes of others in flight.
+//! request of others is in flight when it begins. If nearly all waits do, they show a delay only if
+//! they grow with the load: the bytes of others in flight, or their rate where it is sampled.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,9 +24,15 @@ const MIN_SAMPLES: u64 = 20;
 /// Chosen.
 const SLOWDOWN_MIN: f64 = 2.0;
 
-/// Number of doublings of the others' bytes in flight, chosen, that separate the waits next to many
-/// from the waits next to the fewest.
+/// Number of doublings of the load that separate the waits next to many bytes from the waits next to
+/// the fewest. A wait grows in proportion to the load at most, so [`SLOWDOWN_MIN`] needs twice the
+/// load. Loads in classes of one doubling differ by that much if the classes are two apart.
 const LOAD_DOUBLINGS_MIN: u32 = 2;
+
+/// Maximum number of requests that are searched for those in flight at the begin of a wait: the
+/// depth of a queue of NVMe on Linux. A device serves its requests roughly in order, so those in
+/// flight at a time are among as many that end next.
+const IN_FLIGHT_MAX: usize = 1 << 10;
 
 /// Waits of one size class on one device.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +45,7 @@ struct WaitHistogram {
     alone_ns: u64,
     /// Sum of the waits next to requests of others in nanoseconds.
     delayed_ns: u64,
-    /// Number and nanoseconds of the waits next to others, by the binary logarithm of the others'
-    /// bytes in flight.
+    /// Number and nanoseconds of the waits next to others, by the binary logarithm of the load.
     by_load: BTreeMap<u32, (u64, u64)>,
 }
 
@@ -53,6 +58,8 @@ struct Comparison {
     delayed_ns: u64,
     /// Wait in nanoseconds with which they are compared.
     baseline_ns: f64,
+    /// True if the baseline is the wait next to the lowest load.
+    are_loads_compared: bool,
 }
 
 impl Comparison {
@@ -76,11 +83,12 @@ impl WaitHistogram {
         let baseline_ns = match (alone, baseline) {
             (MIN_SAMPLES.., _) => alone_mean_ns,
             (_, Baseline::Alone) => return None,
-            (0, Baseline::AloneOrLoad) => return self.compare_loads(),
+            (0..WAITS_MIN, Baseline::AloneOrLoad) => return self.compare_loads(),
             // A few waits alone may be the fast ones by chance.
             (_, Baseline::AloneOrLoad) => alone_mean_ns.max(fastest_tenth_ns(self)),
         };
-        Some(Comparison { delayed, delayed_ns: self.delayed_ns, baseline_ns })
+        let delayed_ns = self.delayed_ns;
+        Some(Comparison { delayed, delayed_ns, baseline_ns, are_loads_compared: false })
     }
 
     /// Returns the comparison of the waits next to many bytes of others with the waits next to the
@@ -100,6 +108,7 @@ impl WaitHistogram {
             delayed,
             delayed_ns,
             baseline_ns,
+            are_loads_compared: true,
         })
     }
 }
@@ -109,8 +118,8 @@ impl WaitHistogram {
 pub(super) enum Baseline {
     /// Mean of the waits alone. Without enough of them nothing is lost.
     Alone,
-    /// Mean of the waits alone. If they are few, the longest wait of the fastest tenth at least. If
-    /// there is none, the mean of the waits next to the fewest bytes of others.
+    /// Mean of the waits alone. If they are few, the longest wait of the fastest tenth at least.
+    /// With fewer than [`WAITS_MIN`], the mean of the waits next to the lowest load.
     AloneOrLoad,
 }
 
@@ -123,8 +132,8 @@ pub(super) struct LostWaits {
     pub delayed_ns: f64,
     /// Mean baseline of the same waits, in nanoseconds.
     pub baseline_ns: f64,
-    /// True if no wait was alone: the baseline is next to the fewest bytes of others.
-    pub are_all_delayed: bool,
+    /// True if the baseline is the wait next to the lowest load of others.
+    pub are_loads_compared: bool,
 }
 
 /// Request of others to a device.
@@ -136,8 +145,9 @@ struct OtherRequest {
     begin_ns: u64,
     /// End in nanoseconds.
     end_ns: u64,
-    /// Transferred bytes.
-    bytes: u64,
+    /// Transferred bytes, or bytes in a second if it stands for the requests of a sample. A recording
+    /// has one of the two.
+    load: u64,
 }
 
 /// Wait of the program for bytes of a device.
@@ -169,11 +179,24 @@ pub(super) struct Interference {
 }
 
 impl Interference {
-    /// Adds a request of others. Classifies the waits that no later request can affect, and drops
-    /// the requests that no remaining wait needs.
+    /// Adds a request of others.
     pub fn add_request(&mut self, request: &RequestRecord) {
-        let &RequestRecord { device, begin_ns, end_ns, bytes, .. } = request;
-        self.other_requests.push_back(OtherRequest { device, begin_ns, end_ns, bytes });
+        self.add(request, request.bytes);
+    }
+
+    /// Adds the requests of others between two samples, as one of that time. The length of this
+    /// time is the sampler's, so its load is the rate.
+    pub fn add_sampled(&mut self, request: &RequestRecord) {
+        let length_ns = request.end_ns.saturating_sub(request.begin_ns).max(1);
+        let bytes_per_second = u128::from(request.bytes) * 1_000_000_000 / u128::from(length_ns);
+        self.add(request, u64::try_from(bytes_per_second).unwrap_or(u64::MAX));
+    }
+
+    /// Adds a request with its load. Classifies the waits that no later request can affect, and
+    /// drops the requests that no remaining wait needs.
+    fn add(&mut self, request: &RequestRecord, load: u64) {
+        let &RequestRecord { device, begin_ns, end_ns, .. } = request;
+        self.other_requests.push_back(OtherRequest { device, begin_ns, end_ns, load });
         *self.bytes.entry(device).or_default() += request.bytes;
         *self.by_thread.entry((device, request.thread)).or_default() += request.bytes;
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
@@ -207,22 +230,16 @@ impl Interference {
             }
             self.unclassified_waits.pop_front();
             // A long wait overlaps more requests, whatever its cause. Only its begin is unbiased.
-            let first_overlapping =
-                self.other_requests.partition_point(|other| other.end_ns <= begin_ns);
-            let others = self
-                .other_requests
-                .range(first_overlapping..)
+            let others = candidates(&self.other_requests, begin_ns)
                 .filter(|other| other.device == device && other.begin_ns <= begin_ns);
-            let (other_count, other_bytes) =
-                others.fold((0, 0), |sum, other| (sum.0 + 1, sum.1 + other.bytes));
-            let is_delayed = other_count > 0;
+            let load = others.map(|other| other.load).reduce(u64::saturating_add);
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
-            let (histogram, sum_ns) = match is_delayed {
-                true => (&mut class.delayed, &mut class.delayed_ns),
-                false => (&mut class.alone, &mut class.alone_ns),
+            let (histogram, sum_ns) = match load {
+                Some(_) => (&mut class.delayed, &mut class.delayed_ns),
+                None => (&mut class.alone, &mut class.alone_ns),
             };
-            if is_delayed {
-                let (count, ns) = class.by_load.entry(other_bytes.max(1).ilog2()).or_default();
+            if let Some(load) = load {
+                let (count, ns) = class.by_load.entry(load.max(1).ilog2()).or_default();
                 (*count, *ns) = (*count + 1, *ns + (end_ns - begin_ns));
             }
             *histogram.entry(duration_class(end_ns - begin_ns)).or_default() += 1;
@@ -237,7 +254,7 @@ impl Interference {
     pub fn lost_waits(&self, device: u64, baseline: Baseline) -> Option<LostWaits> {
         let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
             (0.0, 0.0, 0.0, 0.0, 0.0);
-        let mut are_all_delayed = true;
+        let mut are_loads_compared = true;
         for ((class_device, _), class) in &self.classes {
             if *class_device != device {
                 continue;
@@ -251,15 +268,25 @@ impl Interference {
             delayed_ns += compared.delayed_ns as f64;
             baseline_ns += compared.baseline_ns * count;
             delayed += count;
-            are_all_delayed &= class.alone.is_empty();
+            are_loads_compared &= compared.are_loads_compared;
         }
         (lost_ns > 0.0).then(|| LostWaits {
             share: lost_ns / all_ns,
             delayed_ns: delayed_ns / delayed,
             baseline_ns: baseline_ns / delayed,
-            are_all_delayed,
+            are_loads_compared,
         })
     }
+}
+
+/// Returns the requests that may be in flight at a time: the first that end after it, at most
+/// [`IN_FLIGHT_MAX`]. `requests`: in the order of their ends.
+fn candidates(
+    requests: &VecDeque<OtherRequest>,
+    at_ns: u64,
+) -> impl Iterator<Item = &OtherRequest> {
+    let first = requests.partition_point(|other| other.end_ns <= at_ns);
+    requests.range(first..).take(IN_FLIGHT_MAX)
 }
 
 /// Returns the class of a duration: its binary logarithm in steps of an eighth.
@@ -339,6 +366,67 @@ mod tests {
         assert_eq!((lost.delayed_ns, lost.baseline_ns), (300_000.0, 100_000.0));
         let writes = all_next_to_writes(|_| 4096);
         assert_eq!(writes.lost_waits(0, Baseline::AloneOrLoad), None);
+    }
+
+    /// A wait of 20 µs alone, and 50 waits next to equal writes.
+    #[test]
+    fn one_wait_alone_is_no_baseline() {
+        let mut writes = all_next_to_writes(|_| 4096);
+        writes.record_wait(0, (1_000_000_000, 1_000_020_000), 4096);
+        writes.classify_until(u64::MAX);
+        assert_eq!(writes.lost_waits(0, Baseline::AloneOrLoad), None);
+        // A wait alone does not hide the comparison by the bytes in flight.
+        let mut writes =
+            all_next_to_writes(|wait_ns| if wait_ns > 200_000 { 1 << 20 } else { 4096 });
+        writes.record_wait(0, (1_000_000_000, 1_000_100_000), 4096);
+        writes.classify_until(u64::MAX);
+        let lost = writes.lost_waits(0, Baseline::AloneOrLoad).unwrap();
+        assert!(lost.are_loads_compared, "{lost:?}");
+        assert_eq!((lost.delayed_ns, lost.baseline_ns), (300_000.0, 100_000.0));
+    }
+
+    /// Waits of 100 and 300 µs in turn, within samples of 10 and 120 ms. `bytes`: those written
+    /// in a sample.
+    fn within_samples(bytes: fn(u64) -> u64) -> Option<LostWaits> {
+        let mut writes = Interference::default();
+        let mut begin_ns = 0;
+        for at in 0..60 {
+            let length_ns = if at % 2 == 0 { 10_000_000 } else { 120_000_000 };
+            let (wait_begin_ns, wait_ns) = (begin_ns + 1_000_000, 100_000 + at % 2 * 200_000);
+            writes.record_wait(0, (wait_begin_ns, wait_begin_ns + wait_ns), 4096);
+            let request = write(begin_ns, begin_ns + length_ns);
+            let bytes = bytes(length_ns);
+            writes.add_sampled(&RequestRecord { bytes, ..request });
+            begin_ns += length_ns;
+        }
+        writes.classify_until(u64::MAX);
+        writes.lost_waits(0, Baseline::AloneOrLoad)
+    }
+
+    /// 100 MB/s in samples of all lengths is one load. 100 and 800 MB/s differ: by hand, half of
+    /// the waits lose 200 of 300 µs each.
+    #[test]
+    fn sampled_writes_are_compared_by_their_rate() {
+        assert_eq!(within_samples(|length_ns| length_ns / 10), None);
+        let rate = |length_ns| if length_ns > 20_000_000 { 8 } else { 1 } * length_ns / 10;
+        let lost = within_samples(rate).unwrap();
+        assert_eq!((lost.delayed_ns, lost.baseline_ns), (300_000.0, 100_000.0));
+    }
+
+    /// A second of writes of 1 µs that follow each other. The search ends after a fixed number.
+    #[test]
+    fn search_for_requests_in_flight_is_bounded() {
+        let requests: VecDeque<OtherRequest> = (0..1_000_000)
+            .map(|us| OtherRequest {
+                device: 0,
+                begin_ns: us * 1000,
+                end_ns: us * 1000 + 1000,
+                load: 4096,
+            })
+            .collect();
+        let searched = candidates(&requests, 500_000_500).collect::<Vec<_>>();
+        assert_eq!(searched.len(), IN_FLIGHT_MAX);
+        assert_eq!(searched[0].begin_ns, 500_000_000);
     }
 
     /// Rare waits of 100 ms overlap a write that begins within them. They do not count as delayed.

@@ -1,8 +1,8 @@
 //! Cause: writes delay the reads.
 //!
 //! The condition is true for a device if reads wait at least twice as long during a write as
-//! otherwise, for equal sizes. If all reads are concurrent with writes, they must wait twice as
-//! long next to many written bytes as next to the fewest. The extra duration is lost.
+//! otherwise, for equal sizes. If nearly all reads are concurrent with writes, they must wait twice
+//! as long next to many written bytes as next to the fewest. The extra duration is lost.
 
 use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
@@ -87,7 +87,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: format!("writes to {name} delay the reads"),
         evidence: format!(
             "while {} are in flight ({} in all) a read waits {}, otherwise {}; {}",
-            if lost.are_all_delayed { "many writes" } else { "writes" },
+            if lost.are_loads_compared { "many writes" } else { "writes" },
             bytes_text(written_bytes as f64),
             duration_text(lost.delayed_ns),
             duration_text(lost.baseline_ns),
