@@ -231,6 +231,9 @@ fn fsync_is_named_only_if_it_is_the_larger_part() {
     assert_eq!(found(&throttled), [(WaitCause::Sync, 80)]);
     says(&throttled, &["70.0 ms in calls that write", "10.0 ms in fsync", "write less"]);
     assert!(!throttled.findings[0].remedy.contains("fsync"), "{throttled:?}");
+    // Direct writes of 4 KiB one at a time are limited by the latency, not by the bytes.
+    says(&throttled, &["several direct or O_SYNC writes in flight"]);
+    assert!(!throttled.findings[0].remedy.contains("faster"), "{throttled:?}");
     let synced = explanation(10, 70);
     assert_eq!(found(&synced), [(WaitCause::Sync, 80)]);
     says(&synced, &["10.0 ms in calls that write", "70.0 ms in fsync", "let one fsync follow"]);

@@ -1,7 +1,8 @@
 //! Cause: writes and `fsync` wait. The program waits for a device, but not for its reads.
 //!
-//! A call that writes waits if the program writes faster than the device. Fewer calls of `fsync`
-//! are a remedy only if these are the larger part.
+//! A call that writes waits for the latency of each request (`O_DIRECT`, `O_SYNC`), or because more
+//! is written than the device takes. The recording does not show which, so the remedies are for
+//! both. Fewer calls of `fsync` are a remedy only if these are the larger part.
 
 use readpath_trace::recording::Activity;
 
@@ -25,13 +26,14 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (title, remedy) = match sync_ns > write_ns {
         true => (
             "fsync",
-            "let one fsync follow several writes (also in place of O_SYNC), use fdatasync for files that keep their length, \
-             or write on a thread of its own",
+            "let one fsync follow several writes (also in place of O_SYNC), use fdatasync for files \
+             that keep their length, or write on a thread of its own",
         ),
         false => (
             "writes",
-            "the program writes faster than the device: write less, compress the data, write to \
-             another device, or on a thread of its own",
+            "write less or compress the data; keep several direct or O_SYNC writes in \
+             flight, or make one larger write of them; write to another device, or on a thread of \
+             its own",
         ),
     };
     CauseText {
