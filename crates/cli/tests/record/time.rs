@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::preload::as_nobody;
 use crate::support::{READPATH, Scratch, has};
 use crate::{PROGRAM, SlowFile, can_watch, of_kind, records_of};
 
@@ -191,4 +192,33 @@ fn waits_for_reads_of_a_slow_device_are_named_as_such() {
                    dd if=slow/device of=/dev/null bs=4096 count=1 skip=$((at * 256)) 2>/dev/null; done";
     let explanation = explained(&scratch, program, |_| {});
     assert!(seconds(&explanation, "read") >= 0.7, "{explanation:#}");
+}
+
+/// `cat` opens a named pipe whose writer comes after three seconds. The writer has started before
+/// the program: it is none of its children.
+#[test]
+fn open_of_a_named_pipe_waits_for_its_other_end() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "explain-named-pipe");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let pipe = scratch.path("pipe");
+    assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap().success());
+    let arguments = ["explain", "--json", "--", "cat", "pipe"];
+    let commands = [Some(scratch.command(arguments)), as_nobody(&scratch, &arguments)];
+    for mut command in commands.into_iter().flatten() {
+        let mut writer = Command::new("sh");
+        writer.args(["-c", "sleep 3; echo x > pipe"]).current_dir(&scratch.0);
+        let mut writer = writer.spawn().unwrap();
+        let output = command.output().unwrap();
+        writer.wait().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        let explanation: Value = serde_json::from_str(&text[text.find("{\n").unwrap()..]).unwrap();
+        let of = |activity: &str| seconds(&explanation, activity);
+        // The recorder takes some of the three seconds to start.
+        assert!(of("others") >= 2.0 && of("metadata") <= 0.2, "{explanation:#}");
+        let findings = explanation["findings"].as_array().unwrap();
+        assert!(!findings.iter().any(|finding| finding["cause"] == "metadata"), "{explanation:#}");
+    }
 }

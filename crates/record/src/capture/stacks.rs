@@ -79,6 +79,13 @@ const ACTIVITIES: [(Activity, &[&str]); 13] = [
             "do_signal_stop",
             "virtio_vsock_",
             "vsock_",
+            // An open that waits for the other end of a named pipe, for the holder of a lease, or
+            // for a program that permits opens. A close that sends the rest of a connection.
+            "fifo_open",
+            "wait_for_partner",
+            "__break_lease",
+            "fanotify_get_response",
+            "sk_stream_wait_close",
         ],
     ),
     (Activity::SwapIn, &["do_swap_page", "swap_read_folio", "swapin_"]),
@@ -349,6 +356,11 @@ mod tests {
                 "submit_bio_wait blkdev_issue_discard ext4_free_blocks ext4_evict_inode evict \
                  __dentry_kill dput __fput __x64_sys_close do_syscall_64",
                 Activity::Metadata,
+            ),
+            (
+                "wait_for_partner fifo_open do_dentry_open vfs_open path_openat do_filp_open \
+                 do_sys_openat2 __x64_sys_openat do_syscall_64",
+                Activity::Others,
             ),
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
             ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),

@@ -60,7 +60,28 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
             Activity::Read
         }
         CallKind::Copy { .. } => Activity::Others,
+        CallKind::OpenOrClose if is_disk_sleep() => Activity::Metadata,
+        CallKind::OpenOrClose => match wait_function(process, thread) {
+            Some(function) => interruptible_open(&function),
+            None => Activity::Unknown,
+        },
     })
+}
+
+/// Activity of a sleep in a call that opens or closes, if signals end the sleep. `function` is the
+/// kernel's function that sleeps. File systems in the kernel sleep uninterruptibly. FUSE waits
+/// interruptibly for the answer of its server. Any other wait is for the other end of a named pipe,
+/// for a lease, or for a terminal or another device.
+fn interruptible_open(function: &str) -> Activity {
+    let is_of_server = function == "request_wait_answer" || function.contains("fuse_");
+    if is_of_server { Activity::Metadata } else { Activity::Others }
+}
+
+/// Name of the kernel's function in which a thread sleeps, from `/proc`. `None` if the thread runs,
+/// or if the kernel hides the name.
+fn wait_function(process: u32, thread: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/wchan")).ok()?;
+    Some(name).filter(|name| !name.is_empty() && name != "0")
 }
 
 /// True if a thread with the present activity `Others` is in a call that copies from a file. It
@@ -83,4 +104,17 @@ pub(super) fn is_file(process: u32, descriptor: Option<u32>) -> bool {
     let Some(descriptor) = descriptor else { return false };
     let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
     metadata.is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Functions of Linux 6.18: `fifo_open` calls the first, and FUSE sleeps in the second.
+    #[test]
+    fn interruptible_open_waits_for_others_except_for_a_server_of_files() {
+        assert_eq!(interruptible_open("wait_for_partner"), Activity::Others);
+        assert_eq!(interruptible_open("request_wait_answer"), Activity::Metadata);
+        assert_eq!(interruptible_open("__fuse_simple_request"), Activity::Metadata);
+    }
 }

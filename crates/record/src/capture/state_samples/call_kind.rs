@@ -11,12 +11,14 @@ pub(super) enum CallKind {
     Transfer(Activity),
     /// A sleep is a read if the descriptor at this index of the arguments is a file.
     Copy { source: usize },
+    /// The call opens or closes a file, a pipe, a terminal or another device.
+    OpenOrClose,
 }
 
 /// Kind of the system call with a number of this architecture.
 pub(super) fn call_kind(number: i64) -> CallKind {
     use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Sync, Unknown, Write};
-    use CallKind::{Copy, Known, Transfer};
+    use CallKind::{Copy, Known, OpenOrClose, Transfer};
     match number {
         libc::SYS_read
         | libc::SYS_pread64
@@ -40,7 +42,9 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         libc::SYS_fallocate => Known(Write),
         // The descriptor is gone when the call sleeps. The last close of a deleted file frees its
         // blocks. On NFS and CIFS a close writes data back, which counts here too.
-        libc::SYS_close => Known(Metadata),
+        libc::SYS_close | libc::SYS_openat | libc::SYS_openat2 => OpenOrClose,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open | libc::SYS_creat => OpenOrClose,
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
@@ -63,9 +67,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
 /// True if the call reads or changes names, lengths or attributes of files.
 fn is_metadata_call(number: i64) -> bool {
     match number {
-        libc::SYS_openat
-        | libc::SYS_openat2
-        | libc::SYS_newfstatat
+        libc::SYS_newfstatat
         | libc::SYS_statx
         | libc::SYS_fstat
         | libc::SYS_getdents64
@@ -90,8 +92,7 @@ fn is_metadata_call(number: i64) -> bool {
         | libc::SYS_fstatfs => true,
         // Older calls, which newer architectures lack.
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open
-        | libc::SYS_stat
+        libc::SYS_stat
         | libc::SYS_lstat
         | libc::SYS_access
         | libc::SYS_getdents
@@ -103,7 +104,6 @@ fn is_metadata_call(number: i64) -> bool {
         | libc::SYS_link
         | libc::SYS_symlink
         | libc::SYS_readlink
-        | libc::SYS_creat
         | libc::SYS_chmod
         | libc::SYS_chown => true,
         _ => false,
@@ -154,6 +154,6 @@ mod tests {
     /// the descriptor is no file any more, so the activity must not depend on it.
     #[test]
     fn close_needs_no_descriptor() {
-        assert_eq!(call_kind(libc::SYS_close), CallKind::Known(Activity::Metadata));
+        assert_eq!(call_kind(libc::SYS_close), CallKind::OpenOrClose);
     }
 }
