@@ -10,8 +10,9 @@ use crate::c::{self, ssize_t};
 use crate::layout::{ABANDONED, Cells, RecordRing};
 use crate::{publish, take_ticket, thread};
 
-/// Hash table of the descriptors and files whose names were reported. After a collision the name is
-/// reported again.
+/// Hash table of the descriptors and files whose names were reported. The index depends on both, and
+/// the entry also on the flags of the open file: a file that is opened again with other flags at the
+/// same descriptor is reported again, as is a name after a collision.
 static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
 
 /// Lifetime in nanoseconds of a cached descriptor. The library does not see a close by the C
@@ -70,7 +71,7 @@ pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opt
         let device = entry.device.load(Ordering::Relaxed);
         return (device != UNREPORTED).then(|| (device, entry.inode.load(Ordering::Relaxed)));
     }
-    let (device, inode) = identify_and_report(ring, descriptor)?;
+    let (device, inode) = identify_and_report(ring, descriptor, now_ns)?;
     if let Some(entry) = cached {
         entry.device.store(device, Ordering::Relaxed);
         entry.inode.store(inode, Ordering::Relaxed);
@@ -144,9 +145,9 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
 
 /// Returns device and inode of a descriptor from the kernel, and reports a new name. A file that is
 /// too short to be reported has the device [`UNREPORTED`]. `None` for a descriptor without
-/// positions, and when the name could not be reported.
+/// positions, and when the name could not be reported. `now_ns` is the end of the read.
 #[inline(never)]
-fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
+fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;
     let (device, inode) = (attributes.device, attributes.inode);
     // The length of an empty file wraps around to the largest number.
@@ -154,34 +155,41 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)
     if attributes.bytes.wrapping_sub(1) < unreported_bytes_max {
         return Some((UNREPORTED, 0));
     }
-    // The rotations, chosen, keep the small numbers apart. The lowest bit distinguishes a hash from
-    // an empty entry, so the index does not use it.
-    let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
+    // SAFETY: the call changes nothing.
+    let flags = unsafe { c::fcntl(descriptor, c::F_GETFL) }.max(0) as u64;
+    // The rotations, chosen, keep the small numbers apart.
+    let file = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40));
+    // The lowest bit distinguishes a hash from an empty entry.
+    let opened = hash(file ^ flags) | 1;
     // The mask keeps the index within the table.
-    let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
-    if reported.load(Ordering::Relaxed) != hash {
-        report_name(ring, descriptor, &attributes)?;
+    let reported = REPORTED.get(file as usize & (REPORTED.len() - 1))?;
+    if reported.load(Ordering::Relaxed) != opened {
+        report_name(ring, (descriptor, flags), &attributes, now_ns)?;
         // Stored only after the report: another thread's read of this file must not precede its
         // name.
-        reported.store(hash, Ordering::Relaxed);
+        reported.store(opened, Ordering::Relaxed);
     }
     Some((device, inode))
 }
 
-/// Reports the name of a file to the recorder. A path too long for a short cell goes into a long
+/// Reports the name of a file to the recorder, with its descriptor and the flags of the open file.
+/// `now_ns` is the end of the read. A path too long for a short cell goes into a long
 /// one, and is cut there. A path that cannot be read is empty. Returns `None` if no cell was free.
 #[inline(never)]
-fn report_name(ring: RecordRing, descriptor: c_int, attributes: &FileAttributes) -> Option<()> {
+fn report_name(
+    ring: RecordRing,
+    (descriptor, flags): (c_int, u64),
+    attributes: &FileAttributes,
+    now_ns: u64,
+) -> Option<()> {
     for cells in [Cells::Short, Cells::Long] {
         let ticket = take_ticket(ring, cells)?;
         let (name, path) = ring.name(cells, ticket);
         let path_room = cells.path_room();
         let link = descriptor_path(descriptor);
         // SAFETY: the link's name is terminated, and the cell is this call's own.
-        let (length, flags) = unsafe {
-            let length = c::readlink(link.as_ptr().cast(), path.cast(), path_room);
-            (length.max(0) as u64, c::fcntl(descriptor, c::F_GETFL))
-        };
+        let length = unsafe { c::readlink(link.as_ptr().cast(), path.cast(), path_room) };
+        let length = length.max(0) as u64;
         // A path that fills its cell may have been cut.
         let is_complete = cells == Cells::Long || length < path_room as u64;
         let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
@@ -189,7 +197,8 @@ fn report_name(ring: RecordRing, descriptor: c_int, attributes: &FileAttributes)
         set(&name.inode, attributes.inode);
         set(&name.bytes, attributes.bytes);
         set(&name.task, thread::task());
-        set(&name.opened, (flags.max(0) as u64) << 32 | descriptor as u32 as u64);
+        set(&name.at_ns, now_ns);
+        set(&name.opened, flags << 32 | descriptor as u32 as u64);
         set(&name.path_bytes, if is_complete { length } else { ABANDONED });
         publish(ring, cells, ticket);
         if is_complete {

@@ -166,6 +166,8 @@ pub struct Name {
     pub opened: AtomicU64,
     /// Length of the path in bytes, or [`ABANDONED`].
     pub path_bytes: AtomicU64,
+    /// End of the first read at the descriptor, by `CLOCK_MONOTONIC`.
+    pub at_ns: AtomicU64,
 }
 
 /// The file, mapped.

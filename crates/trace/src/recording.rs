@@ -183,8 +183,8 @@ pub struct ThreadName {
 /// A file was opened, or was open at the start of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OpenRecord {
-    /// Time of the call. In a recording without root, the time at which the recorder took the name
-    /// of the file, shortly after the first read by this descriptor.
+    /// Time of the call. In a recording without root, the end of the first read by this
+    /// descriptor, or its begin for a read of io_uring.
     pub at_ns: u64,
     /// Calling thread. In a recording without root, the first reader.
     pub thread: u32,

@@ -264,6 +264,51 @@ fn reads_of_io_uring_are_sampled_without_root() {
     assert_eq!(Some(sum), of_kind(&records, "end")[0]["at_ns"].as_u64(), "{times:?}");
 }
 
+/// Explains a job of fio as a user without rights, and returns the document. `None` without fio or
+/// setpriv, and where the system refuses io_uring.
+fn explained_as_nobody(scratch: &Scratch, options: &str) -> Option<Value> {
+    if !has("fio") {
+        println!("skipped: no fio(1)");
+        return None;
+    }
+    let options = format!("explain --json -o fio.rec -- fio --name=a --output=fio.txt {options}");
+    let arguments: Vec<&str> = options.split_whitespace().collect();
+    let Some(mut command) = as_nobody(scratch, &arguments) else {
+        println!("skipped: no setpriv(1)");
+        return None;
+    };
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    if !output.status.success() {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    Some(serde_json::from_str(&text[text.find("{\n").unwrap()..]).unwrap())
+}
+
+/// Seconds of an activity.
+fn spent(explanation: &Value, activity: &str) -> f64 {
+    let times = explanation["time"].as_array().unwrap();
+    let time = times.iter().find(|time| time["activity"] == activity);
+    time.map_or(0.0, |time| time["seconds"].as_f64().unwrap())
+}
+
+/// Announced ranges do not help reads past the page cache.
+#[test]
+fn direct_reads_of_io_uring_are_known_as_such_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "uring-direct");
+    scratch.data("data", 64 << 20);
+    let options = "--filename=data --size=64m --rw=randread --bs=4k --readonly --direct=1 \
+                   --ioengine=io_uring --iodepth=1 --runtime=2 --time_based";
+    let Some(explanation) = explained_as_nobody(&scratch, options) else { return };
+    let findings = explanation["findings"].as_array().unwrap();
+    let is_useless =
+        |finding: &&Value| finding["remedy"].as_str().unwrap().contains("WILLNEED");
+    assert_eq!(findings.iter().find(is_useless), None);
+    let records = records_of(&scratch, "fio.rec");
+    assert!(of_kind(&records, "open").iter().any(|open| open["is_direct"] == true));
+}
+
 /// Program that waits in `io_uring_enter(2)` for a result that never comes, as a server does for
 /// its next client. The call ends after 0.8 s.
 #[test]

@@ -179,3 +179,53 @@ fn static_program_without_preload_library_is_reported() {
     ran.says(&["no read of ldconfig was recorded", "linked statically"], "watch");
     assert!(ran.stdout.contains("Counted by the kernel"), "{}", ran.stdout);
 }
+
+/// Program for the test below: it reads the header of a file through the page cache, and the rest
+/// past it, twice. All descriptors have the same number.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn reopening_reader() {
+    use std::os::unix::fs::OpenOptionsExt;
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    // A page-aligned address within the memory.
+    let mut memory = vec![0_u8; 8192];
+    let start = memory.as_ptr().align_offset(4096);
+    let page = &mut memory[start..start + 4096];
+    for offset in [0, 4096] {
+        File::open("data").unwrap().read_exact_at(&mut page[..100], offset).unwrap();
+        let direct = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open("data");
+        direct.unwrap().read_exact_at(page, offset + 8192).unwrap();
+    }
+}
+
+/// The last open of a descriptor decides if its reads are direct.
+#[test]
+fn file_opened_again_for_direct_reads_is_recorded_again_without_root() {
+    let scratch = scratch("preload-reopened");
+    let own = std::env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "--exact", "preload::reopening_reader", "--ignored"];
+    let arguments = [&["record", "-o", "r.rec", "--"][..], &program].concat();
+    let Some(mut command) = as_nobody(&scratch, &arguments) else {
+        return println!("skipped: no setpriv(1)");
+    };
+    let ran = Ran::of(command.env(PROGRAM, "reopened").output().unwrap());
+    ran.has_ended(0, "record");
+    let records = records_of(&scratch, "r.rec");
+    let path = scratch.path("data");
+    let is_data = |file: &&&Value| Path::new(file["path"].as_str().unwrap()) == path;
+    let file = &of_kind(&records, "file").iter().find(is_data).expect("the file is named")["file"];
+    let mut is_direct = Value::Null;
+    let mut reads = Vec::new();
+    for record in &records {
+        if let Some(open) = record.get("open").filter(|open| open["file"] == *file) {
+            is_direct = open["is_direct"].clone();
+        }
+        if let Some(read) = record.get("read").filter(|read| read["file"] == *file) {
+            reads.push((read["offset"].as_u64().unwrap(), is_direct.as_bool()));
+        }
+    }
+    let [header, rest] = [Some(false), Some(true)];
+    assert_eq!(reads, [(0, header), (8192, rest), (4096, header), (12_288, rest)]);
+}

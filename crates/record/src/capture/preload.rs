@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, EventsLost, OpenRecord, PagesInserted, ReadMethod, ReadOutcome,
+    AdviceGiven, AdviceType, EventsLost, PagesInserted, ReadMethod, ReadOutcome,
     ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter,
 };
 
@@ -33,6 +33,7 @@ use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod opens;
 mod own_requests;
 mod pending;
 mod recorded_names;
@@ -51,6 +52,7 @@ mod layout;
 // `ABANDONED` if its writer found the path too long. Bits from `REQUESTS_SHIFT` on show if the
 // thread sent requests, and method numbers from `ADVICE` on are advice.
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
+use opens::{TakenOpen, TakenOpens};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
 use ring_reader::RingReader;
@@ -117,6 +119,10 @@ pub struct Preload {
     called_files: BTreeSet<(u64, u64)>,
     /// Records that wait for the samples of their time.
     pending: PendingRecords,
+    /// Reported opens that are not yet recorded.
+    opens: TakenOpens,
+    /// Flags of the open file of each file and descriptor with sampled reads.
+    sampled_opens: BTreeMap<(u32, u64), u64>,
     /// Counts of the bytes that threads requested from devices.
     own_requests: OwnRequests,
     /// Number of the started process. 0 before its start.
@@ -191,6 +197,8 @@ impl Preload {
             states: None,
             called_files: BTreeSet::new(),
             pending: PendingRecords::default(),
+            opens: TakenOpens::default(),
+            sampled_opens: BTreeMap::new(),
             own_requests: OwnRequests::default(),
             process: 0,
         })
@@ -275,8 +283,10 @@ impl Preload {
         let long = self.take_names(Cells::Long, writer)?;
         slots.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
         for slot in &slots {
+            self.put_opens_until(get(&slot.end_ns), writer)?;
             self.record_slot(slot, writer)?;
         }
+        self.put_held_opens(writer)?;
         // Without the end (`false`), young records wait for their samples.
         self.record_pending(false, writer)?;
         self.record_sampled_reads(writer)?;
@@ -310,6 +320,7 @@ impl Preload {
         // The last samples are recorded as well.
         self.states.iter_mut().for_each(StateSampler::stop);
         self.record(&mut writer)?;
+        self.put_opens_until(u64::MAX, &mut writer)?;
         // With the end (`true`), no record waits any longer.
         self.record_pending(true, &mut writer)?;
         let at_ns = now_ns() - self.start_ns;
@@ -361,42 +372,15 @@ impl Preload {
                 (0..length).map(|index| unsafe { path.add(index).read_volatile() }).collect();
             let file = (get(&name.device), get(&name.inode));
             let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
+            let at_ns = get(&name.at_ns);
             names.release_cell(ring, ticket);
             if path_bytes != ABANDONED {
                 let path = String::from_utf8_lossy(&path).into_owned();
-                self.put_name(file, (path, bytes), task, opened, writer)?;
+                let file = self.file_number(file, Some((path, bytes)), writer)?;
+                self.opens.add(TakenOpen::new(at_ns, file, task, opened));
             }
         }
         Ok(count)
-    }
-
-    /// Records the open of a file. `opened`: open flags in the upper half, descriptor in the lower.
-    /// The library does not see the open itself: it reports a file at its first read. The record's
-    /// time is the present time, so it may be later than that read. Fails if the recording cannot
-    /// be written.
-    fn put_name<W: Write>(
-        &mut self,
-        inode: (u64, u64),
-        path_and_bytes: (String, u64),
-        task: u64,
-        opened: u64,
-        writer: &mut RecordingWriter<W>,
-    ) -> io::Result<()> {
-        let file = self.file_number(inode, Some(path_and_bytes), writer)?;
-        let thread = self.thread(task, writer)?;
-        let flags = (opened >> 32) as i32;
-        let access = flags & libc::O_ACCMODE;
-        let open = OpenRecord {
-            at_ns: now_ns() - self.start_ns,
-            thread,
-            file,
-            descriptor: opened & u64::from(u32::MAX),
-            is_direct: flags & libc::O_DIRECT != 0,
-            is_readable: access != libc::O_WRONLY,
-            is_writable: access != libc::O_RDONLY,
-        };
-        self.pending.on_open(&open);
-        self.put_called(Record::Open(open), task, writer)
     }
 
     /// Records the read or the advice that a program reported in a slot. Fails if the recording

@@ -10,9 +10,11 @@ use readpath_trace::recording::{
 };
 
 use super::super::advise::CalledRead;
+use super::super::names::OpenFile;
 use super::super::now_ns;
 use super::super::state_samples::{SampledFault, SampledTouch, UringRead};
 use super::Preload;
+use super::opens::open_record;
 
 impl Preload {
     /// Writes the records of the samples since the last call: reads by io_uring, page faults, and
@@ -51,7 +53,7 @@ impl Preload {
         let end_ns = read.end_ns.saturating_sub(self.start_ns).max(begin_ns);
         self.reads += 1;
         self.asynchronous_reads += 1;
-        let Some((inode, named)) = read.file else {
+        let Some(OpenFile { inode, named, flags, .. }) = read.file else {
             let waited_ns = end_ns - begin_ns;
             let way = ReadMethod::Uring;
             let unseen = Unseen { at_ns: end_ns, thread, way, count: 1, waited_ns };
@@ -60,6 +62,11 @@ impl Preload {
         // An unknown length is passed as the largest number.
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
+        // The flags decide if its reads are direct.
+        let opened = (file, read.descriptor);
+        if self.sampled_opens.insert(opened, flags) != Some(flags) {
+            writer.put(Record::Open(open_record(begin_ns, thread, opened, flags)))?;
+        }
         let outcome = match read.result {
             Some(result) if result < 0 => ReadOutcome::Error(result.unsigned_abs()),
             Some(bytes) => ReadOutcome::Bytes(u64::from(bytes.unsigned_abs())),

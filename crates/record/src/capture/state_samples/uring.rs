@@ -23,8 +23,8 @@ use std::sync::mpsc::Sender;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::super::event::{AT_POSITION, Inode};
-use super::super::names::{FileNames, NamedFile, System};
+use super::super::event::AT_POSITION;
+use super::super::names::{FileNames, OpenFile, System};
 use super::super::now_ns;
 use super::super::submitted::FIXED_FILE;
 use super::super::uring_operations;
@@ -60,7 +60,7 @@ const DESCRIPTOR_NS: u64 = 100_000_000;
 pub(in super::super) struct UringRead {
     /// Process of the ring.
     pub process: u32,
-    /// File, and its name and size; `None` if it or the range of the read is unknown.
+    /// File, and its name, size and flags; `None` if it or the range of the read is unknown.
     pub file: FoundFile,
     /// Descriptor of the file in the process, or its index among the registered files.
     pub descriptor: u64,
@@ -90,8 +90,8 @@ pub(super) struct UringSamples {
     reads: Sender<UringRead>,
 }
 
-/// File of a descriptor with its name and size, if it has one.
-type FoundFile = Option<(Inode, NamedFile)>;
+/// File of a descriptor with its name, size and flags, if it has one.
+type FoundFile = Option<OpenFile>;
 
 /// Files of descriptors, by process and descriptor, with the time of the look.
 #[derive(Debug)]
@@ -238,8 +238,7 @@ impl DescriptorFiles {
         {
             return file.clone();
         }
-        let open = self.system.open_file(process, descriptor);
-        let file = open.map(|open| (open.inode, open.named));
+        let file = self.system.open_file(process, descriptor);
         self.files.insert((process, descriptor), (at_ns, file.clone()));
         file
     }
