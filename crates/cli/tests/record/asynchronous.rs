@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::preload::as_nobody;
-use crate::support::{Ran, Scratch, has};
+use crate::support::{Ran, Scratch, has, is_root};
 use crate::{PROGRAM, can_watch, of_kind, records_of};
 
 /// Length of the file, and number of random reads of 4 KiB.
@@ -264,26 +264,34 @@ fn reads_of_io_uring_are_sampled_without_root() {
     assert_eq!(Some(sum), of_kind(&records, "end")[0]["at_ns"].as_u64(), "{times:?}");
 }
 
-/// Explains a job of fio as a user without rights, and returns the document. `None` without fio or
-/// setpriv, and where the system refuses io_uring.
-fn explained_as_nobody(scratch: &Scratch, options: &str) -> Option<Value> {
+/// Explains a program as a user without rights and as root, where each is possible, and passes the
+/// explanation and the records to `check`.
+fn explain_as_both(scratch: &Scratch, program: &[&str], check: impl Fn(&Value, &[Value])) {
+    /// Files of the program, which the next user may not replace.
+    const WRITTEN: [&str; 3] = ["asynchronous.rec", "fio.txt", "written"];
+    let arguments = [&["explain", "--json", "-o", WRITTEN[0], "--"], program].concat();
+    let own = is_root().then(|| scratch.command(&arguments));
+    for mut command in [as_nobody(scratch, &arguments), own].into_iter().flatten() {
+        let output = command.env(PROGRAM, "asynchronous").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() {
+            let explanation = serde_json::from_str(&text[text.find("{\n").unwrap()..]).unwrap();
+            check(&explanation, &records_of(scratch, WRITTEN[0]));
+        } else {
+            println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        WRITTEN.iter().for_each(|name| _ = fs::remove_file(scratch.path(name)));
+    }
+}
+
+/// Explains a job of fio. No effect without fio.
+fn explain_job(scratch: &Scratch, options: &str, check: impl Fn(&Value, &[Value])) {
     if !has("fio") {
-        println!("skipped: no fio(1)");
-        return None;
+        return println!("skipped: no fio(1)");
     }
-    let options = format!("explain --json -o fio.rec -- fio --name=a --output=fio.txt {options}");
-    let arguments: Vec<&str> = options.split_whitespace().collect();
-    let Some(mut command) = as_nobody(scratch, &arguments) else {
-        println!("skipped: no setpriv(1)");
-        return None;
-    };
-    let output = command.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    if !output.status.success() {
-        println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
-        return None;
-    }
-    Some(serde_json::from_str(&text[text.find("{\n").unwrap()..]).unwrap())
+    let options = format!("fio --name=a --output=fio.txt {options}");
+    let program: Vec<&str> = options.split_whitespace().collect();
+    explain_as_both(scratch, &program, check);
 }
 
 /// Seconds of an activity.
@@ -300,13 +308,94 @@ fn direct_reads_of_io_uring_are_known_as_such_without_root() {
     scratch.data("data", 64 << 20);
     let options = "--filename=data --size=64m --rw=randread --bs=4k --readonly --direct=1 \
                    --ioengine=io_uring --iodepth=1 --runtime=2 --time_based";
-    let Some(explanation) = explained_as_nobody(&scratch, options) else { return };
-    let findings = explanation["findings"].as_array().unwrap();
-    let is_useless =
-        |finding: &&Value| finding["remedy"].as_str().unwrap().contains("WILLNEED");
-    assert_eq!(findings.iter().find(is_useless), None);
-    let records = records_of(&scratch, "fio.rec");
-    assert!(of_kind(&records, "open").iter().any(|open| open["is_direct"] == true));
+    explain_job(&scratch, options, |explanation, records| {
+        let findings = explanation["findings"].as_array().unwrap();
+        let is_useless =
+            |finding: &&Value| finding["remedy"].as_str().unwrap().contains("WILLNEED");
+        assert_eq!(findings.iter().find(is_useless), None);
+        assert!(of_kind(records, "open").iter().any(|open| open["is_direct"] == true));
+    });
+}
+
+/// A write that the device flushes takes its time there. The reads were said to be missing.
+#[test]
+fn writes_of_aio_and_io_uring_are_no_waits_for_reads() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "asynchronous-writes");
+    for engine in ["io_uring", "libaio"] {
+        let options = format!(
+            "--filename=written --size=32m --rw=write --bs=64k --direct=1 --sync=dsync \
+             --ioengine={engine} --iodepth=1 --runtime=2 --time_based --fallocate=none"
+        );
+        explain_job(&scratch, &options, |explanation, _| {
+            let of = |activity: &str| spent(explanation, activity);
+            // Next to other programs, most of the time is spent in the queue of a processor.
+            assert!(of("write") > 0.02, "{engine}: {}", explanation["time"]);
+            assert!(of("async_io") <= 0.2 * of("write"), "{engine}: {}", explanation["time"]);
+            assert_ne!(explanation["limit"], "unseen", "{engine}: {}", explanation["time"]);
+        });
+    }
+}
+
+/// Program that waits by io_uring for a read of a counter of events, which a thread ends after
+/// 1.5 s.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn event_loop() {
+    const READ: u8 = 22;
+    const MAP_REQUESTS: i64 = 0x1000_0000;
+    const GETEVENTS: libc::c_long = 1;
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let mut parameters = [0_u32; 30];
+    let mut count = 0_u64;
+    // SAFETY: the parameters have the size that the kernel accesses, and the maps the sizes that
+    // it reports. The entry of a request has 64 bytes.
+    unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) as i32;
+        assert!(ring >= 0, "a ring");
+        let events = libc::eventfd(0, 0);
+        let map = |bytes: usize, offset: i64| {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let map =
+                libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, ring, offset);
+            assert_ne!(map, libc::MAP_FAILED);
+            map.cast::<u8>()
+        };
+        // Offsets of the tail and of the table of indices among the parameters.
+        let (tail, table) = (parameters[11] as usize, parameters[16] as usize);
+        let (rings, request) = (map(table + 16, 0), map(4 * 64, MAP_REQUESTS));
+        *request = READ;
+        request.add(4).cast::<i32>().write(events);
+        request.add(16).cast::<u64>().write(&raw mut count as u64);
+        request.add(24).cast::<u32>().write(8);
+        rings.add(table).cast::<u32>().write(0);
+        rings.add(tail).cast::<u32>().write(1);
+        let signal = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            assert_eq!(libc::write(events, (&raw const EVENT).cast(), 8), 8);
+        });
+        let submitted = libc::syscall(libc::SYS_io_uring_enter, ring, 1, 1, GETEVENTS, 0, 0);
+        assert_eq!(submitted, 1);
+        signal.join().unwrap();
+    }
+    assert_eq!(count, EVENT);
+}
+
+/// Number that the thread of the program adds to the counter.
+static EVENT: u64 = 7;
+
+/// The wait was one for reads of files that were not recorded.
+#[test]
+fn read_of_a_counter_of_events_is_a_wait_for_others() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "event-ring");
+    let own = std::env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "--exact", "asynchronous::event_loop", "--ignored"];
+    explain_as_both(&scratch, &program, |explanation, _| {
+        let of = |activity: &str| spent(explanation, activity);
+        assert!(of("others") >= 1.0 && of("async_io") <= 0.2, "{}", explanation["time"]);
+        assert_ne!(explanation["limit"], "unseen", "{}", explanation["time"]);
+    });
 }
 
 /// Program that waits in `io_uring_enter(2)` for a result that never comes, as a server does for
@@ -356,7 +445,7 @@ fn a_ring_without_requests_waits_for_an_event() {
             let time = times.iter().find(|time| time["activity"] == activity);
             time.map_or(0.0, |time| time["seconds"].as_f64().unwrap())
         };
-        assert!(of("others") >= 0.5 && of("async_io") <= 0.2, "{explanation:#}");
-        assert_ne!(explanation["limit"], "unseen", "{explanation:#}");
+        assert!(of("others") >= 0.5 && of("async_io") <= 0.2, "{}", explanation["time"]);
+        assert_ne!(explanation["limit"], "unseen", "{}", explanation["time"]);
     }
 }

@@ -61,6 +61,12 @@ pub(super) trait FileNames {
     /// descriptors.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
+    /// Returns true for an open descriptor of a pipe, a socket or another object without storage,
+    /// where that is known.
+    fn is_no_file(&self, _process: u32, _descriptor: u64) -> bool {
+        false
+    }
+
     /// Returns a process's current file mappings: first address, mapping, and file.
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
@@ -322,6 +328,12 @@ impl FileNames for System {
         let position = value("pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
         let flags = value("flags:").and_then(|text| u64::from_str_radix(text, 8).ok());
         Some(OpenFile { inode, named, position, flags: flags.unwrap_or(0) })
+    }
+
+    fn is_no_file(&self, process: u32, descriptor: u64) -> bool {
+        let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
+        let is_file = |kind: fs::FileType| kind.is_file() || kind.is_block_device();
+        metadata.is_ok_and(|metadata| !is_file(metadata.file_type()))
     }
 
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {

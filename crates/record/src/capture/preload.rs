@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, EventsLost, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter,
+    AdviceGiven, AdviceType, EventsLost, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
+    Record, RecordingEnd, RecordingMethod, RecordingWriter,
 };
 
 use super::advise::{Advisor, CalledRead, SHORT_BYTES_MAX};

@@ -27,6 +27,7 @@ use readpath_os::proc_text;
 use readpath_trace::recording::{Activity, OthersSampled, Record, TimeSpent};
 
 mod activities;
+mod aio;
 mod call_kind;
 mod faults;
 mod others_requests;
@@ -36,6 +37,7 @@ mod touches;
 mod uring;
 
 use super::group;
+pub(super) use activities::is_file;
 use activities::{activity, is_copying};
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
@@ -393,10 +395,11 @@ impl Sampling {
             }
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
-        // While no request in the rings waits for storage, the threads in such calls do not either.
-        if self.waits_for_async && self.rings.as_mut().is_some_and(UringSamples::are_idle) {
-            threads[Activity::Others as usize] +=
-                std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+        // The requests in the rings decide what the threads in such calls wait for.
+        let rings = self.rings.as_mut().filter(|_| self.waits_for_async);
+        if let Some(activity) = rings.and_then(UringSamples::waited_activity) {
+            let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+            threads[activity as usize] += waiting;
         }
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;

@@ -60,6 +60,8 @@ const RECORD_HEAD_BYTES: u64 = 8;
 /// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
 const IOCB_PREAD: u32 = 0;
 const IOCB_PREADV: u32 = 7;
+/// Writes of AIO: `pwrite`, `fsync`, `fdatasync` and `pwritev`.
+const IOCB_WRITES: [u32; 4] = [1, 2, 3, 8];
 const URING_READV: u64 = 1;
 
 /// Request flag of io_uring: the descriptor is an index into the registered files.
@@ -203,7 +205,7 @@ impl Submissions {
 }
 
 /// Decodes a record of the programs. Returns `None` for a record that is too short or of unknown
-/// kind, for a request that is no read, and for an open file that is not regular.
+/// kind, for a request of io_uring that is no read, and for an open file that is not regular.
 ///
 /// The head is task 0, process 4, time in ns 8, kind 16, and address of the request 24 (of an
 /// opened file: its descriptor). Records of files continue with inode number 0, device 8, flags of
@@ -238,7 +240,8 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
             let operation = half_word(copy_offset + 16)? & 0xffff;
             let is_vectored = operation == IOCB_PREADV;
             if operation != IOCB_PREAD && !is_vectored {
-                return None;
+                let data = EventData::AioOther { is_write: IOCB_WRITES.contains(&operation) };
+                return Some(TraceEvent { at_ns, task, data });
             }
             let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);
             let descriptor = Some(u64::from(half_word(copy_offset + 20)?));

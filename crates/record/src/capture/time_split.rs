@@ -62,7 +62,7 @@ impl TimeSplit {
     pub fn process(&mut self, event: &TraceEvent) {
         if AsyncRequests::has_effect(&event.data) && self.is_recorded(event.task) {
             self.count_until(event.at_ns);
-            self.async_requests.process(&event.data);
+            self.async_requests.process(event.at_ns, event.task, &event.data);
         }
         match &event.data {
             EventData::Switch { from, sleep, to, .. }
@@ -135,13 +135,14 @@ impl TimeSplit {
         self.spent_ns[self.present_activity() as usize] += passed_ns;
     }
 
-    /// Activity as which the present moment counts. A thread that waits for completions while no
-    /// request of storage is in flight waits for an event: a server for its next client.
+    /// Activity as which the present moment counts. The requests in flight decide what the threads
+    /// that wait for completions wait for. Without one it is an event: a server for its next
+    /// client.
     fn present_activity(&self) -> Activity {
         let mut threads = self.threads;
-        if self.async_requests.are_none_of_storage() {
-            threads[Activity::Others as usize] +=
-                std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+        let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+        if waiting > 0 {
+            threads[self.async_requests.waited_activity() as usize] += waiting;
         }
         Activity::first_of(&threads)
     }

@@ -23,6 +23,7 @@ use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
 
 use super::super::event::{AT_POSITION, Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
+use super::super::tables::DescriptorTarget;
 use super::descriptors::DIRECT;
 use super::idle::IdleTime;
 use super::{ActiveCall, PAGE_BYTES, TaskTracker};
@@ -73,6 +74,8 @@ pub(super) struct AsyncRead {
     descriptor: Option<u64>,
     /// Number of the file in the recording. `None` if unknown.
     file: Option<u32>,
+    /// True if it is of a pipe, a socket or another object without storage.
+    has_no_file: bool,
     /// First byte in the file. `None` if unknown.
     offset: Option<u64>,
     /// Requested bytes. `None` for vectors, whose lengths are in the program's memory.
@@ -150,6 +153,7 @@ impl<N: FileNames> TaskTracker<N> {
             reported: ReportSources::default(),
             descriptor: None,
             file: None,
+            has_no_file: false,
             offset: None,
             bytes: None,
             is_direct: false,
@@ -173,6 +177,9 @@ impl<N: FileNames> TaskTracker<N> {
         let file_state = self.tables.file_state(state.table, descriptor);
         // No event of the page cache names the file yet (`None`).
         read.file = self.file_number_of(at_ns, read.task, descriptor, &file_state, None);
+        let process = self.tasks.get(&read.task).map(|state| state.process);
+        read.has_no_file = file_state.borrow().target == DescriptorTarget::NoRecordedFile
+            && process.is_some_and(|process| self.names.is_no_file(process, descriptor));
         read.is_direct = file_state.borrow().flags & DIRECT != 0;
         if submitted.offset == AT_POSITION {
             read.offset = file_state.borrow().position;
@@ -400,6 +407,9 @@ impl<N: FileNames> TaskTracker<N> {
             let no_name = None;
             read.file.get_or_insert_with(|| self.file_number(inode, no_name));
             read.offset.get_or_insert(page * PAGE_BYTES);
+        }
+        if read.has_no_file {
+            return;
         }
         let (Some(file), Some(offset)) = (read.file, read.offset) else {
             // A failed or empty read only adds its wait.

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileTypeExt;
 use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
-use super::Process;
 use super::call_kind::{CallKind, call_kind};
+use super::{Process, aio};
 
 /// Present activity of a thread of a process with the properties `traits`. `None` if the thread has
 /// ended, or is an idle worker of io_uring.
@@ -44,11 +44,11 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
     if !traits.has_own_numbers {
         return Some(Activity::Unknown);
     }
-    let argument = |word: Option<&str>| {
-        // Descriptors have 32 bits.
-        u64::from_str_radix(word?.strip_prefix("0x")?, 16).ok().map(|value| value as u32)
-    };
-    let arguments = [argument(words.next()), argument(words.next())];
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let values = [argument(), argument(), argument()];
+    // Descriptors have 32 bits.
+    let arguments = values.map(|value| value.map(|value| value as u32));
+    let values = values.map(Option::unwrap_or_default);
     let is_file = |descriptor: Option<u32>| is_file(process, descriptor);
     Some(match call_kind(number) {
         CallKind::Known(activity) => activity,
@@ -65,6 +65,8 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
             Some(function) => interruptible_open(&function),
             None => Activity::Unknown,
         },
+        CallKind::AioSubmission => aio::submission_activity(process, values),
+        CallKind::AioResults => aio::results_activity(process, values[0]),
     })
 }
 
@@ -100,7 +102,7 @@ fn state_letter(process: u32, thread: u32) -> Option<char> {
 }
 
 /// True if a descriptor belongs to a regular file or a block device.
-pub(super) fn is_file(process: u32, descriptor: Option<u32>) -> bool {
+pub(in super::super) fn is_file(process: u32, descriptor: Option<u32>) -> bool {
     let Some(descriptor) = descriptor else { return false };
     let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
     metadata.is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())

@@ -13,12 +13,17 @@ pub(super) enum CallKind {
     Copy { source: usize },
     /// The call opens or closes a file, a pipe, a terminal or another device.
     OpenOrClose,
+    /// A sleep is of the requests of AIO in the arguments: without `O_DIRECT` they are made in the
+    /// call that submits them.
+    AioSubmission,
+    /// A sleep is for results of AIO.
+    AioResults,
 }
 
 /// Kind of the system call with a number of this architecture.
 pub(super) fn call_kind(number: i64) -> CallKind {
     use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Sync, Unknown, Write};
-    use CallKind::{Copy, Known, OpenOrClose, Transfer};
+    use CallKind::{AioResults, AioSubmission, Copy, Known, OpenOrClose, Transfer};
     match number {
         libc::SYS_read
         | libc::SYS_pread64
@@ -26,8 +31,8 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_preadv
         | libc::SYS_preadv2 => Transfer(Read),
         libc::SYS_readahead | libc::SYS_fadvise64 => Known(Read),
-        // Buffered AIO reads in the call that submits it.
-        libc::SYS_io_submit => Known(Read),
+        libc::SYS_io_submit => AioSubmission,
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => AioResults,
         libc::SYS_write
         | libc::SYS_pwrite64
         | libc::SYS_writev
@@ -47,7 +52,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         libc::SYS_open | libc::SYS_creat => OpenOrClose,
         libc::SYS_sendfile => Copy { source: 1 },
         libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
-        libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
+        libc::SYS_io_uring_enter => Known(AsyncIo),
         // A call of fcntl sleeps for a lock of a file only.
         libc::SYS_futex
         | libc::SYS_flock

@@ -14,21 +14,26 @@
 //! table has its entries in order. The offsets within a ring are those that the kernel reports for
 //! a ring of the recorder.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 
+use readpath_trace::recording::Activity;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::super::event::AT_POSITION;
-use super::super::names::{FileNames, OpenFile, System};
+use super::super::names::OpenFile;
 use super::super::now_ns;
 use super::super::submitted::FIXED_FILE;
-use super::super::uring_operations;
+use super::super::uring_operations::{OperationKind, first_activity};
 use super::spread;
+
+mod descriptor_files;
+
+use descriptor_files::{DescriptorFiles, FoundObject};
 
 /// Largest number of entries of a ring, as in the kernel.
 const ENTRIES_MAX: u32 = 1 << 16;
@@ -52,8 +57,6 @@ const OP_READ_FIXED: u8 = 4;
 const OP_READ: u8 = 22;
 /// Maximum number of reads in flight per ring. The oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 1 << 16;
-/// Time in nanoseconds, chosen, for which the file of a descriptor is taken to be the same.
-const DESCRIPTOR_NS: u64 = 100_000_000;
 
 /// A sampled read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub(in super::super) struct UringRead {
     /// Process of the ring.
     pub process: u32,
     /// File, and its name, size and flags; `None` if it or the range of the read is unknown.
-    pub file: FoundFile,
+    pub file: Option<OpenFile>,
     /// Descriptor of the file in the process, or its index among the registered files.
     pub descriptor: u64,
     /// Offset in the file and size of the request, in bytes. A request with a list of buffers has
@@ -88,18 +91,6 @@ pub(super) struct UringSamples {
     files: DescriptorFiles,
     /// Receives the completed reads.
     reads: Sender<UringRead>,
-}
-
-/// File of a descriptor with its name, size and flags, if it has one.
-type FoundFile = Option<OpenFile>;
-
-/// Files of descriptors, by process and descriptor, with the time of the look.
-#[derive(Debug)]
-struct DescriptorFiles {
-    /// Looks up the file of a descriptor in `/proc`.
-    system: System,
-    /// Time of the last look in nanoseconds and its answer, by process and descriptor.
-    files: HashMap<(u32, u64), (u64, FoundFile)>,
 }
 
 /// Offsets in bytes within the memory of the results.
@@ -137,8 +128,18 @@ struct Ring {
     completed: u32,
     /// Requests in flight whose entries are known, the oldest first.
     in_flight: VecDeque<Request>,
-    /// Times at which requests in flight began whose entries were overwritten before a sample.
-    overwritten: VecDeque<u64>,
+    /// Requests in flight whose entries were overwritten before a sample.
+    overwritten: VecDeque<Overwritten>,
+}
+
+/// A request in flight whose entry was overwritten before a sample.
+#[derive(Clone, Copy, Debug)]
+struct Overwritten {
+    /// Estimated clock time of its start.
+    begin_ns: u64,
+    /// Activity of a thread that waits for it: the one of the newest request of the same sample. A
+    /// sample comes at any time, so that the newest requests have the kinds of all.
+    activity: Activity,
 }
 
 /// A request in flight.
@@ -159,6 +160,19 @@ struct Request {
     begin_ns: u64,
 }
 
+impl Request {
+    /// Activity of a thread of `process` that waits for the request. A registered file, and a
+    /// descriptor that is closed by now, count as a file.
+    fn activity(&self, process: u32, files: &mut DescriptorFiles, at_ns: u64) -> Activity {
+        let kind = OperationKind::of_number(self.operation);
+        let has_descriptor = matches!(kind, OperationKind::Read | OperationKind::Write)
+            && u64::from(self.flags) & FIXED_FILE == 0;
+        let is_file = !has_descriptor
+            || !matches!(files.object(process, self.descriptor, at_ns), FoundObject::NoFile);
+        kind.activity(is_file)
+    }
+}
+
 /// Memory of a ring, mapped for reading until it is dropped.
 #[derive(Debug)]
 struct Mapped {
@@ -175,7 +189,7 @@ impl UringSamples {
     /// Prepares samples without rings. Reads are sent to `reads`. `None` if the kernel has no
     /// io_uring or forbids it.
     pub fn new(reads: Sender<UringRead>) -> Option<UringSamples> {
-        let files = DescriptorFiles { system: System::new(), files: HashMap::new() };
+        let files = DescriptorFiles::new();
         let layout = Layout::of_kernel()?;
         Some(UringSamples { layout, rings: Vec::new(), last_ns: now_ns(), files, reads })
     }
@@ -185,16 +199,18 @@ impl UringSamples {
         !self.rings.is_empty()
     }
 
-    /// Takes a sample. Returns true if there is a ring, and each request in flight waits for an
-    /// event, such as one of a socket or a timer, and not for storage. A request whose entry was
-    /// overwritten may be one for storage.
-    pub fn are_idle(&mut self) -> bool {
+    /// Takes a sample. Returns the activity of the threads that wait for the requests in flight.
+    /// `None` without a ring.
+    pub fn waited_activity(&mut self) -> Option<Activity> {
         self.sample();
-        let is_idle = |ring: &Ring| {
-            let mut operations = ring.in_flight.iter().map(|request| request.operation);
-            ring.overwritten.is_empty() && operations.all(uring_operations::is_event_number)
-        };
-        self.has_rings() && self.rings.iter().all(is_idle)
+        let (files, now_ns) = (&mut self.files, self.last_ns);
+        let activities = self.rings.iter().flat_map(|ring| {
+            let known = ring.in_flight.iter().map(|it| it.activity(ring.process, files, now_ns));
+            let known: Vec<Activity> = known.collect();
+            known.into_iter().chain(ring.overwritten.iter().map(|request| request.activity))
+        });
+        let activity = first_activity(activities);
+        self.has_rings().then_some(activity)
     }
 
     /// Maps the new rings of the processes, and drops the rings that these no longer have open. A
@@ -211,7 +227,7 @@ impl UringSamples {
         for (process, descriptor) in open {
             // Children inherit the rings of their parents.
             if !self.rings.iter().any(|ring| ring.is_at(process, descriptor))
-                && let Some(ring) = Ring::map(process, descriptor, self.layout)
+                && let Some(ring) = Ring::map(process, descriptor, self.layout, &mut self.files)
             {
                 self.rings.push(ring);
             }
@@ -225,22 +241,6 @@ impl UringSamples {
             ring.sample(self.layout, (self.last_ns, now_ns), &mut self.files, &self.reads);
         }
         self.last_ns = now_ns;
-    }
-}
-
-impl DescriptorFiles {
-    /// File of a descriptor. `None` if it is closed or has no offsets. Within `DESCRIPTOR_NS` of a
-    /// look-up its answer is repeated.
-    fn file(&mut self, process: u32, descriptor: u64, at_ns: u64) -> FoundFile {
-        let entry = self.files.get(&(process, descriptor));
-        if let Some((looked_ns, file)) = entry
-            && at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS
-        {
-            return file.clone();
-        }
-        let file = self.system.open_file(process, descriptor);
-        self.files.insert((process, descriptor), (at_ns, file.clone()));
-        file
     }
 }
 
@@ -290,7 +290,12 @@ fn difference(later: u32, earlier: u32) -> Option<u32> {
 impl Ring {
     /// Maps the ring of another process that has this `descriptor` there. `None` if the caller may
     /// not read it, or if its sizes do not fit the `layout`.
-    fn map(process: u32, descriptor: u64, layout: Layout) -> Option<Ring> {
+    fn map(
+        process: u32,
+        descriptor: u64,
+        layout: Layout,
+        files: &mut DescriptorFiles,
+    ) -> Option<Ring> {
         let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let number = i32::try_from(descriptor).ok()?;
@@ -315,8 +320,7 @@ impl Ring {
         let taken = rings.word(layout.request_head).load(Ordering::Acquire);
         // The requests in flight at the first look began before the recorder knew the ring.
         let in_flight_count = difference(taken, completed).unwrap_or(0);
-        let overwritten = VecDeque::from(vec![now_ns(); in_flight_count as usize]);
-        Some(Ring {
+        let mut ring = Ring {
             process,
             descriptor,
             file,
@@ -327,8 +331,17 @@ impl Ring {
             taken,
             completed,
             in_flight: VecDeque::new(),
-            overwritten,
-        })
+            overwritten: VecDeque::new(),
+        };
+        // It is not known which of the newest requests they are: any of storage may be one.
+        let newest_count = taken.min(request_entries);
+        let entries = ring.entry_indices(taken.wrapping_sub(newest_count), newest_count, layout);
+        let begin_ns = now_ns();
+        let newest = entries.iter().flatten().map(|&entry| ring.request(entry, begin_ns));
+        let activity = first_activity(newest.map(|it| it.activity(process, files, begin_ns)));
+        ring.overwritten =
+            vec![Overwritten { begin_ns, activity }; in_flight_count as usize].into();
+        Some(ring)
     }
 
     /// True if a descriptor is this ring. If the kernel does not compare descriptors for this user,
@@ -370,11 +383,15 @@ impl Ring {
             return;
         };
         let entries = self.entry_indices(first_request, request_count, layout);
+        let newest = entries.iter().rev().flatten().next();
+        let newest = newest.map(|&entry| self.request(entry, interval.1));
+        let activity = newest
+            .map_or(Activity::AsyncIo, |request| request.activity(self.process, files, interval.1));
         for (index, entry) in (0..).zip(entries) {
             let begin_ns = spread(interval, index, request_count);
             match entry {
                 Some(entry) => self.in_flight.push_back(self.request(entry, begin_ns)),
-                None => self.overwritten.push_back(begin_ns),
+                None => self.overwritten.push_back(Overwritten { begin_ns, activity }),
             }
         }
         for index in 0..result_count {
@@ -447,14 +464,14 @@ impl Ring {
 
     /// True if the oldest request in flight has a known entry. False if there is no request.
     fn is_oldest_known(&self) -> bool {
-        let unknown_ns = self.overwritten.front().copied().unwrap_or(u64::MAX);
+        let unknown_ns = self.overwritten.front().map_or(u64::MAX, |request| request.begin_ns);
         self.in_flight.front().is_some_and(|request| request.begin_ns <= unknown_ns)
     }
 
     /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
     /// requests. If the ring has overwritten the result (`is_overwritten`), the oldest request in
     /// flight counts as ended. If the entry of the request was overwritten, it counts as a read of
-    /// unknown file.
+    /// unknown file, unless the requests next to it were none.
     fn complete(
         &mut self,
         number: u32,
@@ -479,18 +496,26 @@ impl Ring {
         let process = self.process;
         // Without a known entry, the result may be one of a request whose entry was overwritten.
         let Some(request) = found.and_then(|index| self.in_flight.remove(index)) else {
-            let begin_ns = self.overwritten.pop_front()?;
+            let Overwritten { begin_ns, activity } = self.overwritten.pop_front()?;
+            if activity != Activity::AsyncIo {
+                return None;
+            }
             let unknown = UringRead { process, begin_ns, end_ns, result, ..UringRead::default() };
             return Some(unknown);
         };
         if !matches!(request.operation, OP_READV | OP_READ_FIXED | OP_READ) {
             return None;
         }
-        let is_located =
-            u64::from(request.flags) & FIXED_FILE == 0 && request.offset != AT_POSITION;
-        let file = match is_located {
-            true => files.file(process, request.descriptor, end_ns),
-            false => None,
+        let is_registered = u64::from(request.flags) & FIXED_FILE != 0;
+        let file = match is_registered {
+            true => FoundObject::Unknown,
+            false => files.object(process, request.descriptor, end_ns),
+        };
+        let file = match file {
+            // A read of a socket or of a counter of events.
+            FoundObject::NoFile => return None,
+            FoundObject::File(file) if request.offset != AT_POSITION => Some(file),
+            FoundObject::File(_) | FoundObject::Unknown => None,
         };
         // The lengths of the buffers in a list are in the program's memory.
         let asked_bytes = match request.operation {

@@ -77,7 +77,7 @@ fn ring_in(memory: &OwnedFd) -> Ring {
         taken: 10,
         completed: 8,
         in_flight: VecDeque::from([known]),
-        overwritten: VecDeque::from([1]),
+        overwritten: VecDeque::from([Overwritten { begin_ns: 1, activity: Activity::AsyncIo }]),
     }
 }
 
@@ -89,7 +89,7 @@ fn all_requests_in_flight_are_forgotten_when_the_counters_go_back() {
     rustix::fs::ftruncate(&memory, 4096).unwrap();
     let mut ring = ring_in(&memory);
     let (sender, receiver) = std::sync::mpsc::channel();
-    let mut files = DescriptorFiles { system: System::new(), files: HashMap::new() };
+    let mut files = DescriptorFiles::new();
     for (taken, completed, now_ns) in [(3_u32, 3_u32, 100), (3, 4, 200)] {
         rustix::io::pwrite(&memory, &taken.to_ne_bytes(), 0).unwrap();
         rustix::io::pwrite(&memory, &completed.to_ne_bytes(), 8).unwrap();
