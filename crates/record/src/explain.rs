@@ -368,7 +368,9 @@ impl Explainer {
         findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
         let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
-        let samples = sampled_waits(gathered);
+        let mut samples = sampled_waits(gathered);
+        // Other depths or sizes of the same reads are not the remedy for programs and libraries.
+        samples.retain(|cause, _| !cause::is_of_programs(*cause, gathered));
         let remaining_shares = &charged.remaining_shares;
         let readahead = readahead::reportable_waits(gathered, remaining_shares);
         Explanation {

@@ -73,7 +73,11 @@ impl LiveReads {
                 files.opens.insert((open.file, open.descriptor), open);
             }
             Record::Lost(lost) => self.lost += lost.count,
-            Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
+            Record::Start(_)
+            | Record::End(_)
+            | Record::Map(_)
+            | Record::TimeSpent(_)
+            | Record::Executable(_) => {}
             Record::Evict(_) | Record::OthersRequests(_) | Record::OthersSampled(_) => {}
             other => self.records.push(other),
         }

@@ -6,8 +6,8 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    Activity, AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RequestRecord, TimeSpent,
+    Activity, AdviceType, DeviceOperation, ExecutableMapped, FileRecord, PagesInserted, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RequestRecord, TimeSpent,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -434,4 +434,48 @@ fn processor_time_includes_daemons() {
     }
     let explanation = made.explained_with(Some(6_000 * US));
     assert_eq!(explanation.processor_seconds, Some(0.07));
+}
+
+/// Random touches of a library with 16 KiB around each, and of a file of data. No code of the user
+/// reads a library: its remedy is a set of pages from a recording, and no depth is measured.
+#[test]
+fn remedy_for_a_library_brings_its_pages_in_ahead() {
+    for (is_executable, expected) in [(true, "start-up: "), (false, "where no read needs")] {
+        let mut made = Made::new();
+        if is_executable {
+            let mapped = ExecutableMapped { at_ns: 0, file: BUFFERED };
+            made.records.push(Record::Executable(mapped));
+        }
+        (0..100).for_each(|nth| touch(&mut made, SLOW, far(nth), 16 * KIB));
+        let explained = made.explained();
+        let finding = &explained.findings[0];
+        assert_eq!(finding.cause, WaitCause::Depth, "{finding:?}");
+        assert!(finding.remedy.starts_with(expected), "{finding:?}");
+        assert_eq!(finding.remedy.contains("advise --from"), is_executable);
+        assert_eq!(explained.samples.contains_key(&WaitCause::Depth), !is_executable);
+    }
+}
+
+/// 40 compiled modules of 8 KiB, read whole. Only Python reads them as code.
+#[test]
+fn modules_of_an_interpreter_are_brought_in_ahead() {
+    for has_python in [true, false] {
+        let mut made = Made::new();
+        let file = |file: u32, path: String, bytes: u64| {
+            let bytes = Some(bytes);
+            Record::File(FileRecord { file, device: 7, path, bytes, ..FileRecord::default() })
+        };
+        made.records.push(file(4, "/usr/bin/python3.11".to_owned(), 6 << 20));
+        if has_python {
+            made.records.push(Record::Executable(ExecutableMapped { at_ns: 0, file: 4 }));
+        }
+        for number in 5..45 {
+            made.records.push(file(number, format!("/lib/__pycache__/m{number}.pyc"), 8 * KIB));
+            fetch(&mut made, SLOW, number, 0, 8 * KIB);
+        }
+        let explained = made.explained();
+        let finding = &explained.findings[0];
+        assert_eq!(finding.cause, WaitCause::ManyFiles, "{finding:?}");
+        assert_eq!(finding.remedy.contains("advise --from"), has_python, "{finding:?}");
+    }
 }

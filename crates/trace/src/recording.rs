@@ -12,7 +12,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 6; 5 has no activity `Sync`, 4 no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
+//! | 4 | the version: 6; 5 has no `Executable` and no activity `Sync`, 4 no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -213,6 +213,16 @@ pub struct FileMapped {
     pub offset: u64,
     /// Length of the range.
     pub bytes: u64,
+}
+
+/// A file was mapped for execution: a program or a library. Reads of it belong to the start of the
+/// program, or to its loader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExecutableMapped {
+    /// Time of the first such mapping that the recorder saw.
+    pub at_ns: u64,
+    /// File.
+    pub file: u32,
 }
 
 /// Advice to the kernel about a range.
@@ -493,6 +503,8 @@ pub enum Record {
     OthersRequests(OthersRequests),
     /// Requests of others, sampled.
     OthersSampled(OthersSampled),
+    /// A file was mapped for execution.
+    Executable(ExecutableMapped),
 }
 
 impl Record {
@@ -514,6 +526,7 @@ impl Record {
             Record::TimeSpent(spent) => (&mut spent.at_ns, None),
             Record::OthersRequests(others) => (&mut others.at_ns, None),
             Record::OthersSampled(others) => (&mut others.end_ns, Some(&mut others.begin_ns)),
+            Record::Executable(mapped) => (&mut mapped.at_ns, None),
             Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => {
                 return None;
             }
@@ -541,6 +554,7 @@ impl Record {
             Record::TimeSpent(_) => 16,
             Record::OthersRequests(_) => 17,
             Record::OthersSampled(_) => 18,
+            Record::Executable(_) => 19,
         }
     }
 
@@ -566,6 +580,7 @@ impl Record {
             16 => || Record::TimeSpent(TimeSpent::default()),
             17 => || Record::OthersRequests(OthersRequests::default()),
             18 => || Record::OthersSampled(OthersSampled::default()),
+            19 => || Record::Executable(ExecutableMapped::default()),
             _ => return None,
         })
     }

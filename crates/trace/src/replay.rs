@@ -104,6 +104,7 @@ impl RecordingInput {
             Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
             Record::Thread(_)
             | Record::Map(_)
+            | Record::Executable(_)
             | Record::Advice(_)
             | Record::Evict(_)
             | Record::Request(_)

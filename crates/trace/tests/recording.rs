@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use readpath_trace::TraceError;
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost,
-    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, OthersRequests, OthersSampled, PagesEvicted,
-    PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
-    RecordingReader, RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName,
-    TimeSpent, Unseen,
+    ExecutableMapped, FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, OthersRequests,
+    OthersSampled, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingMethod, RecordingReader, RecordingStart, RecordingWriter, RequestRecord,
+    SUM_MAX, ThreadName, TimeSpent, Unseen,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -159,6 +159,7 @@ fn any_event() -> impl Strategy<Value = Record> {
             let (end_ns, work) = (begin_ns + duration_ns, DeviceOperation::Read);
             Record::OthersSampled(OthersSampled { end_ns, begin_ns, device: 1 << 20 | 2, work, bytes })
         }),
+        1 => at.clone().prop_map(move |at_ns| Record::Executable(ExecutableMapped { at_ns, file })),
         1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(EventsLost { at_ns, count })),
     ]
 }
@@ -276,6 +277,7 @@ fn encoded_bytes_match_the_format_description() {
             work: DeviceOperation::Write,
             bytes: 200,
         }),
+        Record::Executable(ExecutableMapped { at_ns: 990, file: 0 }),
         Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
@@ -296,6 +298,8 @@ fn encoded_bytes_match_the_format_description() {
         &[17, 0, 0, 1, 9, 2, b'd', b'd', 2, 0xc8, 1],
         // At the same time; 90 before; device 0; a write; 200 bytes.
         &[18, 0, 90, 0, 1, 0xc8, 1],
+        // At the same time; file 0.
+        &[19, 0, 0],
         &[13, 0, 0, 1],
     ]
     .concat();

@@ -1,6 +1,6 @@
 //! File mappings in the address spaces of recorded processes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
@@ -49,9 +49,16 @@ pub(super) struct MappedPage {
 pub(super) struct Maps {
     /// Mappings of each process by their first addresses. They do not overlap.
     processes: HashMap<u32, BTreeMap<u64, Mapping>>,
+    /// Numbers in the recording of the files that were mapped for execution.
+    executables: BTreeSet<u32>,
 }
 
 impl Maps {
+    /// Adds a file that was mapped for execution. Returns false if it was added before.
+    pub fn add_executable(&mut self, file: u32) -> bool {
+        self.executables.insert(file)
+    }
+
     /// Adds a mapping from `address` on, and removes older ones at its addresses.
     pub fn insert(&mut self, process: u32, address: u64, mapping: Mapping) {
         self.remove(process, address, mapping.end);

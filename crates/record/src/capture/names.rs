@@ -67,6 +67,11 @@ pub(super) trait FileNames {
         false
     }
 
+    /// Returns the files that a process has mapped for execution, where they are known.
+    fn executables(&mut self, _process: u32) -> Vec<(Inode, NamedFile)> {
+        Vec::new()
+    }
+
     /// Returns a process's current file mappings: first address, mapping, and file.
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
@@ -334,6 +339,12 @@ impl FileNames for System {
         let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
         let is_file = |kind: fs::FileType| kind.is_file() || kind.is_block_device();
         metadata.is_ok_and(|metadata| !is_file(metadata.file_type()))
+    }
+
+    fn executables(&mut self, process: u32) -> Vec<(Inode, NamedFile)> {
+        let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let executable = lines.lines().filter(|line| is_executable(line)).filter_map(parse_mapping);
+        executable.map(|(_, mapping, named)| (mapping.inode, named)).collect()
     }
 
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {

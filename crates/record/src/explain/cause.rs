@@ -23,11 +23,13 @@ mod readers;
 mod slow_file;
 mod small;
 mod stalls;
+mod startup;
 mod sync;
 mod words;
 mod writers;
 
 pub(super) use hidden::{HiddenWaits, hidden_waits, polled_waits};
+pub(super) use startup::is_of_programs;
 use words::{bytes_text, duration_text};
 
 /// A read that waited.
@@ -221,6 +223,7 @@ pub(super) fn build_finding(
         WaitCause::Sync => sync::cause_text(gathered),
         WaitCause::Readahead => unreachable!("only a measurement finds this cause"),
     };
+    let remedy = startup::adapt_remedy(cause, gathered, remedy);
     let gain = None;
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy, gain }
 }

@@ -37,6 +37,7 @@ pub(super) use depths::DepthCharge;
 use costs::Costs;
 use hints::Hints;
 use inferred_fetches::InferredFetches;
+use reads::Inserted;
 
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
@@ -58,6 +59,8 @@ pub(super) struct FileData {
     /// Length in bytes at its first occurrence, or up to the last byte that was read or inserted
     /// into the page cache since.
     pub bytes: Option<u64>,
+    /// True for a program or a library: the file was mapped for execution.
+    pub is_executable: bool,
     /// Number of reads, with a restarted fault counted once.
     pub reads: u64,
     /// Bytes that reads returned to the program.
@@ -225,19 +228,6 @@ impl FileData {
     pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
         self.charges.get(&cause).copied().unwrap_or_default()
     }
-}
-
-/// Pages that a thread inserted into the page cache since its last read.
-#[derive(Clone, Copy, Debug)]
-struct Inserted {
-    /// Time of the insertion in nanoseconds since the start of the recording.
-    at_ns: u64,
-    /// Number of the file.
-    file: u32,
-    /// Offset of the first page in bytes.
-    offset: u64,
-    /// Length in bytes.
-    bytes: u64,
 }
 
 /// Data of a thread.
@@ -456,6 +446,9 @@ impl RecordingData {
             }
             Record::OthersRequests(others) => self.others_requests.push(others.clone()),
             Record::OthersSampled(others) => self.on_others_sampled(others),
+            Record::Executable(mapped) => {
+                self.files.entry(mapped.file).or_default().is_executable = true;
+            }
             // No rule needs them.
             Record::Map(_) | Record::Evict(_) => {}
         }

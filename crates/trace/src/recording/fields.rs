@@ -130,6 +130,10 @@ pub(super) fn code_fields(
         }
         Record::OthersRequests(others) => code_others_requests(others, code),
         Record::OthersSampled(others) => code_others_sampled(others, code),
+        Record::Executable(mapped) => {
+            code_time(code, &mut mapped.at_ns)?;
+            code_u32(code, &mut mapped.file)
+        }
     }
 }
 

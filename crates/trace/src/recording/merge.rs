@@ -284,6 +284,7 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
             Record::Mapped(mapped) => {
                 self.renumber_file_and_thread(&mut mapped.file, Some(&mut mapped.thread))
             }
+            Record::Executable(mapped) => self.renumber_file_and_thread(&mut mapped.file, None),
             Record::Unseen(unseen) => {
                 unseen.thread = self.threads.get(&unseen.thread).copied().unwrap_or(unseen.thread);
             }

@@ -195,6 +195,7 @@ impl<R: io::Read> RecordingReader<R> {
             Record::Mapped(mapped) => (file, thread) = (Some(mapped.file), Some(mapped.thread)),
             Record::Unseen(unseen) => thread = Some(unseen.thread),
             Record::Evict(evict) => file = Some(evict.file),
+            Record::Executable(mapped) => file = Some(mapped.file),
             Record::Request(request) => {
                 device = Some(request.device);
                 // Threads have numbers of 32 bits, also where a field is wider.

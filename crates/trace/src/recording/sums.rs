@@ -78,6 +78,7 @@ fn time_ns(record: &Record) -> u64 {
         Record::Map(map) => map.at_ns,
         Record::Advice(advice) => advice.at_ns,
         Record::Evict(evict) => evict.at_ns,
+        Record::Executable(mapped) => mapped.at_ns,
         Record::Mapped(mapped) => mapped.at_ns,
         Record::Unseen(unseen) => unseen.at_ns,
         Record::TimeSpent(spent) => spent.at_ns,

@@ -81,6 +81,8 @@ impl<N: FileNames> TaskTracker<N> {
             let file = self.file_number(mapping.inode, Some(named));
             self.maps.insert(process, address, Mapping { file, ..mapping });
         }
+        // Before the first event of the process, the time is the start of the recording.
+        self.record_executables(0, process);
         for &descriptor in descriptors {
             let Some(open_file) = self.names.open_file(process, descriptor) else { continue };
             // Queues the name of a file that no mapping has shown. Its number is not needed.
@@ -442,7 +444,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// record. Flags that map all pages at once make the whole mapping count as used.
     fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &ActiveCall, address: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
-        let [_, bytes, _, flags, descriptor, offset] = call.arguments;
+        let [_, bytes, protection, flags, descriptor, offset] = call.arguments;
         let end = page_end(address, bytes);
         if is_anonymous(call) {
             self.maps.remove(process, address, end);
@@ -465,6 +467,9 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         };
         self.maps.insert(process, address, Mapping { end, inode, file, offset });
+        if protection & libc::PROT_EXEC as u64 != 0 {
+            self.record_executable(end_ns, file);
+        }
         self.out.put(
             end_ns,
             Record::Map(FileMapped { at_ns: call.begin_ns, thread, file, offset, bytes }),

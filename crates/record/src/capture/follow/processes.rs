@@ -1,5 +1,7 @@
 //! Recorded threads by process, and the programs that they execute.
 
+use readpath_trace::recording::{ExecutableMapped, Record};
+
 use super::super::names::FileNames;
 use super::{RecordedTask, TaskTracker};
 
@@ -40,6 +42,23 @@ impl<N: FileNames> TaskTracker<N> {
             // No next fault is known (`None`).
             self.end_fault(task, None);
             self.maps.remove_process(process);
+            self.record_executables(at_ns, process);
+        }
+    }
+
+    /// Records the files that `process` has mapped for execution, as `/proc` reports them: its
+    /// program and the loader have no event of their own.
+    pub(super) fn record_executables(&mut self, at_ns: u64, process: u32) {
+        for (inode, named) in self.names.executables(process) {
+            let file = self.file_number(inode, Some(named));
+            self.record_executable(at_ns, file);
+        }
+    }
+
+    /// Records once that a file was mapped for execution.
+    pub(super) fn record_executable(&mut self, at_ns: u64, file: u32) {
+        if self.maps.add_executable(file) {
+            self.out.put(at_ns, Record::Executable(ExecutableMapped { at_ns, file }));
         }
     }
 }

@@ -11,7 +11,7 @@ use super::super::depth_sweep::ChargedWait;
 use super::super::pattern::Step;
 use super::super::readahead;
 use super::super::{ORDERED_BYTES, WaitCause};
-use super::{FileData, INSERTED_RUNS_MAX, Inserted, RecordingData, WaitSum};
+use super::{FileData, INSERTED_RUNS_MAX, RecordingData, WaitSum};
 use crate::called_wait::wait_of_recorded;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{
@@ -21,6 +21,19 @@ use readpath_trace::recording::{
 /// Time in nanoseconds after the end of a fault within which inserted pages of its file are its
 /// readahead. Chosen.
 const FAULT_READAHEAD_NS: u64 = 1_000_000;
+
+/// Pages that a thread inserted into the page cache since its last read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inserted {
+    /// Time of the insertion in nanoseconds since the start of the recording.
+    pub(super) at_ns: u64,
+    /// Number of the file.
+    pub(super) file: u32,
+    /// Offset of the first page in bytes.
+    pub(super) offset: u64,
+    /// Length in bytes.
+    pub(super) bytes: u64,
+}
 
 /// Bytes inserted into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
