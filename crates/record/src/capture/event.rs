@@ -134,7 +134,7 @@ pub(super) enum EventData {
     Complete { device: u64, sector: u64, sectors: u64 },
     /// A read is submitted to AIO.
     AioRead(SubmittedRead),
-    /// A request that is no read is submitted to AIO. `is_write`: it writes data, or writes it back.
+    /// A request that is no read is submitted to AIO. `is_write`: it writes data, also back.
     AioOther { is_write: bool },
     /// A process submits a read to io_uring. The task of the event may be a kernel thread.
     UringRead { read: SubmittedRead, process: u32 },

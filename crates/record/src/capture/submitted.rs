@@ -60,7 +60,7 @@ const RECORD_HEAD_BYTES: u64 = 8;
 /// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
 const IOCB_PREAD: u32 = 0;
 const IOCB_PREADV: u32 = 7;
-/// Writes of AIO: `pwrite`, `fsync`, `fdatasync` and `pwritev`.
+/// Operations of AIO that write with one buffer, write data back (two), or write with several.
 const IOCB_WRITES: [u32; 4] = [1, 2, 3, 8];
 const URING_READV: u64 = 1;
 

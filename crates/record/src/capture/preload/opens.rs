@@ -28,8 +28,8 @@ pub(super) struct TakenOpen {
 }
 
 impl TakenOpen {
-    /// Creates an open of `file`. `opened`: flags in the upper half, descriptor in the lower. A time
-    /// in the future is a false report, and becomes the present time.
+    /// Creates an open of `file`. `opened`: flags in the upper half, descriptor in the lower. A
+    /// time in the future is a false report, and becomes the present time.
     pub fn new(at_ns: u64, file: u32, task: u64, opened: u64) -> TakenOpen {
         let (descriptor, flags) = (opened & u64::from(u32::MAX), opened >> 32);
         TakenOpen { at_ns: at_ns.min(now_ns()), file, task, descriptor, flags, is_held: false }
@@ -125,8 +125,8 @@ impl Preload {
 mod tests {
     use super::*;
 
-    /// By hand: opens at 10, 20 and 30. A read ends at 20, so two are before it. The third waits for
-    /// one more look.
+    /// By hand: opens at 10, 20 and 30. A read ends at 20, so two are before it. The third waits
+    /// for one more look.
     #[test]
     fn open_precedes_the_first_read_that_ends_no_earlier() {
         let open = |at_ns| TakenOpen::new(at_ns, 0, 0, 3);

@@ -112,7 +112,7 @@ pub(in super::super) fn is_file(process: u32, descriptor: Option<u32>) -> bool {
 mod tests {
     use super::*;
 
-    /// Functions of Linux 6.18: `fifo_open` calls the first, and FUSE sleeps in the second.
+    /// Functions of Linux 6.18: the open of a named pipe sleeps in the first, FUSE in the second.
     #[test]
     fn interruptible_open_waits_for_others_except_for_a_server_of_files() {
         assert_eq!(interruptible_open("wait_for_partner"), Activity::Others);

@@ -1,10 +1,10 @@
 //! Remedy for waits of a program's start: for its executable, its libraries, and the modules of its
 //! interpreter.
 //!
-//! The user of a program changes neither its loader nor the order of its code. Pages that an earlier
-//! run has used can be brought in ahead. A file counts as a program or a library if it was mapped
-//! for execution. A compiled module of Python counts if the recorded program has mapped Python for
-//! execution: other programs copy or search such files.
+//! The user of a program changes neither its loader nor the order of its code. Pages that an
+//! earlier run has used can be brought in ahead. A file counts as a program or a library if it was
+//! mapped for execution. A compiled module of Python counts if the recorded program has mapped
+//! Python for execution: other programs copy or search such files.
 
 use std::path::Path;
 
