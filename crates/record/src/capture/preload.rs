@@ -52,7 +52,7 @@ mod layout;
 // `ABANDONED` if its writer found the path too long. Bits from `REQUESTS_SHIFT` on show if the
 // thread sent requests, and method numbers from `ADVICE` on are advice.
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
-use opens::{TakenOpen, TakenOpens};
+use opens::{LastOpens, TakenOpen, TakenOpens};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
 use ring_reader::RingReader;
@@ -121,8 +121,8 @@ pub struct Preload {
     pending: PendingRecords,
     /// Reported opens that are not yet recorded.
     opens: TakenOpens,
-    /// Flags of the open file of each file and descriptor with sampled reads.
-    sampled_opens: BTreeMap<(u32, u64), u64>,
+    /// Opens that the recording contains.
+    written_opens: LastOpens,
     /// Counts of the bytes that threads requested from devices.
     own_requests: OwnRequests,
     /// Number of the started process. 0 before its start.
@@ -198,7 +198,7 @@ impl Preload {
             called_files: BTreeSet::new(),
             pending: PendingRecords::default(),
             opens: TakenOpens::default(),
-            sampled_opens: BTreeMap::new(),
+            written_opens: LastOpens::default(),
             own_requests: OwnRequests::default(),
             process: 0,
         })

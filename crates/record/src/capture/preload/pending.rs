@@ -1,12 +1,13 @@
 //! Records that wait for the samples of their time, which bound the waits of reads.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use readpath_trace::recording::{OpenRecord, ReadMethod, ReadRecord, Record, RecordingWriter};
 
 use super::super::now_ns;
 use super::Preload;
+use super::opens::LastOpens;
 use super::sleep_times::{CallWait, SleepTimes};
 use crate::called_wait::{CopySpeed, NO_WAIT_NS, wait_of_call};
 
@@ -24,6 +25,8 @@ struct Pending {
     record: Record,
     /// Wait by the duration of the call. `None` for other records, and for a read without a wait.
     wait: Option<CallWait>,
+    /// Open of a read's descriptor, if it is known.
+    open: Option<OpenRecord>,
 }
 
 /// Records in the order of their times, not yet written.
@@ -38,30 +41,32 @@ pub(super) struct PendingRecords {
     sleep_times: SleepTimes,
     /// End of the last sample.
     sampled_ns: u64,
-    /// Files and descriptors opened with `O_DIRECT`.
-    direct_opens: BTreeSet<(u32, u64)>,
+    /// Reported opens, also the ones that are not yet written.
+    reported_opens: LastOpens,
 }
 
 impl PendingRecords {
-    /// Keeps whether a file is read directly at a descriptor.
+    /// Keeps a reported open.
     pub fn on_open(&mut self, open: &OpenRecord) {
-        let opened = (open.file, open.descriptor);
-        match open.is_direct {
-            true => _ = self.direct_opens.insert(opened),
-            false => _ = self.direct_opens.remove(&opened),
-        }
+        self.reported_opens.add(open);
+    }
+
+    /// Returns the reported open of a record, if it is a read with a known one.
+    pub fn open_of(&self, record: &Record) -> Option<OpenRecord> {
+        let Record::Read(read) = record else { return None };
+        self.reported_opens.of_read(read).cloned()
     }
 
     /// Returns the wait of a read by its duration, for a copy at this speed.
     fn wait_of(&self, read: &ReadRecord, speed: CopySpeed) -> u64 {
-        let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
-        let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
+        let is_direct = self.reported_opens.of_read(read).is_some_and(|open| open.is_direct);
         wait_of_call(read, read.bytes_read(), is_direct, speed)
     }
 
     /// Adds a record. `task`: thread of the kernel that made the call; `start_ns`: start of the
     /// recording. The wait of a read of AIO is none of its thread.
-    fn add(&mut self, record: Record, task: u32, start_ns: u64) {
+    pub fn add(&mut self, record: Record, task: u32, start_ns: u64) {
+        let open = self.open_of(&record);
         let wait = match &record {
             Record::Read(read) if read.way != ReadMethod::Aio => Some(CallWait {
                 thread: task,
@@ -72,7 +77,8 @@ impl PendingRecords {
             }),
             _ => None,
         };
-        self.records.push_back(Pending { record, wait: wait.filter(|wait| wait.wait_ns > 0) });
+        let wait = wait.filter(|wait| wait.wait_ns > 0);
+        self.records.push_back(Pending { record, wait, open });
     }
 
     /// Claims records from the oldest unclaimed one on: adds their waits to `sleep_times`. It ends
@@ -90,10 +96,10 @@ impl PendingRecords {
         }
     }
 
-    /// Takes the next record, with the wait of a read bounded. `None` if no record is left, or if
+    /// Takes the next record, with the wait of a read bounded, and with its open. `None` if no record is left, or if
     /// the oldest is too young or unclaimed. With `must_end`, or beyond `RECORDS_MAX` records, it
     /// is taken in any case. A record without a wait only waits for its predecessors.
-    fn next(&mut self, must_end: bool) -> Option<Record> {
+    fn next(&mut self, must_end: bool) -> Option<(Record, Option<OpenRecord>)> {
         let first = self.records.front()?;
         let is_full = self.records.len() > RECORDS_MAX;
         let is_due =
@@ -102,12 +108,12 @@ impl PendingRecords {
             return None;
         }
         self.claimed = self.claimed.saturating_sub(1);
-        let Pending { mut record, wait } = self.records.pop_front()?;
+        let Pending { mut record, wait, open } = self.records.pop_front()?;
         if let (Record::Read(read), Some(wait)) = (&mut record, wait) {
             // The value 0 stands for an unknown bound, so a wait of 0 becomes `NO_WAIT_NS`.
             read.waited_ns = self.sleep_times.bounded(&wait).max(NO_WAIT_NS);
         }
-        Some(record)
+        Some((record, open))
     }
 }
 
@@ -132,10 +138,32 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         if !self.samples_sleep() {
-            return self.put_checked(record, writer);
+            let open = self.pending.open_of(&record);
+            return self.put_with_open(record, open, writer);
         }
         self.pending.add(record, task as u32, self.start_ns);
         Ok(())
+    }
+
+    /// Writes a record of the library. The `open` of a read is written before it if the last open in
+    /// the recording has other flags: sampled reads are not delayed, and may be at a descriptor with
+    /// the number of this one. Fails if the recording cannot be written.
+    fn put_with_open<W: Write>(
+        &mut self,
+        record: Record,
+        open: Option<OpenRecord>,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        if let Record::Open(open) = &record {
+            self.written_opens.add(open);
+        }
+        if let (Record::Read(read), Some(open)) = (&record, open)
+            && self.written_opens.add(&open)
+        {
+            let (at_ns, thread) = (read.begin_ns, read.thread);
+            self.put_checked(Record::Open(OpenRecord { at_ns, thread, ..open }), writer)?;
+        }
+        self.put_checked(record, writer)
     }
 
     /// Writes the delayed records that are due; all of them if `must_end`, since no more samples
@@ -154,8 +182,8 @@ impl Preload {
             self.pending.sampled_ns = u64::MAX;
         }
         self.pending.claim();
-        while let Some(record) = self.pending.next(must_end) {
-            self.put_checked(record, writer)?;
+        while let Some((record, open)) = self.pending.next(must_end) {
+            self.put_with_open(record, open, writer)?;
         }
         self.pending.sleep_times.forget_ended_threads(now_ns());
         Ok(())

@@ -63,9 +63,9 @@ impl Preload {
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
         // The flags decide if its reads are direct.
-        let opened = (file, read.descriptor);
-        if self.sampled_opens.insert(opened, flags) != Some(flags) {
-            writer.put(Record::Open(open_record(begin_ns, thread, opened, flags)))?;
+        let open = open_record(begin_ns, thread, (file, read.descriptor), flags);
+        if self.written_opens.add(&open) {
+            writer.put(Record::Open(open))?;
         }
         let outcome = match read.result {
             Some(result) if result < 0 => ReadOutcome::Error(result.unsigned_abs()),
@@ -164,5 +164,72 @@ impl Preload {
         let call = CalledRead { task: process, inode, range, has_waited: waited_ns > 0 };
         advisor.on_call(call, &mut self.system, end_ns);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_trace::recording::{RecordingEnd, RecordingMethod, RecordingReader};
+
+    use super::super::super::event::Inode;
+    use super::super::super::first_record;
+    use super::super::super::names::NamedFile;
+    use super::*;
+
+    const DIRECT: u64 = libc::O_DIRECT as u64;
+
+    /// Read by io_uring of the file (8, 1) at descriptor 3.
+    fn sampled(begin_ns: u64, flags: u64) -> UringRead {
+        let inode = Inode { device: 8, number: 1 };
+        let named = NamedFile { path: "/db".to_owned(), bytes: Some(1 << 20) };
+        let file = Some(OpenFile { inode, named, position: 0, flags });
+        UringRead { file, descriptor: 3, begin_ns, end_ns: begin_ns, ..UringRead::default() }
+    }
+
+    /// A file is read by `pread`, buffered, and by io_uring, directly, at one descriptor. The first
+    /// `pread` is delayed after the first read by io_uring. The library reports its open once.
+    #[test]
+    fn each_read_follows_an_open_with_its_flags() {
+        let mut preload = Preload::start(&[]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+        writer.put(first_record(RecordingMethod::Preload, 0, "db")).unwrap();
+        let file = preload.file_number((8, 1), None, &mut writer).unwrap();
+        let thread = preload.thread(7 << 32 | 7, &mut writer).unwrap();
+        let called = Record::Read(ReadRecord {
+            thread,
+            way: ReadMethod::Pread,
+            descriptor: Some(3),
+            file,
+            ..ReadRecord::default()
+        });
+        let buffered = open_record(0, thread, (file, 3), 0);
+        preload.pending.on_open(&buffered);
+        preload.pending.add(Record::Open(buffered), 7, 0);
+        preload.pending.add(called.clone(), 7, 0);
+        preload.record_uring(sampled(0, DIRECT), &mut writer).unwrap();
+        preload.record_pending(true, &mut writer).unwrap();
+        preload.record_uring(sampled(0, DIRECT), &mut writer).unwrap();
+        preload.pending.add(called, 7, 0);
+        preload.record_pending(true, &mut writer).unwrap();
+        let end = RecordingEnd { at_ns: 0, processor_ns: None, has_exited: true };
+        writer.put(Record::End(end)).unwrap();
+        writer.finish().unwrap();
+        let mut is_direct = None;
+        let mut reads = Vec::new();
+        for record in RecordingReader::new(bytes.as_slice()).unwrap() {
+            match record.unwrap() {
+                Record::Open(open) => is_direct = Some(open.is_direct),
+                Record::Read(read) => reads.push((read.way, is_direct)),
+                _ => {}
+            }
+        }
+        let expected = [
+            (ReadMethod::Uring, Some(true)),
+            (ReadMethod::Pread, Some(false)),
+            (ReadMethod::Uring, Some(true)),
+            (ReadMethod::Pread, Some(false)),
+        ];
+        assert_eq!(reads, expected);
     }
 }
