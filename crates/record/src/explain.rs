@@ -370,7 +370,7 @@ impl Explainer {
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let mut samples = sampled_waits(gathered);
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
-        samples.retain(|cause, _| !cause::is_of_programs(*cause, gathered));
+        samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
         let remaining_shares = &charged.remaining_shares;
         let readahead = readahead::reportable_waits(gathered, remaining_shares);
         Explanation {

@@ -479,3 +479,29 @@ fn modules_of_an_interpreter_are_brought_in_ahead() {
         assert_eq!(finding.remedy.contains("advise --from"), has_python, "{finding:?}");
     }
 }
+
+/// One touch of each of 40 small libraries, 10.08 ms each, and 30 touches of a file of data, 10.16
+/// ms each. The libraries have more waits, and all of them count for the many files: the depth is
+/// the one of the data.
+#[test]
+fn remedy_is_one_for_the_files_that_a_cause_is_charged_for() {
+    let mut made = Made::new();
+    for file in 5..45 {
+        let (path, bytes) = (format!("/lib/lib{file}.so"), Some(24 * KIB));
+        let named = FileRecord { file, device: 7, path, bytes, ..FileRecord::default() };
+        made.records.push(Record::File(named));
+        made.records.push(Record::Executable(ExecutableMapped { at_ns: 0, file }));
+        let (place, fetched) = ((8 * KIB, 4 * KIB), 8 * KIB);
+        made.read(file, ReadMethod::Fault, place, fetched, SLOW.us(fetched));
+    }
+    (0..30).for_each(|nth| touch(&mut made, SLOW, far(nth), 16 * KIB));
+    let explained = made.explained();
+    let remedy = |cause| {
+        let finding = explained.findings.iter().find(|finding| finding.cause == cause);
+        finding.map(|finding| finding.remedy.clone()).unwrap_or_default()
+    };
+    let [many, depth] = [WaitCause::ManyFiles, WaitCause::Depth].map(remedy);
+    assert!(many.starts_with("start-up: "), "{many}");
+    assert!(depth.starts_with("where no read needs"), "{depth}");
+    assert!(explained.samples.contains_key(&WaitCause::Depth));
+}

@@ -88,6 +88,8 @@ pub(super) struct ChargedWaits {
     pub remaining_shares: BTreeMap<u32, f64>,
     /// File that is slower than the others, if any.
     pub slow: Option<slow_file::SlowFile>,
+    /// Parts of the charges for files of a program's start.
+    startup: startup::StartupCharges,
 }
 
 /// Charges all waits to causes. Writers, other readers, stalls and a slow file first take their
@@ -98,9 +100,13 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     let mut remaining_shares = BTreeMap::new();
     // Many files share a device. Its shares are computed once.
     let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
-    let mut add_charge = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
+    let mut startup = startup::StartupCharges::default();
     let are_files_many = many_files::has_many_small_files(gathered);
     for (file_number, file) in &gathered.files {
+        let mut add_charge = |cause, ns: f64| {
+            *charged_ns.entry(cause).or_default() += ns;
+            startup.add(cause, ns, file);
+        };
         let mut remaining_share = 1.0;
         // Waits at the same time share the time that passed.
         let all_waits = file.all_depth_charges();
@@ -156,7 +162,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             }
         }
     }
-    ChargedWaits { by_cause: charged_ns.into_iter().collect(), remaining_shares, slow }
+    ChargedWaits { by_cause: charged_ns.into_iter().collect(), remaining_shares, slow, startup }
 }
 
 /// Returns the cause `ManyFiles` for a wait that would be charged to it if the small files are
@@ -223,7 +229,7 @@ pub(super) fn build_finding(
         WaitCause::Sync => sync::cause_text(gathered),
         WaitCause::Readahead => unreachable!("only a measurement finds this cause"),
     };
-    let remedy = startup::adapt_remedy(cause, gathered, remedy);
+    let remedy = startup::adapt_remedy(cause, gathered, charged, remedy);
     let gain = None;
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy, gain }
 }

@@ -31,12 +31,6 @@ pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
     matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
 }
 
-/// Returns the waits in nanoseconds for a small file that are charged to `ManyFiles`, 0 for others.
-pub(super) fn charged_ns(file: &FileData) -> u64 {
-    let charges = file.charges.iter().filter(|(cause, _)| is_small(file) && absorbs_cause(**cause));
-    charges.map(|(_, charge)| charge.ns).sum()
-}
-
 /// Returns the deepest folder that contains at least half of the files, and the number of them in
 /// it. `None` without such a folder.
 fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {

@@ -47,12 +47,6 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     (1.0 - separate_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
-/// Returns the judged waits in nanoseconds for a file for which the rule holds, 0 for others.
-pub(super) fn charged_ns(gathered: &RecordingData, file: &FileData) -> u64 {
-    let is_over_read = !file.direct_reads_fill_cache() && lost_share(gathered, file) > 0.0;
-    if is_over_read { judged_waits(file).ns } else { 0 }
-}
-
 /// Returns the files for which the rule holds. Unneeded bytes of direct reads that fill the page
 /// cache are charged to the cause `Direct` instead.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {

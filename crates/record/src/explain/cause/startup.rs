@@ -6,56 +6,74 @@
 //! mapped for execution. A compiled module of Python counts if the recorded program has mapped
 //! Python for execution: other programs copy or search such files.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
-use super::{many_files, over_read};
+use super::ChargedWaits;
 
 /// Remedy for programs, libraries and modules.
 const REMEDY: &str = "`readpath advise --from RECORDING -- COMMAND` brings these pages in ahead \
                       (needs no root; `readpath record -o RECORDING -- COMMAND` as root makes the \
                       recording)";
 
-/// Returns the waits in nanoseconds for a file that a cause may be charged with. `None` for a cause
-/// whose remedy does not change the reads.
-fn charged_ns(cause: WaitCause, gathered: &RecordingData, file: &FileData) -> Option<u64> {
+/// Final charges for files of a program's start, in nanoseconds of waiting by cause.
+#[derive(Debug, Default)]
+pub(super) struct StartupCharges {
+    /// For programs and libraries.
+    programs_ns: BTreeMap<WaitCause, f64>,
+    /// For other files: compiled modules of Python.
+    modules_ns: BTreeMap<WaitCause, f64>,
+}
+
+impl StartupCharges {
+    /// Adds nanoseconds that `cause` is charged with for a file.
+    pub fn add(&mut self, cause: WaitCause, ns: f64, file: &FileData) {
+        if file.is_executable {
+            *self.programs_ns.entry(cause).or_default() += ns;
+        } else if is_python_module(file) {
+            *self.modules_ns.entry(cause).or_default() += ns;
+        }
+    }
+}
+
+/// Returns the charge of a cause in nanoseconds, and its parts for programs and libraries and for
+/// modules. All are 0 for a cause whose remedy does not change the reads.
+fn charges_of(cause: WaitCause, charged: &ChargedWaits) -> [f64; 3] {
     match cause {
-        WaitCause::Depth | WaitCause::PageFaults => Some(file.charge(Some(cause)).ns),
-        WaitCause::OverRead => Some(over_read::charged_ns(gathered, file)),
-        WaitCause::ManyFiles => Some(many_files::charged_ns(file)),
-        _ => None,
+        WaitCause::Depth | WaitCause::PageFaults | WaitCause::OverRead | WaitCause::ManyFiles => {
+            let all_ns = charged.by_cause.iter().find(|(other, _)| *other == cause);
+            let ChargedWaits { startup: StartupCharges { programs_ns, modules_ns }, .. } = charged;
+            let part = |parts: &BTreeMap<WaitCause, f64>| parts.get(&cause).copied().unwrap_or(0.0);
+            [all_ns.map_or(0.0, |(_, ns)| *ns), part(programs_ns), part(modules_ns)]
+        }
+        _ => [0.0; 3],
     }
 }
 
-/// Returns true if more than half of the waits of a cause are for files that satisfy `is_meant`.
-fn is_mostly(
-    cause: WaitCause,
-    gathered: &RecordingData,
-    is_meant: impl Fn(&FileData) -> bool,
-) -> bool {
-    let (mut all_ns, mut meant_ns) = (0, 0);
-    for file in gathered.files.values() {
-        let Some(file_ns) = charged_ns(cause, gathered, file) else { return false };
-        all_ns += file_ns;
-        meant_ns += if is_meant(file) { file_ns } else { 0 };
-    }
-    meant_ns * 2 > all_ns
-}
-
-/// Returns true if a cause is mostly one of programs and libraries.
-pub(in super::super) fn is_of_programs(cause: WaitCause, gathered: &RecordingData) -> bool {
-    is_mostly(cause, gathered, |file| file.is_executable)
+/// Returns true if more than half of the charge of a cause is for programs and libraries.
+pub(in super::super) fn is_of_programs(cause: WaitCause, charged: &ChargedWaits) -> bool {
+    let [all_ns, programs_ns, _] = charges_of(cause, charged);
+    programs_ns * 2.0 > all_ns
 }
 
 /// Changes the remedy of a cause for files that the user does not read by code: programs and
 /// libraries get another one, and modules of an interpreter a further one.
-pub(super) fn adapt_remedy(cause: WaitCause, gathered: &RecordingData, remedy: String) -> String {
+pub(super) fn adapt_remedy(
+    cause: WaitCause,
+    gathered: &RecordingData,
+    charged: &ChargedWaits,
+    remedy: String,
+) -> String {
     let has_python = gathered.files.values().any(|file| file.is_executable && is_python(file));
-    let is_module = |file: &FileData| file.is_executable || is_python_module(file);
-    if is_of_programs(cause, gathered) {
+    let [all_ns, programs_ns, modules_ns] = charges_of(cause, charged);
+    if is_of_programs(cause, charged) {
         format!("start-up: {REMEDY}")
-    } else if has_python && cause == WaitCause::ManyFiles && is_mostly(cause, gathered, is_module) {
+    } else if has_python
+        && cause == WaitCause::ManyFiles
+        && (programs_ns + modules_ns) * 2.0 > all_ns
+    {
         format!("{remedy}; for the start-up, {REMEDY}")
     } else {
         remedy
