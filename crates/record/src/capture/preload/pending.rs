@@ -224,7 +224,7 @@ mod tests {
 
     /// Wait of the next record, if it is due.
     fn next_wait(pending: &mut PendingRecords) -> Option<u64> {
-        match pending.next(false)? {
+        match pending.next(false)?.0 {
             Record::Read(read) => Some(read.waited_ns),
             other => panic!("{other:?}"),
         }
