@@ -333,8 +333,8 @@ mod tests {
         );
     }
 
-    /// By hand: of the 2 s of the wait, 0.9 s have one request, 0.1 s three and 1 s two. The wait is
-    /// recorded at its end.
+    /// By hand: of the 2 s of the wait, 0.9 s have one request, 0.1 s three and 1 s two. The wait
+    /// is recorded at its end.
     #[test]
     fn wait_longer_than_the_delay_of_records_is_judged_from_its_begin() {
         assert_eq!(depths(&[(0, 1000, 1), (900, 2000, 1), (900, 2000, 1)], &[(0, 2000)]), [1.6]);

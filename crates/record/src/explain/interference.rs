@@ -24,14 +24,14 @@ const MIN_SAMPLES: u64 = 20;
 /// Chosen.
 const SLOWDOWN_MIN: f64 = 2.0;
 
-/// Number of doublings of the load that separate the waits next to many bytes from the waits next to
-/// the fewest. A wait grows in proportion to the load at most, so [`SLOWDOWN_MIN`] needs twice the
-/// load. Loads in classes of one doubling differ by that much if the classes are two apart.
+/// Number of doublings of the load that separate the waits next to many bytes from the waits next
+/// to the fewest. A wait grows in proportion to the load at most, so [`SLOWDOWN_MIN`] needs twice
+/// the load. Loads in classes of one doubling differ by that much if the classes are two apart.
 const LOAD_DOUBLINGS_MIN: u32 = 2;
 
 /// Maximum number of requests that are searched for those in flight at the begin of a wait: the
-/// depth of a queue of NVMe on Linux. A device serves its requests roughly in order, so those in
-/// flight at a time are among as many that end next.
+/// default depth of a queue of Linux's NVMe driver. A device serves its requests roughly in order,
+/// so those in flight at a time are among as many that end next.
 const IN_FLIGHT_MAX: usize = 1 << 10;
 
 /// Waits of one size class on one device.
@@ -145,8 +145,8 @@ struct OtherRequest {
     begin_ns: u64,
     /// End in nanoseconds.
     end_ns: u64,
-    /// Transferred bytes, or bytes in a second if it stands for the requests of a sample. A recording
-    /// has one of the two.
+    /// Transferred bytes, or bytes in a second if it stands for the requests of a sample. A
+    /// recording has one of the two.
     load: u64,
 }
 

@@ -8,12 +8,8 @@ use readpath_trace::recording::{OpenRecord, ReadMethod, ReadRecord, Record, Reco
 use super::super::now_ns;
 use super::Preload;
 use super::opens::LastOpens;
-use super::sleep_times::{CallWait, SleepTimes};
+use super::sleep_times::{CallWait, DELAY_NS, SleepTimes};
 use crate::called_wait::{CopySpeed, NO_WAIT_NS, wait_of_call};
-
-/// Time in nanoseconds between a read and its record. A sample counts the time in a processor's
-/// queue after its end, and is at most 50 ms late on an idle machine.
-pub(super) const DELAY_NS: u64 = 200_000_000;
 
 /// Maximum number of records that are delayed, chosen. Beyond it the oldest is written early.
 const RECORDS_MAX: usize = 1 << 16;

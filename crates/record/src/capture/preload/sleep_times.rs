@@ -6,8 +6,8 @@
 //! cannot exceed the rest of each interval between two samples. Longer waits are shortened in
 //! proportion.
 //!
-//! The sleep includes other calls, such as reads of a pipe. The activities of the samples divide it:
-//! the waits of the reads within [`WINDOW_NS`] cannot exceed the part that was asleep in reads.
+//! The sleep includes other calls, such as reads of a pipe. The activities of the samples divide
+//! it: the waits of reads within [`WINDOW_NS`] cannot exceed the part that was asleep in reads.
 //!
 //! The kernel adds the time in a queue when it ends. An increase beyond its interval therefore
 //! belongs to the intervals just before.
@@ -17,7 +17,10 @@ use std::collections::{BTreeMap, VecDeque};
 use readpath_trace::recording::Activity;
 
 use super::super::state_samples::SampledThread;
-use super::pending::DELAY_NS;
+
+/// Time in nanoseconds between a read and its record. A sample counts the time in a processor's
+/// queue after its end, and is at most 50 ms late on an idle machine.
+pub(super) const DELAY_NS: u64 = 200_000_000;
 
 /// Number of intervals that are kept of a thread at least. At pauses of 50 ms they last 3 s.
 const INTERVALS_MIN: usize = 64;
@@ -267,8 +270,8 @@ mod tests {
         assert_eq!(bounded(&[], &[wait]), [20]);
     }
 
-    /// Samples every 2 ms of a thread that repeats a call of 100 ns and another sleep, and is asleep
-    /// for 1.8 ms of each. `activity`: at the sample with this number.
+    /// Samples every 2 ms of a thread that is asleep for 1.8 ms of each. `activity`: at the sample
+    /// with this number.
     fn with_other_sleep(activity: impl Fn(u64) -> Activity) -> Vec<SampledThread> {
         let sample = |at| {
             let activity = activity(at);
@@ -279,8 +282,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A cached read of 87 µs in each 2 ms, of which 41 µs were taken for a wait. The samples are in
-    /// a pipe, or on a processor: 100 ms of `Others` and 0 of `Read`.
+    /// A cached read of 87 µs in each 2 ms, of which 41 µs were taken for a wait. The samples of
+    /// 100 ms are in a pipe or on a processor: they have no `Read`.
     #[test]
     fn sleep_in_other_calls_allows_no_wait() {
         let samples = with_other_sleep(|at| match at % 3 {
@@ -293,8 +296,8 @@ mod tests {
     }
 
     /// By hand: a quarter of the samples with sleep is in a read, so 0.45 of 1.8 ms. A read with a
-    /// wait of 0.4 ms keeps it, and one of 0.9 ms has half of it left. The samples of a processor do
-    /// not count.
+    /// wait of 0.4 ms keeps it, and one of 0.9 ms has half of it left. The samples of a processor
+    /// do not count.
     #[test]
     fn sleep_is_divided_between_reads_and_other_calls_by_the_samples() {
         let activity = |at| match at % 5 {

@@ -66,8 +66,9 @@ impl ThreadTimes {
         ThreadTimes { last: BTreeMap::new(), searched_ns: [now_ns(); 2], sender }
     }
 
-    /// Samples a thread of a process with its present activity. A thread without counters is left out. If it `is_idle`, the
-    /// time since the last sample counts as busy: the thread did not wait for a device.
+    /// Samples a thread of a process with its present activity. A thread without counters is left
+    /// out. If it `is_idle`, the time since the last sample counts as busy: the thread did not wait
+    /// for a device.
     pub fn sample(&mut self, process: u32, thread: u32, activity: Activity, is_idle: bool) {
         let Some(total) = ProcessorTime::of_thread(process, thread) else { return };
         let (end_ns, total_ns) = (now_ns(), total.running_ns + total.queued_ns);

@@ -112,6 +112,15 @@ impl RecordingData {
         self.threads.entry(read.thread).or_default().unslept_ns += in_flight_ns;
     }
 
+    /// Returns the wait of a read in nanoseconds. Without measured waits, it follows from the call
+    /// and from sampled sleep.
+    fn wait_of(&self, read: &ReadRecord, got_bytes: u64, is_direct: bool) -> u64 {
+        match self.has_measured_waits() {
+            true => read.waited_ns,
+            false => wait_of_recorded(read, got_bytes, is_direct),
+        }
+    }
+
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     /// `fault` says which pages a page fault mapped, and which of them it has used for certain. A
     /// retry of a fault was counted at its first record.
@@ -130,11 +139,7 @@ impl RecordingData {
         let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
         let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
         let has_measured_waits = self.has_measured_waits();
-        // Without measured waits, the wait follows from the call and from sampled sleep.
-        let waited_ns = match has_measured_waits {
-            true => read.waited_ns,
-            false => wait_of_recorded(read, got_bytes, is_direct),
-        };
+        let waited_ns = self.wait_of(read, got_bytes, is_direct);
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
         let has_filled_cache =
