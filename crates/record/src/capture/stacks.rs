@@ -357,11 +357,6 @@ mod tests {
                  __dentry_kill dput __fput __x64_sys_close do_syscall_64",
                 Activity::Metadata,
             ),
-            (
-                "wait_for_partner fifo_open do_dentry_open vfs_open path_openat do_filp_open \
-                 do_sys_openat2 __x64_sys_openat do_syscall_64",
-                Activity::Others,
-            ),
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
             ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),
             ("schedule_timeout io_wq_worker ret_from_fork ret_from_fork_asm", Activity::Lock),
@@ -392,6 +387,15 @@ mod tests {
             let names: Vec<&str> = stack.split_whitespace().collect();
             assert_eq!(activity_of(&names), activity, "{stack}");
         }
+    }
+
+    /// The opens of a named pipe wait for the other end.
+    #[test]
+    fn stack_of_an_open_of_a_named_pipe_is_no_metadata() {
+        let stack = "wait_for_partner fifo_open do_dentry_open vfs_open path_openat do_filp_open \
+                     do_sys_openat2 __x64_sys_openat do_syscall_64";
+        let names: Vec<&str> = stack.split_whitespace().collect();
+        assert_eq!(activity_of(&names), Activity::Others);
     }
 
     /// Lines as in proc(5), of Linux 6.18.
