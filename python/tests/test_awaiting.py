@@ -81,3 +81,56 @@ def test_threads_end_with_the_loop(large):
     with readpath.open(name) as file:
         asyncio.run(file.areadat(0, 16 * MIB))
     assert threading.active_count() == before
+
+
+CANCELLING_SECONDS = 3
+"""Time of reads that are cancelled at random moments: some thousand cancels, of which one hung within a second."""
+
+
+def test_cancelled_reads_do_not_hang_other_reads():
+    data = random.Random(7).randbytes(4 * MIB)
+    chance = random.Random(8)
+
+    def fetch(start, end):
+        time.sleep(chance.random() * 0.002)
+        return data[start:end]
+
+    async def rounds(reader):
+        ends_at = time.monotonic() + CANCELLING_SECONDS
+        while time.monotonic() < ends_at:
+            offsets = [chance.randrange(4 * MIB - 100) for _ in range(24)]
+            plain = [reader.aread(offset, 100) for offset in offsets[:8]]
+            limited = [asyncio.wait_for(reader.aread(offset, 100), chance.random() * 0.002) for offset in offsets[8:]]
+            found = await asyncio.wait_for(asyncio.gather(*plain, *limited, return_exceptions=True), 30)
+            expected = [data[offset : offset + 100] for offset in offsets]
+            assert found[:8] == expected[:8]
+            for one, bytes_there in zip(found[8:], expected[8:], strict=True):
+                assert one == bytes_there or isinstance(one, TimeoutError)
+
+    with ThreadPoolExecutor(8) as threads:
+        reader = Reader(on_threads(fetch, threads), 4 * MIB, Options("1MiB", request="64KiB", depth=8))
+        asyncio.run(rounds(reader))
+
+
+def test_close_fails_the_waiting_reads_next_to_a_cancelled_one(monkeypatch):
+    """A cancel reaches the future that the fetch threads share, before the task of the read runs again."""
+    proceed, shared = threading.Event(), []
+    wrap = asyncio.wrap_future
+    monkeypatch.setattr(asyncio, "wrap_future", lambda future: (shared.append(future), wrap(future))[1])
+
+    def fetch(start, end):
+        assert proceed.wait(30)
+        return bytes(end - start)
+
+    async def closed_while_reading(reader):
+        reads = [asyncio.ensure_future(reader.aread(offset * MIB, 10)) for offset in range(3)]
+        await asyncio.sleep(0)
+        shared[0].cancel()
+        reader.close()
+        proceed.set()
+        return await asyncio.wait_for(asyncio.gather(*reads, return_exceptions=True), 30)
+
+    with ThreadPoolExecutor(8) as threads:
+        reader = Reader(on_threads(fetch, threads), 4 * MIB, Options("1MiB", request="64KiB"))
+        found = asyncio.run(closed_while_reading(reader))
+    assert [type(one) for one in found] == [ValueError] * 3

@@ -244,7 +244,12 @@ class Reader:
                 return None
             if self._is_closed:
                 raise ValueError("read of a closed file")
-            return self._waiting.setdefault(read, Future())
+            if (future := self._waiting.get(read)) is None:
+                future = self._waiting[read] = Future()
+                # A running future refuses the cancel of an awaited read. `_pump` and `close` may then
+                # set the result of each future that they take from `_waiting`.
+                future.set_running_or_notify_cancel()
+            return future
 
     def _take(self, read: int, take: Callable[[int], T]) -> T:
         """Returns the result of an ended read. Raises the storage's exception for a failed fetch."""
