@@ -1,12 +1,15 @@
 """Loads to a device: order, overlap, bounds and errors, over a device made of memory."""
 
+import sys
 import threading
+import types
 
 import pytest
 
 import readpath
+import readpath.tensor_devices
 from readpath.tensor_devices import Device, DeviceLoader
-from readpath.tensor_frameworks import Place
+from readpath.tensor_frameworks import Place, framework_named
 
 numpy = pytest.importorskip("numpy")
 
@@ -195,3 +198,30 @@ def test_cuda_loads_have_the_types_and_shapes_of_torch(monkeypatch):
     for expected, tensor in zip(made.values(), loaded, strict=True):
         assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
         assert torch.equal(tensor.reshape(-1).view(torch.uint8), expected.reshape(-1).view(torch.uint8))
+
+
+class DeviceName:
+    """A stand-in for torch.device: type and index of a name."""
+
+    def __init__(self, name):
+        self.type, _, index = name.partition(":")
+        self.index = int(index) if index else None
+
+
+def test_tensors_of_cuda_go_to_the_gpu_that_is_current_at_the_open(monkeypatch):
+    """torch takes `cuda` for the current GPU of each call, so one name may mean two GPUs."""
+    current = [0]
+    torch = types.ModuleType("torch")
+    torch.device, torch.uint8 = DeviceName, "uint8"
+    torch.cuda = types.SimpleNamespace(current_device=lambda: current[0])
+    torch.empty = lambda shape, dtype, device: ("empty", device)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(readpath.tensor_devices, "cuda_loader", lambda name: ("loader", name))
+    cases = [("cuda", 0, "cuda:0"), ("cuda", 1, "cuda:1"), ("cuda:0", 1, "cuda:0"), ("cuda:2", 1, "cuda:2")]
+    for device, current[0], expected in cases:
+        make = framework_named("pt", device)
+        assert make.loader == ("loader", expected)
+        # The current GPU changes between the open and the load.
+        current[0] = 3
+        assert make.over(b"", 0, Place("U8", (0,), 0, 0)) == ("empty", expected)
+    assert framework_named("pt", "cpu").loader is None

@@ -103,13 +103,17 @@ class _Torch(Maker):
         import torch
 
         self._torch: Any = torch
-        self._device = device
-
-        self.needs_bytes = torch.device(device).type != "meta"
-        if torch.device(device).type == "cuda":
+        named = torch.device(device)
+        self.needs_bytes = named.type != "meta"
+        if named.type == "cuda":
             from readpath.tensor_devices import cuda_loader
 
+            if named.index is None:
+                # torch takes `cuda` for the current GPU of each call. The loader's stream would stay on
+                # the GPU of its creation, and not order copies to the memory of another one.
+                device = f"cuda:{torch.cuda.current_device()}"
             self.loader = cuda_loader(device)
+        self._device = device
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         kind, shape = torch_type(self._torch, place)

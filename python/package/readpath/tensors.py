@@ -37,7 +37,8 @@ def load_file(
     - `framework`: `numpy`, or `pt` for torch.
     - `device`: torch's device for the tensors. Tensors on the `cpu` lie over a private mapping of the file. It must
       not change while they are used; writes to a tensor do not reach the file. Local files are copied to `cuda`
-      through page-locked host buffers, during the reads. For `meta` only the headers are read.
+      through page-locked host buffers, during the reads. `cuda` without a number is the GPU that is current at the
+      call. For `meta` only the headers are read.
     - `backend`: `mmap`, or `pread` for tensors in separate memory.
     - `options`: the options of `readpath.open`, including the options of a URL's storage.
 
