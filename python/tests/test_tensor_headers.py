@@ -12,6 +12,7 @@ import safetensors
 import safetensors.numpy
 
 import readpath
+import readpath.tensor_files
 
 
 def entry(**changes):
@@ -129,3 +130,41 @@ def test_tensors_use_no_descriptors_and_end_with_their_last_reference(tmp_path):
     assert (readpath.load_file(path)["t7"] == 7).all()
     del part
     assert mappings() == 0
+
+
+@pytest.mark.parametrize("case", ["large", "negative", "texts", "packed"])
+def test_hostile_shape_is_refused_at_its_first_lengths(tmp_path, case, monkeypatch):
+    """The product of 80,000 lengths of 64 bits has 5 million bits."""
+    shape, words = {
+        "large": ([2**63 + nth for nth in range(80_000)], "no size of 64 bits"),
+        "negative": ([-(2**63)] * 80_000, "no integer from 0"),
+        "texts": (["1" * 1_000_000] * 3, "no integer from 0"),
+        "packed": ([1] * 80_001, "half a byte"),
+    }[case]
+    changes = {"shape": shape, "dtype": "F4" if case == "packed" else "U8"}
+    header = json.dumps({"a": entry(**changes)}).encode()
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")
+    products = []
+    monkeypatch.setattr(
+        readpath.tensor_files.math, "prod", lambda lengths: products.append(lengths) or 1
+    )
+    with pytest.raises(readpath.SafetensorError, match=words) as caught:
+        readpath.safe_open(path)
+    assert len(str(caught.value)) < 1000
+    assert not products
+
+
+@pytest.mark.parametrize("field", ["name", "dtype", "gap", "size"])
+def test_messages_of_hostile_headers_are_short(tmp_path, field):
+    long = "x" * 1_000_000
+    changes = {
+        "name": {"shape": [2]}, "dtype": {"dtype": long}, "gap": {"data_offsets": [1, 2]},
+        "size": {"shape": [1] * 80_000, "data_offsets": [0, 2]},
+    }[field]  # fmt: skip
+    header = json.dumps({"a" if field in ("dtype", "size") else long: entry(**changes)}).encode()
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")
+    with pytest.raises(readpath.SafetensorError) as caught:
+        readpath.safe_open(path)
+    assert len(str(caught.value)) < 1000

@@ -372,7 +372,7 @@ def test_half_byte_types_load_only_with_torch(tmp_path):
 WRONG = {
     "no header": (b"{", b"", "none of safetensors"),
     "no object": ([1], b"", "none of safetensors"),
-    "type": (one(dtype="F5"), b"1234", "of type F5; known are"),
+    "type": (one(dtype="F5"), b"1234", "of type 'F5'; known are"),
     "size": (one(shape=[5]), b"1234", "has 5 bytes, not 4"),
     "negative": (one(shape=[-2, -2]), b"1234", "has 4 bytes|shape"),
     "hole": (one(data_offsets=[1, 5]), b"12345", "begins at byte .* and not at"),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from readpath import _native
 from readpath.tensor_errors import error_of
 from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Maker, Place, Tensor
-from readpath.tensor_headers import check_numbers, check_size, header_of, metadata_of
+from readpath.tensor_headers import check_numbers, check_size, header_of, metadata_of, shown
 from readpath.tensor_mappings import private_mapping
 from readpath.tensor_prefetch import PlannedReads, pieces_of, request_of
 
@@ -81,7 +81,7 @@ class TensorFile:
             if place.offset != end:
                 raise error_of(
                     ValueError,
-                    f"{_shown(name)}: tensor {tensor!r} begins at byte {place.offset} and not at {end},"
+                    f"{_shown(name)}: tensor {shown(tensor)} begins at byte {place.offset} and not at {end},"
                     " where the one before it ends",
                 )
             end += place.size
@@ -102,14 +102,16 @@ class TensorFile:
         check_numbers(tensor, (*shape, begin, end))
         if dtype not in TORCH_TYPES:
             known = ", ".join(sorted(TORCH_TYPES))
-            raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
-        bits = math.prod(shape) * _item_bits(dtype)
+            raise ValueError(f"tensor {shown(tensor)} is of type {shown(dtype)}; known are {known}")
+        # Before the product, which takes hours for the longest header of lengths of 64 bits.
         check_size(tensor, shape)
         if dtype == PACKED and (not shape or shape[-1] % 2):
-            raise ValueError(f"tensor {tensor!r} of the shape {shape} has half a byte in its last axis")
-        size = bits // 8
-        if min((0, *shape)) < 0 or not 0 <= begin or end - begin != size:
-            raise ValueError(f"tensor {tensor!r} of the shape {shape} has {size} bytes, not {end - begin}")
+            raise ValueError(f"tensor {shown(tensor)} of the shape {shown(shape)} has half a byte in its last axis")
+        size = math.prod(shape) * _item_bits(dtype) // 8
+        if end - begin != size:
+            raise ValueError(
+                f"tensor {shown(tensor)} of the shape {shown(shape)} has {size} bytes, not {end - begin}"
+            )
         return Place(dtype, shape, data_begin + begin, size)
 
     def _has_shrunk(self, end: int) -> OSError:

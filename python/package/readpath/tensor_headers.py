@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,16 @@ NUMBER_MAX = (1 << 64) - 1
 
 NAMED_ONCE = frozenset({"__metadata__", "dtype", "shape", "data_offsets"})
 """Keys that an object of the header has at most once."""
+
+
+_cut = reprlib.Repr()
+# Names of tensors and data types of real models are shorter, and shapes have fewer lengths.
+_cut.maxstring, _cut.maxtuple, _cut.maxlist = 200, 8, 8
+
+
+def shown(value: Any) -> str:
+    """Returns the text of a value in messages. Long texts and shapes are cut: a header may have 100 MB."""
+    return _cut.repr(value)
 
 
 def header_of(text: bytes) -> dict[str, Any]:
@@ -38,7 +49,7 @@ def check_numbers(tensor: str, numbers: Iterable[Any]) -> None:
     for number in numbers:
         if type(number) is not int or not 0 <= number <= NUMBER_MAX:
             raise ValueError(
-                f"tensor {tensor!r} has {number!r} in its shape or offsets, no integer from 0 to 2⁶⁴"
+                f"tensor {shown(tensor)} has {shown(number)} in its shape or offsets, no integer from 0 to 2⁶⁴"
             )
 
 
@@ -47,7 +58,7 @@ def check_size(tensor: str, shape: tuple[int, ...]) -> None:
     elements = 1
     for length in shape:
         if (elements := elements * length) > NUMBER_MAX:
-            raise ValueError(f"tensor {tensor!r} of the shape {shape} has no size of 64 bits")
+            raise ValueError(f"tensor {shown(tensor)} of the shape {shown(shape)} has no size of 64 bits")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from readpath.files import PathLike, is_url, open
 from readpath.tensor_errors import error_of
 from readpath.tensor_files import LocalTensors, OtherTensors
 from readpath.tensor_frameworks import PACKED, Framework, Maker, Place, Tensor, framework_named
+from readpath.tensor_headers import shown
 
 if TYPE_CHECKING:
     from readpath.tensor_devices import DeviceLoader
@@ -102,7 +103,7 @@ class TensorSlice:
         return tuple(self._checked(one) for one in (index if isinstance(index, tuple) else (index,)))
 
     def _outside(self, error: IndexError) -> Exception:
-        return error_of(IndexError, f"{self._name!r} of the shape {list(self._place.shape)}: {error}")
+        return error_of(IndexError, f"{self._name!r} of the shape {shown(list(self._place.shape))}: {error}")
 
     def _checked(self, one: Any) -> Any:
         """Returns one part of an index: a slice, an ellipsis, or an integer. Raises TypeError for another one."""
