@@ -108,6 +108,54 @@ def test_columns_of_another_file_are_not_announced(tmp_path):
             file.prefetch_columns(["c1"])
 
 
+def varint(number):
+    """Bytes of an integer in Thrift's compact protocol: zigzag, then groups of 7 bits, the lowest first."""
+    rest, found = (number << 1) ^ (number >> 63), bytearray()
+    while rest > 127:
+        found.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+def with_offsets_of_chunk(path, chunk, change):
+    """A Parquet file whose footer has changed offsets of a column chunk, of the same number of bytes."""
+    data = path.read_bytes()
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[begin:]
+    for offset in (chunk.dictionary_page_offset, chunk.data_page_offset):
+        assert len(varint(change(offset))) == len(varint(offset)) and varint(offset) in footer
+        footer = footer.replace(varint(offset), varint(change(offset)))
+    return data[:begin] + footer
+
+
+@pytest.mark.parametrize("client", ["readpath", "fsspec"])
+@pytest.mark.parametrize("case", ["no footer", "no columns", "negative", "outside"])
+def test_bytes_of_an_odd_parquet_file_are_read_as_they_are(path, table, tmp_path, case, client):
+    odd = tmp_path / "odd.parquet"
+    if case == "no footer":
+        odd.write_bytes(random.Random(3).randbytes(5000) + b"\x08\0\0\0PAR1")
+    elif case == "no columns":
+        pyarrow.parquet.write_table(table.select([]), odd)
+    else:
+        # 32 MiB is outside the file. The chunk is planned after the read of the first row group.
+        change = {"negative": lambda offset: -offset - 1, "outside": lambda offset: offset | 1 << 25}[case]
+        chunk = pyarrow.parquet.read_metadata(path).row_group(2).column(2)
+        odd.write_bytes(with_offsets_of_chunk(path, chunk, change))
+        assert len(odd.read_bytes()) < 1 << 25
+    data = odd.read_bytes()
+    first = pyarrow.parquet.read_metadata(path).row_group(0).column(2)
+    begin = first.dictionary_page_offset or first.data_page_offset
+    with delayed_store.running(odd, 0) as url, readpath.open(url, client=client, memory="16MiB") as file:
+        assert file.read() == data and file.tell() == len(data)
+        file.seek(begin)
+        size = first.total_compressed_size
+        assert file.read(size) == data[begin : begin + size]
+        assert file.tell() == min(len(data), begin + size) or len(data) < begin
+        if case in ("no footer", "no columns"):
+            with pytest.raises(ValueError, match="no Parquet file"):
+                file.prefetch_columns(["c1"])
+
+
 def test_expected_columns_are_planned_by_row_groups_within_the_limit(path):
     layout = pyarrow.parquet.read_metadata(path)
 

@@ -157,9 +157,8 @@ class Columns:
         around = range(group - NEAR_GROUPS, group + NEAR_GROUPS + 1)
         near = {other for other in around if other != group and other in self._groups_read}
         self._groups_read.add(group)
-        if group != self._last_group:
-            self._last_group = group
-            self._leave_groups()
+        self._last_group = group
+        self._leave_groups()
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
@@ -167,11 +166,7 @@ class Columns:
             stream.count *= 2
         stream.last = last
         stream.read.add(group)
-        stream.waiting = {
-            ahead: size
-            for ahead, size in stream.waiting.items()
-            if ahead != group and ahead + NEAR_GROUPS > group
-        }
+        stream.waiting.pop(group, None)
         if group != 0 and not near:
             stream.count = NEAR_GROUPS
             return []
@@ -298,9 +293,9 @@ class ColumnReads:
             # The bytes after a whole chunk belong to another column.
             self._is_of_columns = is_chunk
             file._advise_policy("random" if is_chunk else "normal")
-        if expected:
+        if planned := _within(file, expected or []):
             # The demand range comes first.
-            file.prefetch_many([(begin, length), *expected])
+            file.prefetch_many([(begin, length), *planned])
 
     def prefetch(self, file: ColumnFile, names: Iterable[str]) -> None:
         """Starts to fetch columns of a Parquet file. Reads its footer first, unless it was read.
@@ -311,15 +306,29 @@ class ColumnReads:
 
         if self._columns is None:
             begin = max(0, file.size - END_BYTES)
-            self.after(file, file.size, file.readat(begin, file.size - begin))
+            self._parse_footer(file, file.readat(begin, file.size - begin))
         if self._columns is None:
             raise ValueError("the file is no Parquet file, so its columns cannot be prefetched")
-        file.prefetch_many(self._columns.expect(names))
+        file.prefetch_many(_within(file, self._columns.expect(names)))
 
     def after(self, file: ColumnFile, end: int, data: bytes) -> None:
-        """Reads the column offsets from the footer if the read bytes, up to `end`, end a Parquet file."""
+        """Reads the column offsets from the footer if the read bytes, up to `end`, end a Parquet file.
+
+        The program has its bytes: a footer that cannot be read or parsed is no error of this read.
+        """
         if self._columns is not None or end != file.size:
             return
+        try:
+            self._parse_footer(file, data)
+        except (OSError, ValueError):
+            # A program that needs the footer reads it itself, and gets the error.
+            pass
+
+    def _parse_footer(self, file: ColumnFile, data: bytes) -> None:
+        """Reads the column offsets from the footer if `data`, the end of the file, ends a Parquet file.
+
+        Raises ValueError for a wrong footer, and the OSError of the storage.
+        """
         footer = footer_bytes(data)
         if footer is None or footer > min(file.size, self._ahead_bytes):
             return
@@ -327,6 +336,11 @@ class ColumnReads:
             # The program reads the footer next.
             data = file.readat(file.size - footer, footer)
         self._columns = file._columns_of(layout_of(data[-footer:]))
+
+
+def _within(file: ColumnFile, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the ranges that lie in the file: a wrong footer may plan others."""
+    return [(begin, size) for begin, size in ranges if 0 <= begin and 0 <= size <= file.size - begin]
 
 
 def together_of(schemas: dict[tuple[str, ...], Together], layout: Any) -> Together:
@@ -343,11 +357,21 @@ def keep_newest(kept: dict[Any, Any]) -> None:
 
 
 def layout_of(footer: bytes) -> Any:
-    """Parses the end of a file, from the footer's first byte or earlier, with pyarrow."""
+    """Parses the end of a file, from the footer's first byte or earlier, with pyarrow.
+
+    Raises ValueError for a footer that pyarrow refuses, and for one without columns.
+    """
     import pyarrow
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
+    try:
+        layout = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"the file is no Parquet file: {error}") from error
+    groups = range(layout.num_row_groups)
+    if not layout.num_columns or any(layout.row_group(group).num_columns != layout.num_columns for group in groups):
+        raise ValueError("the file is no Parquet file with columns in each row group")
+    return layout
 
 
 def footer_bytes(end: bytes) -> int | None:
