@@ -8,11 +8,13 @@ import time
 import pytest
 
 import readpath
-from readpath.tensor_prefetch import PlannedReads
+from readpath.tensor_prefetch import PlannedRange, PlannedReads
 
 numpy = pytest.importorskip("numpy")
 pytest.importorskip("safetensors")
 from safetensors.numpy import save_file  # noqa: E402
+
+from test_forks_of_urls import status_of_child  # noqa: E402
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -31,48 +33,103 @@ class Requests:
 
     def __init__(self, planned):
         self.pieces, self.ended = [], threading.Event()
-        planned.start(lambda begin, end: self.pieces.append((begin, end)), self.ended.set)
+        planned.start([lambda begin, end: self.pieces.append((begin, end))], self.ended.set)
+
+
+def plan_of(ranges, piece_bytes, ahead_bytes):
+    """A plan of ranges of one file."""
+    return PlannedReads([PlannedRange(0, *one) for one in ranges], [piece_bytes], ahead_bytes)
 
 
 def test_pieces_follow_the_plan_and_stop_at_the_limit():
     # Two ranges in plan order, pieces of 100 bytes at multiples of 100, a limit of 200 bytes.
-    planned = PlannedReads([(450, 620), (0, 150)], 100, 200)
+    planned = plan_of([(450, 620), (0, 150)], 100, 200)
     requests = Requests(planned)
     # After 50 + 100 + 20 bytes the limit allows one piece more: 170 < 200, 270 >= 200.
     wait_until(lambda: len(requests.pieces) == 4)
     assert requests.pieces == [(450, 500), (500, 600), (600, 620), (0, 100)]
     assert not requests.ended.wait(0.05)
     # A load of bytes outside the plan makes no room; of 100 bytes within it, it does.
-    planned.on_load(700, 900)
+    planned.on_load(0, 700, 900)
     assert not requests.ended.wait(0.05)
-    planned.on_load(500, 600)
+    planned.on_load(0, 500, 600)
     assert requests.ended.wait(60)
     assert requests.pieces[4:] == [(100, 150)]
 
 
 def test_loaded_pieces_are_not_requested():
-    planned = PlannedReads([(0, 400)], 100, 1000)
-    planned.on_load(100, 300)
+    planned = plan_of([(0, 400)], 100, 1000)
+    planned.on_load(0, 100, 300)
     requests = Requests(planned)
     assert requests.ended.wait(60)
     assert requests.pieces == [(0, 100), (300, 400)]
 
 
 def test_a_range_in_a_plan_twice_makes_room_twice():
-    planned = PlannedReads([(0, 100), (0, 100), (100, 200)], 100, 100)
+    planned = plan_of([(0, 100), (0, 100), (100, 200)], 100, 100)
     requests = Requests(planned)
-    planned.on_load(0, 100)
+    planned.on_load(0, 0, 100)
     assert requests.ended.wait(60)
     assert (100, 200) in requests.pieces
 
 
 def test_stop_ends_a_plan_at_its_limit():
-    planned = PlannedReads([(0, 1000)], 100, 100)
+    planned = plan_of([(0, 1000)], 100, 100)
     requests = Requests(planned)
     wait_until(lambda: requests.pieces)
     planned.stop()
     assert requests.ended.wait(60)
     assert requests.pieces == [(0, 100)]
+
+
+def test_a_plan_of_several_files_has_one_limit_in_its_order():
+    # Files 0 and 2 have requests. A piece has 100 bytes in file 0, and 50 in file 2.
+    ranges = [(2, 0, 100), (0, 0, 100), (1, 0, 100), (2, 100, 200), (0, 100, 200)]
+    planned = PlannedReads([PlannedRange(*one) for one in ranges], [100, 100, 50], 250)
+    assert planned.first_ranges() == [(2, 0, 100), (0, 0, 100), (1, 0, 50)]
+    pieces, ended = [], threading.Event()
+
+    def request_of(file):
+        return lambda begin, end: pieces.append((file, begin, end))
+
+    planned.start([request_of(0), None, request_of(2)], ended.set)
+    wait_until(lambda: len(pieces) == 3)
+    # File 1 counts without a request: 100 + 100 + 100 bytes have reached the limit.
+    assert pieces == [(2, 0, 50), (2, 50, 100), (0, 0, 100)]
+    assert not ended.wait(0.05)
+    # These bytes are in the plan of other files. Bytes of the same offsets of file 1 make room.
+    planned.on_load(0, 300, 400)
+    assert not ended.wait(0.05)
+    planned.on_load(1, 0, 100)
+    wait_until(lambda: len(pieces) == 4)
+    assert pieces[3] == (2, 100, 150)
+    planned.on_load(2, 0, 100)
+    assert ended.wait(60)
+    assert pieces[4:] == [(2, 150, 200), (0, 100, 200)]
+
+
+def test_a_child_of_fork_loads_while_the_parent_held_the_lock_of_the_plan():
+    planned = plan_of([(0, 400)], 100, 1000)
+
+    def check():
+        planned.on_load(0, 0, 100)
+        return planned._loaded == 100
+
+    held, proceed = threading.Event(), threading.Event()
+
+    def hold():
+        with planned._change:
+            held.set()
+            proceed.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    try:
+        assert status_of_child(check) == 0
+    finally:
+        proceed.set()
+        holder.join()
 
 
 @pytest.fixture
@@ -110,7 +167,9 @@ def test_prefetched_tensors_arrive_in_the_page_cache(path):
         assert (file.get_tensor("c") == 2).all()
 
 
-def test_a_url_is_prefetched_into_its_path(path):
+@pytest.fixture(scope="module")
+def watched():
+    """A file system in memory, and the URL, start and end of each range that is fetched from it."""
     fsspec = pytest.importorskip("fsspec")
     from fsspec.implementations.memory import MemoryFileSystem
 
@@ -122,17 +181,43 @@ def test_a_url_is_prefetched_into_its_path(path):
         pseudo_dirs = [""]
 
         def cat_file(self, path, start=None, end=None, **options):
-            fetched.append((start, end))
+            fetched.append((path, start, end))
             return super().cat_file(path, start, end, **options)
 
     fsspec.register_implementation("watched", Watched, clobber=True)
-    fsspec.filesystem("watched").pipe("watched://weights", path.read_bytes())
+    return fsspec.filesystem("watched"), fetched
+
+
+@pytest.fixture
+def fetched(path, watched):
+    """The fetched ranges of watched://weights and of watched://more, a file of one tensor of 1 MiB."""
+    system, fetched = watched
+    system.pipe("watched://weights", path.read_bytes())
+    save_file({"d": numpy.full((256, 1024), 3, "f4")}, path.parent / "more")
+    system.pipe("watched://more", (path.parent / "more").read_bytes())
+    return fetched
+
+
+def test_files_of_a_plan_share_the_limit(fetched):
+    """A limit of 1.5 MiB: the first tensor of 1 MiB, and half of the second, which is in the other file."""
+    with readpath.safe_open(["watched://weights", "watched://more"]) as file:
+        fetched.clear()
+        file.prefetch(["d", "c", "b", "a"], ahead_bytes=1536 * KIB)
+        wait_until(lambda: any(name == "watched://more" for name, _, _ in fetched))
+        time.sleep(0.1)
+        # Ends of requests are whole pages. The header is shorter than 512 bytes.
+        ends = {end for name, _, end in fetched if name == "watched://weights"}
+        assert max(ends) <= 2 * MIB + 512 * KIB + 8 * KIB and min(ends) > 2 * MIB
+        assert (file.get_tensor("c") == 2).all() and (file.get_tensor("d") == 3).all()
+
+
+def test_a_url_is_prefetched_into_its_path(fetched):
     with readpath.safe_open("watched://weights") as file:
         fetched.clear()
         file.prefetch(["b"], ahead_bytes=512 * KIB)
         # The tensor `b` begins a MiB behind the header, which is shorter than 512 bytes.
-        wait_until(lambda: any(start >= MIB for start, _ in fetched))
-        assert not any(end > 2 * MIB + 512 for _, end in fetched)
+        wait_until(lambda: any(start >= MIB for _, start, _ in fetched))
+        assert not any(end > 2 * MIB + 512 for _, _, end in fetched)
         assert (file.get_tensor("b") == 1).all()
 
 

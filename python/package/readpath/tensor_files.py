@@ -27,7 +27,7 @@ from readpath.tensor_errors import error_of
 from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Maker, Place, Tensor
 from readpath.tensor_headers import check_numbers, check_size, header_of, metadata_of, shown
 from readpath.tensor_mappings import private_mapping
-from readpath.tensor_prefetch import PlannedReads, pieces_of, request_of
+from readpath.tensor_prefetch import PlannedReads, pieces_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -59,6 +59,12 @@ KERNEL_RUN = 8
 
 class TensorFile:
     """The tensors of one file, as its header lists them."""
+
+    piece_bytes = PIECE_BYTES_MAX
+    """Maximum number of bytes of a hint."""
+
+    _plan: tuple[PlannedReads, int] | None = None
+    """The plan that loads of this file are counted for, and the file's index in it."""
 
     def __init__(self, name: str | bytes, text: bytes, data_begin: int, file_bytes: int) -> None:
         self.name = name
@@ -114,6 +120,15 @@ class TensorFile:
             )
         return Place(dtype, shape, data_begin + begin, size)
 
+    def join_plan(self, planned: PlannedReads, index: int) -> None:
+        """Counts the loads of this file for a plan, in place of the last one."""
+        self._plan = (planned, index)
+
+    def _on_load(self, begin: int, end: int) -> None:
+        if self._plan is not None:
+            planned, index = self._plan
+            planned.on_load(index, begin, end)
+
     def _has_shrunk(self, end: int) -> OSError:
         """The error of a file that has become shorter than `end` bytes since it was opened."""
         return OSError(errno.ESTALE, f"it has become shorter than {end} bytes", self.name)
@@ -148,7 +163,6 @@ class LocalTensors(TensorFile):
 
     # Descriptors of the file, and of its open for `_is_held`; -1 if not open.
     _file = _looked_at = -1
-    _planned: PlannedReads | None = None
 
     def __init__(self, path: str | bytes, name: str | bytes | None = None) -> None:
         """`name`: the name in errors, by default the path."""
@@ -164,7 +178,7 @@ class LocalTensors(TensorFile):
         except BaseException:
             self.close()
             raise
-        self._piece_bytes = _piece_bytes(found.st_dev)
+        self.piece_bytes = _piece_bytes(found.st_dev)
         self._kernel_ahead_bytes = _queue_bytes(found.st_dev, "read_ahead_kb") or 0
 
     def load(self, names: list[str], make: Maker) -> dict[str, Tensor]:
@@ -176,31 +190,24 @@ class LocalTensors(TensorFile):
         """Loads a tensor that is a part of another."""
         return self._load([place], make)[0]
 
-    def prefetch(self, ranges: list[tuple[int, int]], ahead_bytes: int) -> None:
-        """Prefetches ranges in this order, in place of the last plan."""
-        request, end = request_of(self._handle())
-        self._stop_prefetch()
-        self._planned = PlannedReads(ranges, self._piece_bytes, ahead_bytes)
-        self._planned.start(request, end)
+    def handle(self) -> int:
+        """The descriptor. Raises ValueError if the file is closed."""
+        if self._file < 0:
+            raise ValueError("I/O operation on closed file.")
+        return self._file
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fills a buffer with the bytes from an offset on, for any thread. Raises OSError (`ESTALE`) if the file has shrunk."""
         end = offset + len(buffer)
-        for begin, last in pieces_of([(offset, end)], self._piece_bytes):
-            os.posix_fadvise(self._handle(), begin, last - begin, os.POSIX_FADV_WILLNEED)
+        for begin, last in pieces_of([(offset, end)], self.piece_bytes):
+            os.posix_fadvise(self.handle(), begin, last - begin, os.POSIX_FADV_WILLNEED)
         filled = 0
         while filled < len(buffer):
-            count = os.preadv(self._handle(), [buffer[filled:]], offset + filled)
+            count = os.preadv(self.handle(), [buffer[filled:]], offset + filled)
             if count == 0:
                 raise self._has_shrunk(end)
             filled += count
-        if self._planned is not None:
-            self._planned.on_load(offset, end)
-
-    def _stop_prefetch(self) -> None:
-        if self._planned is not None:
-            self._planned.stop()
-            self._planned = None
+        self._on_load(offset, end)
 
     def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
         """Loads consecutive tensors, each over its own private mapping: writes to a tensor stay in it.
@@ -225,8 +232,7 @@ class LocalTensors(TensorFile):
                     ahead_bytes += last - first
                 self._bring_in(mapping, place.offset - skip, begin, end)
                 ahead_bytes -= end - begin
-                if self._planned is not None:
-                    self._planned.on_load(begin, end)
+                self._on_load(begin, end)
             tensors.append(make.over(mapping, skip, place))
         return tensors
 
@@ -235,7 +241,7 @@ class LocalTensors(TensorFile):
 
         Raises OSError (`ESTALE`) if the file no longer has the range, ValueError if it is closed.
         """
-        if os.fstat(self._handle()).st_size < offset + size:
+        if os.fstat(self.handle()).st_size < offset + size:
             raise self._has_shrunk(offset + size)
         return private_mapping(self._file, size, offset)
 
@@ -247,7 +253,7 @@ class LocalTensors(TensorFile):
         window = self._kernel_ahead_bytes
         for begin, end in _joined(ranges):
             is_long = window >= KERNEL_AHEAD_BYTES and end - begin >= KERNEL_RUN * window
-            for first, last in pieces_of([(begin, end)], self._piece_bytes):
+            for first, last in pieces_of([(begin, end)], self.piece_bytes):
                 yield first, last, is_long and first > begin
 
     def _ask_for(self, begin: int, end: int) -> None:
@@ -284,15 +290,10 @@ class LocalTensors(TensorFile):
             return False
         return True
 
-    def _handle(self) -> int:
-        """The descriptor. Raises ValueError if the file is closed."""
-        if self._file < 0:
-            raise ValueError("I/O operation on closed file.")
-        return self._file
-
     def close(self) -> None:
         """Closes the file and ends its plan; tensors over its mappings stay valid."""
-        self._stop_prefetch()
+        if self._plan is not None:
+            self._plan[0].stop()
         opened = (self._file, self._looked_at)
         self._file = self._looked_at = -1
         for descriptor in opened:
@@ -412,15 +413,10 @@ class OtherTensors(TensorFile):
         """Loads a tensor that is a part of another."""
         return self._load([place], make)[0]
 
-    def prefetch(self, ranges: list[tuple[int, int]], ahead_bytes: int) -> None:
-        """Prefetches ranges up to a limit, in this order. Bytes past the limit are read when they are loaded."""
-        within: list[tuple[int, int]] = []
-        for begin, end in ranges:
-            if (size := min(end - begin, ahead_bytes)) > 0:
-                within.append((begin, size))
-                ahead_bytes -= size
-        if within:
-            self._file.prefetch_many(within)
+    def prefetch_many(self, ranges: list[tuple[int, int]]) -> None:
+        """Prefetches the bytes from an offset to an end, of each range in this order."""
+        if ranges:
+            self._file.prefetch_many([(begin, end - begin) for begin, end in ranges])
 
     def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
         """Reads tensors together, each into its own memory. Raises OSError (`ESTALE`) if the file has shrunk."""
@@ -429,6 +425,7 @@ class OtherTensors(TensorFile):
         for place, count in zip(places, counts, strict=True):
             if count < place.size:
                 raise self._has_shrunk(place.offset + count)
+            self._on_load(place.offset, place.offset + place.size)
         return [make.over(buffer, 0, place) for buffer, place in zip(memory, places, strict=True)]
 
     def close(self) -> None:

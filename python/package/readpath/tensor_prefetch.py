@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from readpath.forks import renew_in_children
 
 Range = tuple[int, int]
 """First byte and end of a range of a file."""
+
+Request = Callable[[int, int], None]
+"""Reads a range of a file into the page cache."""
+
+
+class PlannedRange(NamedTuple):
+    """A range of one of the files of a plan."""
+
+    file: int
+    """Index of the file."""
+    begin: int
+    end: int
+    """End of the range, exclusive."""
 
 
 def pieces_of(ranges: Iterable[Range], piece_bytes: int) -> Iterator[Range]:
@@ -20,29 +36,39 @@ def pieces_of(ranges: Iterable[Range], piece_bytes: int) -> Iterator[Range]:
 
 
 class PlannedReads:
-    """A plan of byte ranges of one file. A thread requests them in the plan's order.
+    """A plan of byte ranges of several files. A thread requests them in the plan's order.
 
-    Requested bytes of the plan that the program has not loaded yet are limited. At the limit the thread
-    waits for loads of the program. It ends after the last range, and with `stop`.
+    Requested bytes of the plan that the program has not loaded yet are limited, over all files. At the limit the
+    thread waits for loads of the program. It ends after the last range, and with `stop`.
     """
 
-    def __init__(self, ranges: list[Range], piece_bytes: int, ahead_bytes: int) -> None:
-        self._unloaded = [(begin, end) for begin, end in ranges if begin < end]
+    def __init__(self, ranges: Sequence[PlannedRange], piece_bytes: Sequence[int], ahead_bytes: int) -> None:
+        """`piece_bytes`: size of the device requests of each file."""
+        self._unloaded = [planned for planned in ranges if planned.begin < planned.end]
         self._planned = list(self._unloaded)
         self._piece_bytes = piece_bytes
         self._ahead_bytes = ahead_bytes
         self._requested = 0
         self._loaded = 0
         self._is_stopped = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Creates the lock: a thread of the parent may have held it at a fork."""
         self._change = threading.Condition()
 
-    def start(self, request: Callable[[int, int], None], end: Callable[[], None]) -> None:
-        """Starts the thread. `request` reads a piece into the page cache, `end` is called at the end."""
+    def start(self, requests: Sequence[Request | None], end: Callable[[], None]) -> None:
+        """Starts the thread. `requests`: the request of each file, `end` is called at the end.
+
+        Ranges of a file without a request count, and are not requested.
+        """
 
         def run() -> None:
             try:
-                for first, last in self._next_pieces():
-                    request(first, last)
+                for file, first, last in self._next_pieces():
+                    if (request := requests[file]) is not None:
+                        request(first, last)
             except OSError:
                 # The load of the same bytes reports the error.
                 pass
@@ -51,17 +77,30 @@ class PlannedReads:
 
         threading.Thread(target=run, name="readpath-prefetch", daemon=True).start()
 
-    def on_load(self, begin: int, end: int) -> None:
+    def first_ranges(self) -> list[PlannedRange]:
+        """Returns the first ranges of the plan, up to the limit in bytes."""
+        found: list[PlannedRange] = []
+        left = self._ahead_bytes
+        for file, begin, end in self._planned:
+            if left <= 0:
+                break
+            found.append(PlannedRange(file, begin, min(end, begin + left)))
+            left -= end - begin
+        return found
+
+    def on_load(self, file: int, begin: int, end: int) -> None:
         """Counts the bytes of the plan in a range that the program loads now. Each counts once."""
         with self._change:
-            rest: list[Range] = []
-            for first, last in self._unloaded:
+            rest: list[PlannedRange] = []
+            for planned in self._unloaded:
+                _, first, last = planned
                 common = min(last, end) - max(first, begin)
-                if common <= 0:
-                    rest.append((first, last))
+                if planned.file != file or common <= 0:
+                    rest.append(planned)
                     continue
                 self._loaded += common
-                rest += [part for part in ((first, begin), (end, last)) if part[0] < part[1]]
+                parts = ((first, begin), (end, last))
+                rest += [PlannedRange(file, *part) for part in parts if part[0] < part[1]]
             self._unloaded = rest
             self._change.notify_all()
 
@@ -71,17 +110,18 @@ class PlannedReads:
             self._is_stopped = True
             self._change.notify_all()
 
-    def _next_pieces(self) -> Iterator[Range]:
-        for begin, end in pieces_of(self._planned, self._piece_bytes):
-            if not self._wait_for_room():
-                return
-            if self._is_unloaded(begin, end):
-                yield begin, end
-            self._requested += end - begin
+    def _next_pieces(self) -> Iterator[PlannedRange]:
+        for planned in self._planned:
+            for begin, end in pieces_of([(planned.begin, planned.end)], self._piece_bytes[planned.file]):
+                if not self._wait_for_room():
+                    return
+                if self._is_unloaded(planned.file, begin, end):
+                    yield PlannedRange(planned.file, begin, end)
+                self._requested += end - begin
 
-    def _is_unloaded(self, begin: int, end: int) -> bool:
+    def _is_unloaded(self, file: int, begin: int, end: int) -> bool:
         with self._change:
-            return any(first < end and begin < last for first, last in self._unloaded)
+            return any(other == file and first < end and begin < last for other, first, last in self._unloaded)
 
     def _wait_for_room(self) -> bool:
         """Waits until a further piece is allowed. Returns false after `stop`."""
@@ -90,14 +130,23 @@ class PlannedReads:
             return not self._is_stopped
 
 
-def request_of(file: int) -> tuple[Callable[[int, int], None], Callable[[], None]]:
-    """Returns the request of a piece of a local file, and the end of the requests.
+def requests_of(files: Iterable[int | None]) -> tuple[list[Request | None], Callable[[], None]]:
+    """Returns the request of a piece of each local file, by its descriptor, and the end of the requests.
 
-    Both use a descriptor of their own: the program may close the file meanwhile.
+    They use descriptors of their own: the program may close the files meanwhile.
     """
-    own = os.dup(file)
+    own: list[int] = []
 
-    def request(begin: int, end: int) -> None:
-        os.posix_fadvise(own, begin, end - begin, os.POSIX_FADV_WILLNEED)
+    def end() -> None:
+        while own:
+            os.close(own.pop())
 
-    return request, lambda: os.close(own)
+    def request_of(file: int) -> Request:
+        own.append(copy := os.dup(file))
+        return lambda begin, end: os.posix_fadvise(copy, begin, end - begin, os.POSIX_FADV_WILLNEED)
+
+    try:
+        return [None if file is None else request_of(file) for file in files], end
+    except BaseException:
+        end()
+        raise

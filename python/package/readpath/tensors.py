@@ -13,6 +13,7 @@ from readpath.tensor_errors import error_of
 from readpath.tensor_files import LocalTensors, OtherTensors
 from readpath.tensor_frameworks import PACKED, Framework, Maker, Place, Tensor, framework_named
 from readpath.tensor_headers import shown
+from readpath.tensor_prefetch import PlannedRange, PlannedReads, requests_of
 
 if TYPE_CHECKING:
     from readpath.tensor_devices import DeviceLoader
@@ -185,6 +186,7 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
     ) -> None:
         self._files: list[LocalTensors | OtherTensors] = []
         self._of: dict[str, LocalTensors | OtherTensors] = {}
+        self._planned: PlannedReads | None = None
         self._make = framework_named(framework, device)
         if backend not in ("mmap", "pread"):
             raise error_of(ValueError, f"backend {backend!r}: give 'mmap' or 'pread'")
@@ -271,24 +273,35 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
 
         - `plan`: names of tensors in the order of their use, and pairs of a name and the index of a part, as
           `get_slice` takes it.
-        - `ahead_bytes`: maximum number of prefetched bytes that are not loaded yet. A loaded tensor makes room for
-          the next ones.
+        - `ahead_bytes`: maximum number of prefetched bytes of all files that are not loaded yet. A loaded tensor
+          makes room for the next ones.
 
-        A local file is prefetched into the kernel page cache by a thread. Of another file the first `ahead_bytes`
-        of the plan are prefetched into the memory of its path. A further plan replaces the last one. An error of
-        the device is raised by the load.
+        Local files are prefetched into the kernel page cache by a thread. Of the first `ahead_bytes` of the plan, the
+        bytes of other files are prefetched into the memory of their paths. A further plan replaces the last one. An
+        error of the device is raised by the load.
 
         Raises KeyError for an unknown tensor, IndexError and TypeError as `get_slice`; all are `SafetensorError`.
         """
         if ahead_bytes <= 0:
             raise ValueError(f"ahead_bytes={ahead_bytes}: give a positive number of bytes")
-        ranges: dict[int, list[tuple[int, int]]] = {}
+        index_of = {id(file): index for index, file in enumerate(self._files)}
+        ranges: list[PlannedRange] = []
         for item in plan:
-            name, index = (item, ...) if isinstance(item, str) else item
-            place = self.get_slice(name)._place_of(index)
-            ranges.setdefault(id(self._file(name)), []).append((place.offset, place.offset + place.size))
-        for file in self._files:
-            file.prefetch(ranges.get(id(file), []), ahead_bytes)
+            name, part = (item, ...) if isinstance(item, str) else item
+            place = self.get_slice(name)._place_of(part)
+            ranges.append(PlannedRange(index_of[id(self._file(name))], place.offset, place.offset + place.size))
+        handles = [file.handle() if isinstance(file, LocalTensors) else None for file in self._files]
+        planned = PlannedReads(ranges, [file.piece_bytes for file in self._files], ahead_bytes)
+        if self._planned is not None:
+            self._planned.stop()
+        self._planned = planned
+        first = planned.first_ranges()
+        for at, file in enumerate(self._files):
+            file.join_plan(planned, at)
+            if isinstance(file, OtherTensors):
+                file.prefetch_many([(begin, end) for index, begin, end in first if index == at])
+        if any(handle is not None for handle in handles):
+            planned.start(*requests_of(handles))
 
     def __enter__(self) -> Self:
         return self
