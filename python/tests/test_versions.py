@@ -345,6 +345,101 @@ def test_stale_listing_fails_once_and_reopening_succeeds(s3):
         assert file.read() == NEW
 
 
+class Listing(fsspec.AbstractFileSystem):
+    """A file system whose details come from cached listings, as those of FTP."""
+
+    protocol = "listing"
+    cachable = False
+    files: dict = {}
+
+    def ls(self, path, detail=True, **options):
+        path = self._strip_protocol(path)
+        if path not in self.dircache:
+            self.dircache[path] = [
+                {"name": name, "type": "file", "size": len(data), "modify": f"{seconds}"}
+                for name, (data, seconds) in self.files.items()
+                if self._parent(name) == path
+            ]
+        return self.dircache[path] if detail else [one["name"] for one in self.dircache[path]]
+
+    def cat_file(self, path, start=None, end=None, **options):
+        return self.files[self._strip_protocol(path)][0][start:end]
+
+    def invalidate_cache(self, path=None):
+        self.dircache.clear() if path is None else self.dircache.pop(path, None)
+
+
+@pytest.fixture
+def listing(monkeypatch):
+    """The file system, whose details are compared after each fetch."""
+    monkeypatch.setattr("readpath.versions.CHECK_SECONDS", 0.0)
+    below = Listing(skip_instance_cache=True)
+    monkeypatch.setattr(Listing, "files", {"folder/data": (OLD, 1)})
+    below.ls("folder")
+    return below
+
+
+@pytest.mark.parametrize("after", [(NEW, 2), (NEW[:700_000], 1), None])
+def test_change_behind_a_cached_listing_is_an_error_and_seen_by_revalidation(listing, after):
+    from readpath.filesystem import ReadpathFileSystem
+
+    fs = ReadpathFileSystem(fs=listing, skip_instance_cache=True, **SMALL)
+    with fs.open("folder/data") as file:
+        assert file.readat(0, 1000) == OLD[:1000] and not file.revalidate()
+        if after is None:
+            # Another file of the folder changes.
+            listing.files["folder/other"] = (b"1", 5)
+            assert file.readat(500_000, 1000) == OLD[500_000:501_000] and not file.revalidate()
+            return
+        listing.files["folder/data"] = after
+        with pytest.raises(OSError, match="has changed in its storage.*folder/data") as caught:
+            file.readat(500_000, 1000)
+        assert caught.value.errno == errno.ESTALE
+        listing.ls("folder")
+        assert file.revalidate() and file.size == len(after[0])
+        assert file.readat(500_000, 1000) == NEW[500_000:501_000]
+    listing.ls("folder")
+    with fs.open("folder/data") as file:
+        listing.files["folder/data"] = (OLD, 3)
+        assert file.revalidate() and file.readat(9, 9) == OLD[9:18]
+
+
+class Blobs(Listing):
+    """As adlfs: details of a listing have the tag without quotes, and the ones of a request with them."""
+
+    async_impl = True
+    asynchronous = True
+
+    async def _info(self, path):
+        name, is_listed = self._strip_protocol(path), self._parent(path) in self.dircache
+        data, seconds = self.files[name]
+        details = next(one for one in self.ls(self._parent(path)) if one["name"] == name)
+        if not is_listed:
+            self.dircache.clear()
+        tag = details["modify"] if is_listed else f'"{seconds}"'
+        return {"name": name, "type": "file", "size": details["size"], "etag": tag}
+
+    async def _cat_file(self, path, start=None, end=None, **options):
+        return self.cat_file(path, start, end)
+
+
+def test_details_of_listings_and_requests_are_compared(listing):
+    from readpath.versions import Version
+
+    blobs = Blobs(skip_instance_cache=True)
+    blobs.ls("folder")
+
+    async def read():
+        version = Version(blobs, "folder/data", await blobs._info("folder/data"))
+        assert await version.range_of(5, 9) == OLD[5:9]
+        blobs.ls("folder")
+        blobs.files["folder/data"] = (NEW, 2)
+        with pytest.raises(OSError, match="has changed in its storage.*etag"):
+            await version.range_of(5, 9)
+
+    asyncio.run(read())
+
+
 class CloudHandler(http.server.BaseHTTPRequestHandler):
     """One object of Google Cloud Storage, by its JSON interface: lists it, describes it, and gives ranges of it."""
 

@@ -32,7 +32,7 @@ from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.places import Offsets, Ranges
 from readpath.reader import Fetch, Options, Reader
-from readpath.versions import Version
+from readpath.versions import Version, forget_listings, is_same_version
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -473,9 +473,9 @@ class ReadpathFile(AbstractBufferedFile):
         """
         self._check_open()
         below = self.fs.fs
-        below.invalidate_cache(self.path)
+        forget_listings(below, self.path)
         details = below.info(self.path)
-        if details == self._details:
+        if is_same_version(details, self._details):
             return False
         stale, self._details, self.size = self.reader, details, details["size"]
         self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)

@@ -31,10 +31,13 @@ CHECK_SECONDS = 0.1
 IDENTITY = frozenset(
     {
         "ETag", "etag", "e_tag", "VersionId", "version_id", "generation", "Content-MD5", "content_md5", "md5Hash",
-        "Digest", "checksum", "Last-Modified", "LastModified", "last_modified", "modified", "mtime", "size",
+        "Digest", "checksum", "Last-Modified", "LastModified", "last_modified", "modified", "modify", "mtime", "size",
     }
 )  # fmt: skip
 """Names of details that differ between two versions, as the known file systems name them."""
+
+TAGS = frozenset({"ETag", "etag", "e_tag"})
+"""Names of tags, which some listings have without the quotes of a single request."""
 
 CREATION = frozenset({"created", "creation_time"})
 """Names of details that identify a version if the details have no modification time."""
@@ -108,6 +111,7 @@ class Version:
             return b""
         data = self._below.cat_file(self._path, start, end)
         if self._is_due():
+            forget_listings(self._below, self._path)
             try:
                 details = self._below.info(self._path)
             except FileNotFoundError as error:
@@ -213,6 +217,7 @@ class Version:
 
     async def _details(self) -> Mapping[str, Any]:
         """Returns the present details of the file. A missing file counts as changed."""
+        forget_listings(self._below, self._path)
         try:
             found: Mapping[str, Any] = await self._below._info(self._path)
             return found
@@ -270,9 +275,8 @@ class Version:
         return data
 
     def _changed(self, how: str) -> OSError:
-        """The error for another version than the one at the open. Drops the cached listing of the file."""
-        # Cached listings describe the old version.
-        self._below.invalidate_cache(self._path)
+        """The error for another version than the one at the open. Drops the cached listings of the file."""
+        forget_listings(self._below, self._path)
         return OSError(
             errno.ESTALE,
             f"it has changed in its storage since it was opened ({how}); revalidate it, or open it again",
@@ -285,9 +289,23 @@ def _started(loop: asyncio.AbstractEventLoop, read: Callable[[], Any]) -> Future
     return asyncio.run_coroutine_threadsafe(read(), loop)
 
 
+def forget_listings(below: Any, path: str) -> None:
+    """Drops the cached listings of a file and of its folder: they describe the version of their time."""
+    name = below._strip_protocol(path)
+    below.invalidate_cache(name)
+    below.invalidate_cache(below._parent(name))
+
+
+def is_same_version(details: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """True for equal details, and for details with equal tags that were queried in different ways."""
+    identity = _identity_of(details)
+    return details == other or not TAGS.isdisjoint(identity) and identity == _identity_of(other)
+
+
 def _identity_of(details: Mapping[str, Any]) -> dict[str, Any]:
     """The details that differ between two versions. With one alone, such as the size, the creation time counts too."""
     found = {name: details[name] for name in IDENTITY if details.get(name) is not None}
+    found |= {name: _opaque(str(found[name])) for name in TAGS if name in found}
     return found if len(found) > 1 else found | {name: details[name] for name in CREATION if name in details}
 
 
