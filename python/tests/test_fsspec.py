@@ -384,3 +384,70 @@ def test_unknown_options_are_refused_by_name(url, archives):
         assert file.read(4) == DATA[:4]
     with system.open(url, block_size=4096, cache_type="readahead") as file:
         assert file.read(4) == DATA[:4]
+
+
+KEYWORD_CALLS = {
+    "info": lambda fs, url, local: fs.info(path=url("/kept/one")),
+    "ls": lambda fs, url, local: fs.ls(path=url("/kept"), detail=False),
+    "find": lambda fs, url, local: fs.find(path=url("/kept")),
+    "exists": lambda fs, url, local: fs.exists(path=url("/kept/one")),
+    "cat_file": lambda fs, url, local: fs.cat_file(path=url("/kept/one"), start=1),
+    "cat_ranges": lambda fs, url, local: fs.cat_ranges(paths=[url("/kept/one")], starts=[1], ends=[3]),
+    "cat_ranges mixed": lambda fs, url, local: fs.cat_ranges([url("/kept/two")], starts=[0], ends=[9]),
+    "sizes": lambda fs, url, local: fs.sizes(paths=[url("/kept/one"), url("/kept/two")]),
+    "unstrip_protocol": lambda fs, url, local: fs.unstrip_protocol(name=url("/kept/one")),
+    "get_file": lambda fs, url, local: fs.get_file(rpath=url("/kept/one"), lpath=local),
+    "get_file mixed": lambda fs, url, local: fs.get_file(url("/kept/one"), lpath=local),
+    "put_file": lambda fs, url, local: fs.put_file(lpath=local, rpath=url("/put")),
+    "cp_file": lambda fs, url, local: fs.cp_file(path1=url("/kept/one"), path2=url("/copied")),
+    "mv": lambda fs, url, local: fs.mv(path1=url("/put"), path2=url("/moved")),
+    "pipe_file": lambda fs, url, local: fs.pipe_file(path=url("/piped"), value=b"piped"),
+    "mkdir": lambda fs, url, local: fs.mkdir(path=url("/made")),
+    "rm_file": lambda fs, url, local: fs.rm_file(path=url("/piped")),
+    "walk": lambda fs, url, local: list(fs.walk(path=url("/kept"))),
+    "expand_path": lambda fs, url, local: sorted(fs.expand_path(path=url("/kept"), recursive=True)),
+    "invalidate_cache": lambda fs, url, local: fs.invalidate_cache(path=url("/kept")),
+    "invalidate_cache all": lambda fs, url, local: fs.invalidate_cache(),
+    "ls without a path": lambda fs, url, local: fs.ls(),
+    "info of another word": lambda fs, url, local: fs.info(name=url("/kept/one")),
+}
+
+
+def test_forwarded_methods_take_keywords_as_the_file_system_below(tmp_path):
+    memory = fsspec.filesystem("memory")
+    found = {}
+    for prefix, fs in (("memory:/", memory), ("readpath::memory:/", fsspec.filesystem("readpath", target_protocol="memory"))):
+        memory.rm("/", recursive=True)
+        memory.pipe({"/kept/one": b"first", "/kept/two": b"second"})
+        local = tmp_path / "local"
+        local.write_bytes(b"here")
+
+        def result_of(call):
+            try:
+                result = call(fs, lambda path: prefix + path, str(local))
+            except TypeError:
+                return TypeError
+            # The times of creation differ.
+            if isinstance(result, dict):
+                result.pop("created", None)
+            return result, local.read_bytes(), {name: memory.cat(name) for name in memory.find("/")}
+
+        found[prefix] = {name: result_of(call) for name, call in KEYWORD_CALLS.items()}
+        memory.rm("/", recursive=True)
+    expected, forwarded = found.values()
+    # The listing of the root without a path is readpath's own.
+    assert expected.pop("ls without a path") is TypeError and len(forwarded.pop("ls without a path")[0]) > 0
+    assert forwarded == expected
+
+
+def test_all_listings_are_dropped_without_a_path():
+    dropped = []
+
+    class Noting(fsspec.AbstractFileSystem):
+        cachable = False
+
+        def invalidate_cache(self, path=None):
+            dropped.append(path)
+
+    ReadpathFileSystem(fs=Noting(), skip_instance_cache=True).invalidate_cache()
+    assert dropped == [None]

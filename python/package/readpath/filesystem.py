@@ -9,6 +9,7 @@ calls are forwarded to the target file system.
 from __future__ import annotations
 
 import io
+import os
 import weakref
 from collections.abc import Iterable
 from functools import cached_property
@@ -165,6 +166,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     @classmethod
     def _stripped(cls, one: Any) -> Any:
         """Removes the prefix from a path or a list of paths. Other arguments stay unchanged."""
+        if isinstance(one, os.PathLike):
+            one = os.fspath(one)
         if isinstance(one, list):
             return [cls._stripped(each) for each in one]
         return cls._strip_protocol(one) if isinstance(one, str) and one.startswith(PREFIXES) else one
@@ -205,6 +208,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     def __getattribute__(self, name: str) -> Any:
         """Returns a forwarded method as a function that removes the prefix `readpath` from paths first.
 
+        The function takes the arguments of the method by place and by name. Without any, the path is the root.
         Queries of details without options are answered from the cache of `Details`. A change clears it.
         """
         if name not in PASSED_ON:
@@ -213,15 +217,18 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         cached_queries = {"info": self._known.info, "isfile": self._known.is_file}
         cached_query = None if self._reads_itself else cached_queries.get(name)
 
-        def forwarded(path: Any = "", *arguments: Any, **options: Any) -> Any:
-            path = ReadpathFileSystem._strip_protocol(path)
-            arguments = tuple(ReadpathFileSystem._stripped(one) for one in arguments)
-            options = {option: ReadpathFileSystem._stripped(one) for option, one in options.items()}
-            if cached_query is not None and not (arguments or options):
-                return cached_query(path)
+        def forwarded(*arguments: Any, **options: Any) -> Any:
+            if not (arguments or options) and name != "invalidate_cache":
+                arguments = ("",)
+            first, others = arguments[:1], arguments[1:]
+            paths = [ReadpathFileSystem._strip_protocol(path) for path in first]
+            if cached_query is not None and paths and not (others or options):
+                return cached_query(paths[0])
             if name in CHANGES:
                 self._known.forget()
-            return below(path, *arguments, **options)
+            rest = [ReadpathFileSystem._stripped(one) for one in others]
+            named = {option: ReadpathFileSystem._stripped(one) for option, one in options.items()}
+            return below(*paths, *rest, **named)
 
         return forwarded
 
