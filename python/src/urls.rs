@@ -1,5 +1,6 @@
 //! Files by URL: objects of HTTP servers and object stores, by the clients of `object_store`.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -150,9 +151,30 @@ pub fn open(
         ..defaults
     };
     let client_options = variables.into_iter().chain(options.client_options.iter().cloned());
-    open_url_by(url, client_options, file_options, |url, client_options| {
-        shared_client(url, client_options, options.retries)
+    let key = key_of(url);
+    let escaped_url = match key {
+        Some(key) => Cow::Owned(url[..url.len() - key.len()].to_owned() + &escaped(key)),
+        None => Cow::Borrowed(url),
+    };
+    open_url_by(&escaped_url, client_options, file_options, |url, client_options| {
+        shared_client(url, key, client_options, options.retries)
     })
+}
+
+/// The key of an object in a store, as it stands in the text of its URL. None for URLs of HTTP,
+/// whose escapes are decoded by the server.
+fn key_of(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme {
+        "http" | "https" => None,
+        _ => rest.split_once('/').map(|(_, key)| key),
+    }
+}
+
+/// Escapes the characters of a key that the parser of URLs takes for an escape, a query or a
+/// fragment.
+fn escaped(key: &str) -> String {
+    key.replace('%', "%25").replace('?', "%3F").replace('#', "%23")
 }
 
 /// Maximum number of clients that stay open. Each has the idle connections to one server.
@@ -171,12 +193,14 @@ struct SharedClient {
 }
 
 /// Returns the client of a URL, which files of the same server share with its connections, and the
-/// name of the object in its store.
+/// name of the object in its store. `key`: see [`key_of`].
 fn shared_client(
     url: &Url,
+    key: Option<&str>,
     options: Vec<(String, String)>,
     retries: usize,
 ) -> Result<(Box<dyn ObjectStore>, Path)> {
+    let location = location_of(url, key)?;
     let process = std::process::id();
     let server = &url[..url::Position::BeforePath];
     let mut sorted = options.clone();
@@ -187,7 +211,6 @@ fn shared_client(
         _ => url.path_segments().and_then(|mut parts| parts.next()).unwrap_or_default(),
     };
     let key = format!("{server} {container} {retries} {sorted:?}");
-    let location = location_of(url)?;
     if let Some(store) = known_client(process, &key) {
         return Ok((Box::new(store), location));
     }
@@ -218,12 +241,45 @@ fn known_client(process: u32, key: &str) -> Option<Arc<dyn ObjectStore>> {
     Some(store)
 }
 
-/// The name of a URL's object in the store of its client.
-fn location_of(url: &Url) -> Result<Path> {
-    match url.scheme() {
-        "http" | "https" => Ok(Path::from_url_path(url.path())?),
-        _ => Ok(Path::parse(ObjectStoreScheme::parse(url)?.1)?),
+/// The name of a URL's object in the store of its client. `key`: see [`key_of`].
+///
+/// # Errors
+/// `NotSupported` if the client would request another object: `object_store` decodes the path of a
+/// URL and encodes it in its own way, so that the escape of a slash becomes a slash.
+fn location_of(url: &Url, key: Option<&str>) -> Result<Path> {
+    let not_supported = |sent: &str| {
+        let source = format!("the client would request `{sent}` in its place").into();
+        Error::NotSupported { source }
+    };
+    let Some(key) = key else {
+        let location = Path::from_url_path(url.path())?;
+        let mut sent = url.clone();
+        sent.set_path("");
+        if let Ok(mut segments) = sent.path_segments_mut() {
+            segments.extend(location.parts());
+        }
+        return match with_upper_escapes(sent.path()) == with_upper_escapes(url.path()) {
+            true => Ok(location),
+            false => Err(not_supported(sent.path())),
+        };
+    };
+    let location = Path::parse(ObjectStoreScheme::parse(url)?.1)?;
+    // The parser of URLs removes `..`, and spaces at the end.
+    match location.as_ref() == key {
+        true => Ok(location),
+        false => Err(not_supported(location.as_ref())),
     }
+}
+
+/// A path with the hexadecimal digits of its escapes in upper case.
+fn with_upper_escapes(path: &str) -> String {
+    let mut digits_left = 0;
+    let upper = |character: char| {
+        let is_digit = digits_left > 0;
+        digits_left = if character == '%' { 2 } else { digits_left.max(1) - 1 };
+        if is_digit { character.to_ascii_uppercase() } else { character }
+    };
+    path.chars().map(upper).collect()
 }
 
 /// Returns the variables of the environment for clients. They must be read with Python's lock held,

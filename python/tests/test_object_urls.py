@@ -193,6 +193,92 @@ def test_urls_and_options_for_fsspec_open_through_it():
                 assert type(file).__name__ == "ReadpathFile" and file.read(9) == OLD[:9]
 
 
+class Folder(Handler):
+    """A server of several objects, by the path of the request line."""
+
+    def answer(self):
+        self.server.store.lines.append(self.path)
+        self.server.store.data = self.server.store.objects.get(self.path, b"another object")
+        super().answer()
+
+
+@pytest.fixture
+def folder():
+    """The store of a server of several objects, and its address."""
+    with served(("strong",), Folder) as (store, url):
+        store.lines, store.objects = [], {}
+        yield store, url.removesuffix("/data")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/files/data%2Fa.bin", "/files/a%2Bb.bin", "/files/a%2fb%20c.bin", "/files/%41.bin", "/files/a%28b%29.bin",
+        "/files/plain.bin", "/files/a+b.bin", "/files/a%20b.bin", "/files/a%25b.bin", "/files/%C3%A9.bin",
+        "/files/a(b)=c@d,e;f.bin", "/files/a~b%2F%C3%A9.bin",
+    ],
+)  # fmt: skip
+def test_escapes_of_a_url_reach_the_server_as_they_are(folder, path):
+    store, address = folder
+    store.objects[path] = OLD
+    with readpath.open(address + path) as file:
+        assert file.read() == OLD
+    assert set(store.lines) == {path}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("/é/a b.bin", "/%C3%A9/a%20b.bin"), ("/%c3%a9.bin", "/%C3%A9.bin"), ("/é/a b%2Fc.bin", "/%C3%A9/a%20b%2Fc.bin")],
+)
+def test_characters_that_no_url_has_are_escaped(folder, name, path):
+    store, address = folder
+    store.objects[path] = OLD
+    with readpath.open(address + name) as file:
+        assert file.read() == OLD
+    assert set(store.lines) == {path}
+
+
+def test_escapes_that_the_client_cannot_send_are_an_error_with_a_remedy(folder):
+    store, address = folder
+    with pytest.raises(OSError, match="would request `/a/b`.*client='fsspec'") as caught:
+        readpath.open(f"{address}/a%2Fb", client="readpath")
+    assert caught.value.errno == errno.EOPNOTSUPP and not store.lines
+
+
+def test_names_of_objects_in_stores_are_taken_literally(folder):
+    """A key may contain escapes: `a%2Fb` is another object than `a/b`."""
+    store, address = folder
+    s3 = {"aws_endpoint": address, "aws_skip_signature": "true", "aws_allow_http": "true"}
+    for key, path in [("a%2Fb", "/bucket/a%252Fb"), ("a/b", "/bucket/a/b"), ("a+b c", "/bucket/a%2Bb%20c"),
+                      ("a%20b", "/bucket/a%2520b"), ("a%", "/bucket/a%25"), ("a#b?c", "/bucket/a%23b%3Fc")]:  # fmt: skip
+        store.lines.clear()
+        store.objects = {path: OLD}
+        with readpath.open(f"s3://bucket/{key}", client="readpath", storage_options=s3) as file:
+            assert file.read() == OLD and file.name == f"s3://bucket/{key}"
+        assert set(store.lines) == {path}
+    for key in ("a/../b", "a "):
+        with pytest.raises(OSError, match="would request"):
+            readpath.open(f"s3://bucket/{key}", client="readpath", storage_options=s3)
+
+
+def test_options_that_fsspec_lacks_are_an_error_that_names_them():
+    """A server without byte ranges is read through fsspec."""
+    with served(("strong",)) as (store, url):
+        store.gives_ranges = False
+        lost = {
+            "retries": 0, "storage_options": {"timeout": "9s"}, "scheduler": "noop", "page_cache": "own", "eviction": "lru"
+        }  # fmt: skip
+        with pytest.raises(OSError, match=", ".join(sorted(lost))) as caught:
+            readpath.open(url, memory="1MiB", **lost)
+        assert caught.value.errno == errno.EOPNOTSUPP and caught.value.filename == url
+        with pytest.raises(OSError, match="no option retries: "):
+            readpath.open(url, retries=0)
+        # The page cache that `memory` implies, and options without a value, are none of the caller.
+        for options in ({}, {"memory": "1MiB", "depth": 4}, {"scheduler": None, "memory": "1MiB"}):
+            with readpath.open(url, **options) as file:
+                assert type(file).__name__ == "ReadpathFile" and file.read() == OLD
+
+
 def test_unusable_names_and_options_are_errors_with_a_remedy():
     with served(("strong",)) as (store, url):
         cases = [

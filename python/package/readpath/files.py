@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
+from urllib.parse import quote
 
 from readpath import _native
 from readpath.modelled import memory_bytes
@@ -39,6 +40,9 @@ PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 """The scheme of a URL: RFC 3986, section 3.1."""
 
 URL_START = re.compile(rf"{PROTOCOL.pattern}://")
+
+OF_PATHS = "%/:@!$&'()*+,;=~"
+"""Characters that a path of a URL has next to letters, digits, `_`, `.` and `-`: RFC 3986, section 3.3."""
 
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """Hints that apply to all later reads through a file, not to a range."""
@@ -506,7 +510,10 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     A URL with `https`, `http`, `s3`, `gs`, `az` or `abfss` returns a `File` too, of one version of the object:
     an object that changes while it is read is an OSError with `errno.ESTALE`. `client="fsspec"` opens it
     through fsspec. So do URLs with a query (presigned ones), and options that only fsspec has. An object
-    without ETag and time of modification, or on a server without byte ranges, is opened through fsspec too.
+    without ETag and time of modification, on a server without byte ranges, or with an escape in the path of its
+    `http` URL that the client would change, such as `%2F`, is opened through fsspec too. Options that fsspec has
+    not are an OSError with `errno.EOPNOTSUPP` then. Behind the bucket, the text of a URL is the object's key,
+    without escapes: `s3://bucket/a%20b` has a percent sign in its key.
 
     Any other URL known to fsspec returns a `readpath.filesystem.ReadpathFile`. The options are the fields of
     `readpath.reader.Options`, and options of the target storage under its protocol's name:
@@ -532,10 +539,9 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
-    if is_own and present:
-        # Only an own page cache can hold an object, so that its options apply.
-        present = {"page_cache": "own", **present}
-    path = ReadPath(**present) if present else usual()
+    # Only an own page cache can hold an object, so that its options apply.
+    implied = {"page_cache": "own"} if is_own and present else {}
+    path = ReadPath(**implied | present) if present else usual()
     try:
         return _opened(path_or_url, path)
     except OSError as error:
@@ -546,11 +552,26 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
 
 
 def _by_fsspec(name: str, options: dict[str, Any], refusal: OSError) -> ReadpathFile:
-    """Opens a URL through fsspec, after the `refusal` of the package's own client. Raises it without fsspec."""
+    """Opens a URL through fsspec, after the `refusal` of the package's own client. Raises it without fsspec.
+
+    Raises OSError (`EOPNOTSUPP`) for options that a file through fsspec has not.
+    """
     try:
         from readpath.urls import open_url
     except ImportError:
         raise refusal from None
-    options = {option: value for option, value in options.items() if option in FSSPEC_TOO}
-    opened: ReadpathFile = open_url(name, options)
+    given = {option: value for option, value in options.items() if value is not None}
+    if lost := sorted(given.keys() - FSSPEC_TOO):
+        raise OSError(
+            errno.EOPNOTSUPP,
+            f"{refusal.strerror}; fsspec, which reads such a file, has no option {', '.join(lost)}: leave it out",
+            refusal.filename,
+        ) from refusal
+    scheme, _, rest = name.partition("://")
+    if scheme in ("http", "https"):
+        # fsspec would decode some escapes. The characters that no URL has are escaped here.
+        host, slash, path = rest.partition("/")
+        name = f"{scheme}://{host}{slash}{quote(path, safe=OF_PATHS)}"
+        given[scheme] = {"encoded": True}
+    opened: ReadpathFile = open_url(name, given)
     return opened
