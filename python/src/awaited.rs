@@ -12,15 +12,21 @@ use readpath::ReadFuture;
 
 use crate::failure::Failure;
 use crate::process::Own;
+use crate::urls::Reports;
 
 /// A read that is polled. It is dropped after its bytes have been returned.
 #[pyclass(frozen, module = "readpath")]
-pub struct Awaited(Mutex<Option<Own<ReadFuture<Vec<u8>>>>>);
+pub struct Awaited {
+    /// The read, or None after its end.
+    future: Mutex<Option<Own<ReadFuture<Vec<u8>>>>>,
+    /// Reports about the object that is read, and its URL. None for other files.
+    object: Option<(Arc<Reports>, String)>,
+}
 
 impl Awaited {
     /// Creates a read that has not been polled yet.
-    pub fn new(future: ReadFuture<Vec<u8>>) -> Awaited {
-        Awaited(Mutex::new(Some(Own::new(future))))
+    pub fn new(future: ReadFuture<Vec<u8>>, object: Option<(Arc<Reports>, String)>) -> Awaited {
+        Awaited { future: Mutex::new(Some(Own::new(future))), object }
     }
 }
 
@@ -32,7 +38,7 @@ impl Awaited {
     fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let waker = Waker::from(Arc::new(WakeCall(wake)));
         let polled = py.detach(|| {
-            let mut future = self.0.lock().expect("no poll panics");
+            let mut future = self.future.lock().expect("no poll panics");
             // The read has ended at an earlier poll.
             let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
             // The read belongs to the parent of this process.
@@ -48,7 +54,10 @@ impl Awaited {
         match polled {
             Poll::Pending => Ok(None),
             Poll::Ready((Ok(count), bytes)) => Ok(Some(PyBytes::new(py, &bytes[..count]))),
-            Poll::Ready((Err(error), _)) => Err(Failure::from(error).into()),
+            Poll::Ready((Err(error), _)) => Err(match &self.object {
+                Some((reports, url)) => reports.explain(error.into(), url).into(),
+                None => Failure::from(error).into(),
+            }),
         }
     }
 }

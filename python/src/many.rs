@@ -3,6 +3,7 @@
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use readpath::{File, ReadError};
 
 use crate::buffers::{BufferMemory, push};
@@ -37,10 +38,26 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
         // Memory grows with the items, because the object's own length is not trusted.
         let mut ranges = Vec::new();
         for range in object.try_iter()? {
-            let (Count(offset), Count(size)) = range?.extract()?;
-            push(&mut ranges, (offset, size))?;
+            push(&mut ranges, pair_of(&range?)?)?;
         }
         Ok(Ranges(ranges))
+    }
+}
+
+/// Returns the offset and size of a range: the two items of a tuple, a list or another iterable.
+fn pair_of(range: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
+    // The usual type, without an iterator.
+    if let Ok(pair) = range.cast::<PyTuple>() {
+        let (Count(offset), Count(size)) = pair.extract()?;
+        return Ok((offset, size));
+    }
+    let mut items = range.try_iter()?;
+    let mut next = || items.next().transpose();
+    match (next()?, next()?, next()?) {
+        (Some(offset), Some(size), None) => {
+            Ok((offset.extract::<Count>()?.0, size.extract::<Count>()?.0))
+        }
+        _ => Err(refused("a range has two numbers, offset and size")),
     }
 }
 

@@ -42,6 +42,25 @@ def test_readat_many_accepts_any_number_of_ranges(within, path, data):
         assert again.readat(2_000_000, 99) == data[2_000_000:2_000_099]
 
 
+def test_readat_many_accepts_ranges_as_lists(within, path, data):
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/many.bin", data)
+    expected = [data[:10], data[70_000:70_005]]
+    with within.open(path) as file, readpath.open("memory://many.bin") as other:
+        for one in (file, other):
+            for ranges in ([[0, 10], [70_000, 5]], ([0, 10], (70_000, 5)), iter([range(0, 11, 10), [70_000, 5]])):
+                assert one.readat_many(ranges) == expected
+            one.prefetch_many([[0, 10]])
+            assert asyncio.run(one.areadat_many([[0, 10], [70_000, 5]])) == expected
+            for wrong in ([[0]], [[0, 1, 2]], [[0, -1]]):
+                with pytest.raises(ValueError):
+                    one.readat_many(wrong)
+            for wrong in ([5], [[0, "1"]], [[0, 1.5]], ["ab"]):
+                with pytest.raises(TypeError):
+                    one.readat_many(wrong)
+    fsspec.filesystem("memory").rm("/many.bin")
+
+
 def test_readat_many_accepts_ranges_as_an_array(within, path, data):
     numpy = pytest.importorskip("numpy")
     pairs = [(0, 10), (SIZE - 3, 10), (70_000, 0), (5_000, 9_000)]

@@ -326,6 +326,37 @@ def test_errors_of_the_server_are_errors_of_the_system():
     assert raised.value.filename == url
 
 
+def test_errors_of_awaited_reads_name_the_url_and_the_cause():
+    """As the ones of the other reads."""
+
+    class Failing(Handler):
+        def answer(self):
+            if not self.server.store.asked:
+                return super().answer()
+            self.send_response(403)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+
+    with served(("strong",), Failing) as (store, url), readpath.open(url, **SMALL, retries=0) as file:
+        said = []
+        for read in (
+            lambda: file.readat(500_000, 9),
+            lambda: asyncio.run(file.areadat(500_000, 9)),
+            lambda: asyncio.run(file.areadat_many([(500_000, 9)])),
+        ):
+            with pytest.raises(PermissionError, match="403") as raised:
+                read()
+            assert raised.value.filename == url
+            # The rest has the time of the request.
+            said.append(str(raised.value).partition(" in ")[0])
+        assert len(set(said)) == 1
+    with served(("strong",)) as (store, url), readpath.open(url, **SMALL) as file:
+        store.overwrite()
+        with pytest.raises(OSError, match="the object has changed in its storage.*revalidate") as raised:
+            asyncio.run(file.areadat(500_000, 9))
+        assert raised.value.errno == errno.ESTALE and raised.value.filename == url
+
+
 class Silent(Handler):
     """A server that answers the opening alone, until `released`."""
 

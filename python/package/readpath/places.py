@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import numpy
     from typing_extensions import Buffer
 
-Ranges: TypeAlias = "Iterable[tuple[int, int]] | numpy.ndarray[Any, Any]"
-"""Ranges as offset and size: pairs, or an array of integers with two columns."""
+Ranges: TypeAlias = "Iterable[Sequence[int]] | numpy.ndarray[Any, Any]"
+"""Ranges as offset and size: pairs (tuples or lists), or an array of integers with two columns."""
 
 Offsets: TypeAlias = "Iterable[int] | numpy.ndarray[Any, Any]"
 """Offsets: integers, or an array of them."""
