@@ -3,6 +3,7 @@
 //! Each cause has one class: OSError if the system or the storage refuses, ValueError for an
 //! invalid request.
 
+use std::ffi::OsString;
 use std::io;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -28,6 +29,11 @@ pub enum Failure {
         cause: Option<String>,
         /// The URL without credentials.
         url: String,
+    },
+    /// A child of `fork` has found another file at the name of its parent's file.
+    Replaced {
+        /// Path, or the URL without credentials.
+        name: OsString,
     },
     /// A system call failed.
     System(io::Error),
@@ -57,6 +63,11 @@ impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         match failure {
             Failure::Closed => PyValueError::new_err("I/O operation on closed file."),
+            Failure::Replaced { name } => {
+                let text = "the file was replaced after this process was forked, and before its \
+                            first read; open it again, or call revalidate()";
+                PyOSError::new_err((ESTALE, text, name))
+            }
             Failure::System(error) => error.into(),
             Failure::Signal(error) => error,
             Failure::Read(error) => PyOSError::new_err((read_errno(&error), error.to_string())),
@@ -84,13 +95,13 @@ fn read_errno(error: &ReadError) -> i32 {
             DeviceError::Full => 28,       // ENOSPC
             DeviceError::Cancelled => 125, // ECANCELED
             DeviceError::Refused => 13,    // EACCES
-            DeviceError::Stale => 116,     // ESTALE
-            DeviceError::TimedOut => 110,  // ETIMEDOUT
-            DeviceError::Garbled => 74,    // EBADMSG
+            DeviceError::Stale => ESTALE,
+            DeviceError::TimedOut => 110, // ETIMEDOUT
+            DeviceError::Garbled => 74,   // EBADMSG
             DeviceError::Other(errno) => errno,
             _ => EIO,
         },
-        ReadError::Shrunk { .. } => 116, // ESTALE
+        ReadError::Shrunk { .. } => ESTALE,
         ReadError::TooManyReads { .. } => EAGAIN,
         ReadError::TooManyPinned { .. } => 16, // EBUSY
         ReadError::TooLarge { .. } => 22,      // EINVAL
@@ -167,6 +178,7 @@ const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 const EAGAIN: i32 = 11;
+const ESTALE: i32 = 116;
 
 /// Exception for a local name that cannot be opened. Python selects the class by the number. The
 /// path becomes the filename of the exception, and the message no longer begins with it.

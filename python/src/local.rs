@@ -20,7 +20,7 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::awaited::Awaited;
 use crate::buffers::{BufferMemory, Writable, equal_parts, new_bytes, zeroed};
 use crate::engine::{Engine, ForkAwareReadPath, stats_dict};
-use crate::failure::{Failure, open_error};
+use crate::failure::Failure;
 use crate::interruptible::run_interruptible;
 use crate::many::{Offsets, Ranges, ReadRange};
 use crate::policy::advice_named;
@@ -29,6 +29,7 @@ use crate::spec::{Count, check_name, file_system_path, refused};
 use crate::urls::{self, Reports};
 
 mod fills;
+mod versions;
 
 /// Size of the first piece in which a newline is searched, in bytes.
 const LINE_BYTES: usize = 256;
@@ -60,6 +61,8 @@ pub struct LocalFile {
     reports: Option<Arc<Reports>>,
     /// Length at open or at the last detected change.
     bytes: AtomicU64,
+    /// Version of that length.
+    version: versions::KnownVersion,
     position: AtomicU64,
 }
 
@@ -78,30 +81,6 @@ impl LocalFile {
             result
         });
         result.map_err(PyErr::from)
-    }
-
-    /// Returns the file as opened by this process. In a child of `fork`, the first call opens it
-    /// again. Raises ValueError if the file is closed.
-    fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
-        let current = || -> PyResult<Arc<Own<File>>> {
-            let state = self.state.lock().expect("no thread panics while holding it");
-            state.as_ref().map(Arc::clone).ok_or_else(|| Failure::Closed.into())
-        };
-        let file = current()?;
-        if file.is_ours() {
-            return Ok(file);
-        }
-        let reopened = Arc::new(self.engine.open_any(py, &self.path, self.reports.as_ref())?);
-        // Another thread may have closed the file or opened it again meanwhile.
-        let mut state = self.state.lock().expect("no thread panics while holding it");
-        match &mut *state {
-            None => Err(Failure::Closed.into()),
-            Some(other) if other.is_ours() => Ok(Arc::clone(other)),
-            stale => {
-                *stale = Some(Arc::clone(&reopened));
-                Ok(reopened)
-            }
-        }
     }
 
     /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a large range, which
@@ -125,23 +104,6 @@ impl LocalFile {
     /// Number of the `size` bytes at `offset` that lie within the file.
     fn bytes_within(&self, offset: u64, size: u64) -> u64 {
         size.min(self.size().saturating_sub(offset))
-    }
-
-    /// Continues with the current file in place of a stale one. Returns true. Raises ValueError if
-    /// the file is closed.
-    fn replace(&self, py: Python<'_>, changed_file: Own<File>) -> PyResult<bool> {
-        self.bytes.store(changed_file.get().expect("it was just opened").len(), Ordering::Relaxed);
-        let changed_file = Arc::new(changed_file);
-        let stale = {
-            let mut state = self.state.lock().expect("no thread panics while holding it");
-            match &*state {
-                // Another thread has closed the file meanwhile.
-                None => return Err(Failure::Closed.into()),
-                Some(_) => state.replace(changed_file),
-            }
-        };
-        py.detach(|| drop(stale));
-        Ok(true)
     }
 }
 
@@ -176,6 +138,7 @@ impl LocalFile {
             (opened, _) => opened?,
         };
         let bytes = file.get().expect("it was just opened").len();
+        let version = versions::KnownVersion::new(reports.as_deref());
         Ok(LocalFile {
             state: Mutex::new(Some(Arc::new(file))),
             engine: Arc::clone(engine),
@@ -184,6 +147,7 @@ impl LocalFile {
             path,
             reports,
             bytes: AtomicU64::new(bytes),
+            version,
             position: AtomicU64::new(0),
         })
     }
@@ -440,23 +404,9 @@ impl LocalFile {
     /// After a change it is read again with its new length. Raises the OSError of the system if the
     /// file is gone. The open file stays usable then.
     fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
-        let file = self.file(py)?;
-        if let Some(reports) = &self.reports {
-            let version = reports.version();
-            let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
-            return match reports.version() == version {
-                true => Ok(false),
-                false => self.replace(py, current_file),
-            };
-        }
-        let changed_file = py.detach(|| {
-            let mut file = file.get().expect("this process has opened it").clone();
-            file.revalidate().map(|has_changed| has_changed.then(|| Own::new(file)))
-        });
-        let changed_file = changed_file.map_err(|error| open_error(&error))?;
-        match changed_file {
-            Some(changed_file) => self.replace(py, changed_file),
-            None => Ok(false),
+        match &self.reports {
+            Some(reports) => self.revalidate_object(py, reports),
+            None => self.revalidate_file(py),
         }
     }
 

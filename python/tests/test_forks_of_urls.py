@@ -1,5 +1,7 @@
 """A file of a URL that was open before a fork is readable in the child."""
 
+import asyncio
+import errno
 import os
 import signal
 import threading
@@ -10,6 +12,7 @@ import pytest
 import readpath
 from readpath.reader import Options, Reader
 from readpath.forks import FetchThreads
+from test_versions import NEW, OLD, served
 
 DATA = bytes(range(256)) * 20_000
 CHILD_SECONDS = 20
@@ -123,3 +126,67 @@ def test_closed_threads_stay_closed_in_the_child():
         return False
 
     assert status_of_child(check) == 0
+
+
+def stale(read):
+    """True if a read is an OSError (`ESTALE`) that names a file."""
+    try:
+        read()
+    except OSError as error:
+        return error.errno == errno.ESTALE and error.filename is not None
+    return False
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "1MiB"}])
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_child_finds_a_change_of_the_file_after_the_fork(tmp_path, options, is_renamed):
+    path, other = tmp_path / "data", tmp_path / "other"
+    path.write_bytes(b"1" * 100)
+    with readpath.open(path, **options) as file:
+
+        def change():
+            if is_renamed:
+                other.write_bytes(b"2" * 200)
+                other.rename(path)
+            else:
+                path.write_bytes(b"2" * 200)
+
+        def check():
+            change()
+            # Another file of the name is not read. Bytes of the file itself are the present ones.
+            if is_renamed != stale(lambda: file.readat(0, 10)):
+                return False
+            if not is_renamed and file.readat(0, 10) != b"2" * 10:
+                return False
+            # A grandchild opens the new file too.
+            if status_of_child(lambda: is_renamed == stale(lambda: file.read(1)) and file.revalidate()) != 0:
+                return False
+            return file.size == 100 and file.revalidate() and file.size == 200 and not file.revalidate()
+
+        assert status_of_child(check) == 0
+
+        def check_first():
+            return file.revalidate() and file.size == 200 and file.read() == b"2" * 200
+
+        assert status_of_child(check_first) == 0
+        if is_renamed:
+            assert file.read() == b"1" * 100
+    with readpath.open(path, **options) as file:
+        assert status_of_child(lambda: not file.revalidate() and file.read() == b"2" * 200) == 0
+
+
+def test_child_does_not_read_an_object_that_was_overwritten_after_the_fork():
+    with served(("strong",)) as (store, url), readpath.open(url, memory="1MiB") as file:
+        assert status_of_child(lambda: not file.revalidate() and file.readat(5, 9) == OLD[5:14]) == 0
+        store.overwrite(NEW[:700_000])
+
+        def check():
+            awaited = stale(lambda: asyncio.run(file.areadat(0, 10)))
+            many = stale(lambda: file.readat_many([(0, 10)]))
+            if not (awaited and many and stale(lambda: file.read(10)) and file.size == len(OLD)):
+                return False
+            return file.revalidate() and file.size == 700_000 and file.readat(5, 9) == NEW[5:14]
+
+        assert status_of_child(check) == 0
+        assert status_of_child(lambda: file.revalidate() and file.readat(5, 9) == NEW[5:14]) == 0
+        assert file.revalidate() and not file.revalidate() and file.readat(5, 9) == NEW[5:14]

@@ -325,7 +325,9 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     It has the methods of `io.FileIO`, and positional reads: `readat`, `readat_many`, and `areadat` in
     asyncio. Positional reads may run on any number of threads. In a child of fork, for example a
-    worker of a data loader, the file is opened again at its first use.
+    worker of a data loader, the file is opened again at its first use. If another file has its name
+    then, or another version of an object its URL, reads raise OSError (`errno.ESTALE`) there until
+    `revalidate`.
 
     If another process changes the file, each byte of a read is one that the file had at some time
     since it was opened. Cached bytes are old, other bytes are current, and one read may contain both.

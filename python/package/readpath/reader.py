@@ -246,8 +246,8 @@ class Reader:
                 raise ValueError("read of a closed file")
             if (future := self._waiting.get(read)) is None:
                 future = self._waiting[read] = Future()
-                # A running future refuses the cancel of an awaited read. `_pump` and `close` may then
-                # set the result of each future that they take from `_waiting`.
+                # A running future refuses the cancel of an awaited read. `_pump` and `close` may
+                # then set the result of each future that they take from `_waiting`.
                 future.set_running_or_notify_cancel()
             return future
 

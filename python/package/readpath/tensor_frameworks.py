@@ -109,8 +109,8 @@ class _Torch(Maker):
             from readpath.tensor_devices import cuda_loader
 
             if named.index is None:
-                # torch takes `cuda` for the current GPU of each call. The loader's stream would stay on
-                # the GPU of its creation, and not order copies to the memory of another one.
+                # torch takes `cuda` for the current GPU of each call. The loader's stream would
+                # stay on the GPU of its creation, and not order copies to another one's memory.
                 device = f"cuda:{torch.cuda.current_device()}"
             self.loader = cuda_loader(device)
         self._device = device

@@ -28,6 +28,23 @@ use crate::target::OpenError;
 use crate::target::identity::Identity;
 
 impl File {
+    /// True if both handles read the same file, in any version: device and inode were equal when
+    /// each was opened or last [revalidated](File::revalidate). For sources true if both are
+    /// sources.
+    ///
+    /// `other` may belong to the parent of this process, whose file this one has opened again.
+    pub fn is_same_file(&self, other: &File) -> bool {
+        self.handle().file.identity.is_same_file(&other.handle().file.identity)
+    }
+
+    /// True if both handles read the same version of a file, by the comparison of
+    /// [`revalidate`](File::revalidate). For sources true if their lengths are equal.
+    ///
+    /// `other` may belong to the parent of this process, as for [`is_same_file`](File::is_same_file).
+    pub fn is_same_version(&self, other: &File) -> bool {
+        self.handle().file.identity == other.handle().file.identity
+    }
+
     /// Opens one file with a read path of its own and default options. The name is a local path, or
     /// `nfs://HOST[:PORT]/EXPORT/PATH`, which is read from the server without a mount and without
     /// this machine's kernel cache, or another URL whose scheme is

@@ -324,6 +324,25 @@ fn page_guards_pin_their_pages_up_to_the_limit() {
 }
 
 #[test]
+fn handles_compare_their_file_and_its_version() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path(8 << 20, "none", BackendKind::Ring);
+    let first = path.open(&temp.path).unwrap();
+    let compared = |other: &File| (other.is_same_file(&first), other.is_same_version(&first));
+    assert_eq!(compared(&path.open(&temp.path).unwrap()), (true, true));
+    std::fs::write(&temp.path, [9; 5000]).unwrap();
+    let mut changed = path.open(&temp.path).unwrap();
+    assert_eq!(compared(&changed), (true, false));
+    // The first handle keeps the old inode in use, so the new file has another one.
+    std::fs::remove_file(&temp.path).unwrap();
+    std::fs::write(&temp.path, [9; 5000]).unwrap();
+    assert_eq!(compared(&path.open(&temp.path).unwrap()), (false, false));
+    assert_eq!(compared(&changed), (true, false));
+    assert!(changed.revalidate().unwrap());
+    assert_eq!(compared(&changed), (false, false));
+}
+
+#[test]
 fn changed_file_is_read_again_after_open_or_revalidate() {
     let temp = TempFile::new(FILE_BYTES);
     let path = path(8 << 20, "none", BackendKind::Ring);

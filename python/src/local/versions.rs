@@ -1,0 +1,148 @@
+//! The version of a file: a child of `fork`, which opens its parent's file again by name, may find
+//! another one. And the check for a change.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use readpath::{File, shown_url};
+
+use super::LocalFile;
+use crate::failure::{Failure, open_error};
+use crate::process::Own;
+use crate::urls::Reports;
+
+/// The version that the program knows by its length, and differences of the file that this process
+/// has opened.
+pub(super) struct KnownVersion {
+    /// Version of the object of a URL. Empty for other files.
+    object: Mutex<String>,
+    /// True if a child has opened another version.
+    is_other_version: AtomicBool,
+    /// True if a child has opened another file: another inode, or another version of an object.
+    is_other_file: AtomicBool,
+}
+
+impl KnownVersion {
+    /// The version that was just opened.
+    pub(super) fn new(reports: Option<&Reports>) -> KnownVersion {
+        KnownVersion {
+            object: Mutex::new(reports.map(Reports::version).unwrap_or_default()),
+            is_other_version: AtomicBool::new(false),
+            is_other_file: AtomicBool::new(false),
+        }
+    }
+
+    /// True if the last opening of an object has found this version.
+    fn is_of_object(&self, reports: &Reports) -> bool {
+        *self.object.lock().expect("no thread panics while holding it") == reports.version()
+    }
+
+    /// Compares the file that a child has opened with its parent's.
+    fn compare(&self, reopened: &File, inherited: &File, reports: Option<&Reports>) {
+        let (is_same_file, is_same_version) = match reports {
+            Some(reports) => (self.is_of_object(reports), self.is_of_object(reports)),
+            None => (reopened.is_same_file(inherited), reopened.is_same_version(inherited)),
+        };
+        // A grandchild compares with the child's file, which may already differ.
+        self.is_other_file.fetch_or(!is_same_file, Ordering::Relaxed);
+        self.is_other_version.fetch_or(!is_same_version, Ordering::Relaxed);
+    }
+
+    /// Takes the version that was opened last.
+    fn replace(&self, reports: Option<&Reports>) {
+        let version = reports.map(Reports::version).unwrap_or_default();
+        *self.object.lock().expect("no thread panics while holding it") = version;
+        self.is_other_file.store(false, Ordering::Relaxed);
+        self.is_other_version.store(false, Ordering::Relaxed);
+    }
+}
+
+impl LocalFile {
+    /// Returns the file as opened by this process. In a child of `fork`, the first call opens it
+    /// again. Raises ValueError if the file is closed, OSError (`ESTALE`) if the child has found
+    /// another file.
+    pub(super) fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
+        let file = self.file_of_any_version(py)?;
+        if !self.version.is_other_file.load(Ordering::Relaxed) {
+            return Ok(file);
+        }
+        let name = match &self.reports {
+            Some(_) => shown_url(self.path.to_str().unwrap_or_default()).into(),
+            None => self.path.clone().into_os_string(),
+        };
+        Err(Failure::Replaced { name }.into())
+    }
+
+    /// As [`file`](LocalFile::file), for any file of the name.
+    fn file_of_any_version(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
+        let current = || -> PyResult<Arc<Own<File>>> {
+            let state = self.state.lock().expect("no thread panics while holding it");
+            state.as_ref().map(Arc::clone).ok_or_else(|| Failure::Closed.into())
+        };
+        let file = current()?;
+        if file.is_ours() {
+            return Ok(file);
+        }
+        let reopened = Arc::new(self.engine.open_any(py, &self.path, self.reports.as_ref())?);
+        // Another thread may have closed the file or opened it again meanwhile.
+        let mut state = self.state.lock().expect("no thread panics while holding it");
+        match &mut *state {
+            None => Err(Failure::Closed.into()),
+            Some(other) if other.is_ours() => Ok(Arc::clone(other)),
+            stale => {
+                let reports = self.reports.as_deref();
+                self.version.compare(reopened.inherited(), file.inherited(), reports);
+                *stale = Some(Arc::clone(&reopened));
+                Ok(reopened)
+            }
+        }
+    }
+
+    /// Checks a local file, or a file of an NFS server, for a change. Returns true after a change.
+    pub(super) fn revalidate_file(&self, py: Python<'_>) -> PyResult<bool> {
+        let file = self.file_of_any_version(py)?;
+        let (current_file, has_changed) = py
+            .detach(|| {
+                let mut file = file.get().expect("this process has opened it").clone();
+                file.revalidate().map(|has_changed| (Own::new(file), has_changed))
+            })
+            .map_err(|error| open_error(&error))?;
+        match has_changed || self.version.is_other_version.load(Ordering::Relaxed) {
+            true => self.replace(py, current_file),
+            false => Ok(false),
+        }
+    }
+
+    /// Checks the object of a URL for a change. Returns true after a change.
+    pub(super) fn revalidate_object(
+        &self,
+        py: Python<'_>,
+        reports: &Arc<Reports>,
+    ) -> PyResult<bool> {
+        self.file_of_any_version(py)?;
+        let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
+        match self.version.is_of_object(reports) {
+            true => Ok(false),
+            false => self.replace(py, current_file),
+        }
+    }
+
+    /// Continues with the current file in place of a stale one. Returns true. Raises ValueError if
+    /// the file is closed.
+    fn replace(&self, py: Python<'_>, current_file: Own<File>) -> PyResult<bool> {
+        self.bytes.store(current_file.get().expect("it was just opened").len(), Ordering::Relaxed);
+        let current_file = Arc::new(current_file);
+        let stale = {
+            let mut state = self.state.lock().expect("no thread panics while holding it");
+            match &*state {
+                // Another thread has closed the file meanwhile.
+                None => return Err(Failure::Closed.into()),
+                Some(_) => state.replace(current_file),
+            }
+        };
+        self.version.replace(self.reports.as_deref());
+        py.detach(|| drop(stale));
+        Ok(true)
+    }
+}
