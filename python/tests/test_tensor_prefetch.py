@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import random
 import threading
 import time
 
@@ -106,6 +107,57 @@ def test_a_plan_of_several_files_has_one_limit_in_its_order():
     planned.on_load(2, 0, 100)
     assert ended.wait(60)
     assert pieces[4:] == [(2, 150, 200), (0, 100, 200)]
+
+
+class Compared(int):
+    """An offset that counts its comparisons."""
+
+    total = 0
+
+    def _counted(name):
+        def compare(self, other):
+            Compared.total += 1
+            return getattr(int, name)(self, other)
+
+        return compare
+
+    __lt__, __gt__, __le__, __ge__ = map(_counted, ["__lt__", "__gt__", "__le__", "__ge__"])
+
+
+@pytest.mark.parametrize("file", [0, 1])
+def test_a_load_examines_only_the_ranges_that_it_overlaps(file):
+    """1,000 ranges of file 1, and one of file 0. A binary search over 1,000 takes 10 steps."""
+    ranges = [PlannedRange(0, 0, 100)]
+    ranges += [PlannedRange(1, Compared(at), Compared(at + 100)) for at in range(0, 100_000, 100)]
+    planned = PlannedReads(ranges, [100, 100], 1 << 30)
+    Compared.total = 0
+    planned.on_load(file, Compared(0), Compared(100))
+    assert planned._loaded == 100
+    assert Compared.total <= 40
+    assert not planned._is_unloaded(file, Compared(0), Compared(100))
+    assert planned._is_unloaded(1, Compared(50_000), Compared(50_001))
+    assert Compared.total <= 80
+
+
+def test_loads_of_overlapping_ranges_count_each_byte_once_per_range():
+    """A drawn plan and drawn loads, next to a count of each byte of each range."""
+    draw = random.Random(1)
+
+    def drawn():
+        begin, end = sorted((draw.randrange(200), draw.randrange(200)))
+        return begin, end
+
+    for _ in range(50):
+        ranges, loaded = [drawn() for _ in range(12)], set()
+        planned = plan_of(ranges, 100, 1 << 30)
+        for _ in range(20):
+            begin, end = drawn()
+            planned.on_load(0, begin, end)
+            loaded |= set(range(begin, end))
+            assert planned._loaded == sum(len(loaded & set(range(*one))) for one in ranges)
+            first, last = drawn()
+            left = any(set(range(first, last)) & set(range(*one)) - loaded for one in ranges)
+            assert planned._is_unloaded(0, first, last) == left
 
 
 def test_a_child_of_fork_loads_while_the_parent_held_the_lock_of_the_plan():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,61 @@ def pieces_of(ranges: Iterable[Range], piece_bytes: int) -> Iterator[Range]:
             begin = piece_end
 
 
+class Segment(NamedTuple):
+    """Unloaded bytes of a file, between boundaries of the plan's ranges."""
+
+    begin: int
+    end: int
+    """End of the bytes, exclusive."""
+    count: int
+    """Number of ranges of the plan that contain them."""
+
+
+class Unloaded:
+    """The bytes of a file that are planned and not loaded: disjoint segments in order.
+
+    A load costs a binary search, and a step per segment that it overlaps.
+    """
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        # Change of the number of ranges at each boundary.
+        changes: dict[int, int] = {}
+        for begin, end in ranges:
+            changes[begin] = changes.get(begin, 0) + 1
+            changes[end] = changes.get(end, 0) - 1
+        boundaries = sorted(changes)
+        self._segments: list[Segment] = []
+        count = 0
+        for begin, end in zip(boundaries, boundaries[1:], strict=False):
+            count += changes[begin]
+            if count > 0:
+                self._segments.append(Segment(begin, end, count))
+
+    def remove(self, begin: int, end: int) -> int:
+        """Removes a range. Returns its number of bytes, each counted once per range of the plan."""
+        first, last = self._overlapped(begin, end)
+        removed = 0
+        rest: list[Segment] = []
+        for one in self._segments[first:last]:
+            removed += (min(one.end, end) - max(one.begin, begin)) * one.count
+            parts = ((one.begin, begin), (end, one.end))
+            rest += [Segment(*part, one.count) for part in parts if part[0] < part[1]]
+        self._segments[first:last] = rest
+        return removed
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        """True if any byte of a range is planned and not loaded."""
+        first, last = self._overlapped(begin, end)
+        return first < last
+
+    def _overlapped(self, begin: int, end: int) -> tuple[int, int]:
+        """First index and end of the segments that have bytes of a range."""
+        first = last = bisect_right(self._segments, begin, key=lambda one: one.end)
+        while last < len(self._segments) and self._segments[last].begin < end:
+            last += 1
+        return first, last
+
+
 class PlannedReads:
     """A plan of byte ranges of several files. A thread requests them in the plan's order.
 
@@ -44,8 +100,12 @@ class PlannedReads:
 
     def __init__(self, ranges: Sequence[PlannedRange], piece_bytes: Sequence[int], ahead_bytes: int) -> None:
         """`piece_bytes`: size of the device requests of each file."""
-        self._unloaded = [planned for planned in ranges if planned.begin < planned.end]
-        self._planned = list(self._unloaded)
+        self._planned = [planned for planned in ranges if planned.begin < planned.end]
+        of_file: list[list[Range]] = [[] for _ in piece_bytes]
+        for file, begin, end in self._planned:
+            of_file[file].append((begin, end))
+        # By file.
+        self._unloaded = [Unloaded(in_file) for in_file in of_file]
         self._piece_bytes = piece_bytes
         self._ahead_bytes = ahead_bytes
         self._requested = 0
@@ -91,17 +151,7 @@ class PlannedReads:
     def on_load(self, file: int, begin: int, end: int) -> None:
         """Counts the bytes of the plan in a range that the program loads now. Each counts once."""
         with self._change:
-            rest: list[PlannedRange] = []
-            for planned in self._unloaded:
-                _, first, last = planned
-                common = min(last, end) - max(first, begin)
-                if planned.file != file or common <= 0:
-                    rest.append(planned)
-                    continue
-                self._loaded += common
-                parts = ((first, begin), (end, last))
-                rest += [PlannedRange(file, *part) for part in parts if part[0] < part[1]]
-            self._unloaded = rest
+            self._loaded += self._unloaded[file].remove(begin, end)
             self._change.notify_all()
 
     def stop(self) -> None:
@@ -121,7 +171,7 @@ class PlannedReads:
 
     def _is_unloaded(self, file: int, begin: int, end: int) -> bool:
         with self._change:
-            return any(other == file and first < end and begin < last for other, first, last in self._unloaded)
+            return self._unloaded[file].overlaps(begin, end)
 
     def _wait_for_room(self) -> bool:
         """Waits until a further piece is allowed. Returns false after `stop`."""
