@@ -1,8 +1,10 @@
 """`safe_open.prefetch`: order, limit and errors of a plan of tensors."""
 
+import errno
 import mmap
 import os
 import random
+import resource
 import threading
 import time
 
@@ -299,3 +301,30 @@ def test_plans_end_with_their_file(path):
     del file
     wait_until(lambda: all(t.name != "readpath-prefetch" for t in threading.enumerate()))
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_only_files_of_a_plan_need_descriptors_and_a_failed_plan_leaves_the_last_one(tmp_path):
+    """With four free descriptors, a plan of 1 of 10 files starts, and one of 10 files fails."""
+    for at in range(10):
+        save_file({f"t{at}": numpy.full((256, 1024), at, "f4")}, tmp_path / f"{at}")
+    names = [f"t{at}" for at in range(10)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with readpath.safe_open([tmp_path / f"{at}" for at in range(10)]) as file:
+        opened = len(os.listdir("/proc/self/fd"))
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        fillers = [os.open("/", os.O_RDONLY) for _ in range(highest + 1 - opened)]
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 5, limits[1]))
+            file.prefetch(["t3", ("t4", slice(0, 0))], ahead_bytes=1)
+            last = file._planned
+            with pytest.raises(OSError) as caught:
+                file.prefetch(names)
+            assert caught.value.errno == errno.EMFILE
+            assert file._planned is last and not last._is_stopped
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for filler in fillers:
+                os.close(filler)
+        assert (file.get_tensor("t3") == 3).all()
+    wait_until(lambda: all(t.name != "readpath-prefetch" for t in threading.enumerate()))
+    assert len(os.listdir("/proc/self/fd")) == opened - 10

@@ -104,6 +104,8 @@ class PlannedReads:
         of_file: list[list[Range]] = [[] for _ in piece_bytes]
         for file, begin, end in self._planned:
             of_file[file].append((begin, end))
+        self.files = {file for file, _, _ in self._planned}
+        """Indices of the files with planned bytes."""
         # By file.
         self._unloaded = [Unloaded(in_file) for in_file in of_file]
         self._piece_bytes = piece_bytes

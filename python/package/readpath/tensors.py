@@ -292,16 +292,30 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
             ranges.append(PlannedRange(index_of[id(self._file(name))], place.offset, place.offset + place.size))
         handles = [file.handle() if isinstance(file, LocalTensors) else None for file in self._files]
         planned = PlannedReads(ranges, [file.piece_bytes for file in self._files], ahead_bytes)
+        # Before a change of the last plan: there may be too few descriptors.
+        requests, end = requests_of(
+            handle if at in planned.files else None for at, handle in enumerate(handles)
+        )
+        try:
+            self._follow(planned)
+            if any(request is not None for request in requests):
+                planned.start(requests, end)
+        except BaseException:
+            end()
+            raise
+
+    def _follow(self, planned: PlannedReads) -> None:
+        """Replaces the last plan. Starts the prefetch of files that are not local."""
         if self._planned is not None:
             self._planned.stop()
         self._planned = planned
-        first = planned.first_ranges()
+        first: dict[int, list[tuple[int, int]]] = {}
+        for at, begin, end in planned.first_ranges():
+            first.setdefault(at, []).append((begin, end))
         for at, file in enumerate(self._files):
             file.join_plan(planned, at)
             if isinstance(file, OtherTensors):
-                file.prefetch_many([(begin, end) for index, begin, end in first if index == at])
-        if any(handle is not None for handle in handles):
-            planned.start(*requests_of(handles))
+                file.prefetch_many(first.get(at, []))
 
     def __enter__(self) -> Self:
         return self
