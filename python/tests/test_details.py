@@ -39,8 +39,10 @@ def test_open_queries_file_details_once(fs, below, clock):
         with fs.open("/data") as file:
             assert file.read() == b"1" * 100
         assert below.asked == opening
+    assert fs.info(path="/data") == fs.info(path="readpath::/data") == fs.info("/data")
+    assert fs.isfile(path="/data") and fs.isfile("/data") and below.asked == opening + 1
     # A missing file is queried each time.
-    assert not fs.isfile("/none") and not fs.isfile("/none") and below.asked == opening + 2
+    assert not fs.isfile("/none") and not fs.isfile(path="/none") and below.asked == opening + 3
 
 
 def test_file_details_are_queried_again_after_expiry_and_changes(fs, below, clock):

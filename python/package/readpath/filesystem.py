@@ -220,6 +220,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         def forwarded(*arguments: Any, **options: Any) -> Any:
             if not (arguments or options) and name != "invalidate_cache":
                 arguments = ("",)
+            if cached_query is not None and not arguments and options.keys() == {"path"}:
+                arguments, options = (options["path"],), {}
             first, others = arguments[:1], arguments[1:]
             paths = [ReadpathFileSystem._strip_protocol(path) for path in first]
             if cached_query is not None and paths and not (others or options):
