@@ -42,7 +42,7 @@ class Segment(NamedTuple):
     begin: int
     end: int
     """End of the bytes, exclusive."""
-    count: int
+    range_count: int
     """Number of ranges of the plan that contain them."""
 
 
@@ -72,9 +72,9 @@ class Unloaded:
         removed = 0
         rest: list[Segment] = []
         for one in self._segments[first:last]:
-            removed += (min(one.end, end) - max(one.begin, begin)) * one.count
+            removed += (min(one.end, end) - max(one.begin, begin)) * one.range_count
             parts = ((one.begin, begin), (end, one.end))
-            rest += [Segment(*part, one.count) for part in parts if part[0] < part[1]]
+            rest += [Segment(*part, one.range_count) for part in parts if part[0] < part[1]]
         self._segments[first:last] = rest
         return removed
 
