@@ -3,7 +3,9 @@
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{
+    PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMemoryView, PySet, PyString, PyTuple,
+};
 use readpath::{File, ReadError};
 
 use crate::buffers::{BufferMemory, push};
@@ -45,11 +47,27 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
 }
 
 /// Returns the offset and size of a range: the two items of a tuple, a list or another iterable.
+///
+/// Raises TypeError for text, bytes, sets and dictionaries, ValueError for another number of items.
 fn pair_of(range: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
     // The usual type, without an iterator.
     if let Ok(pair) = range.cast::<PyTuple>() {
         let (Count(offset), Count(size)) = pair.extract()?;
         return Ok((offset, size));
+    }
+    // Text and bytes have items without being a pair, and the items of a set have no order.
+    let has_no_pair = range.is_instance_of::<PyString>()
+        || range.is_instance_of::<PyBytes>()
+        || range.is_instance_of::<PyByteArray>()
+        || range.is_instance_of::<PyMemoryView>()
+        || range.is_instance_of::<PySet>()
+        || range.is_instance_of::<PyFrozenSet>()
+        || range.is_instance_of::<PyDict>();
+    if has_no_pair {
+        return Err(PyTypeError::new_err(format!(
+            "a range is a pair of offset and size, not {}",
+            range.get_type().name()?
+        )));
     }
     let mut items = range.try_iter()?;
     let mut next = || items.next().transpose();

@@ -58,6 +58,11 @@ def test_readat_many_accepts_ranges_as_lists(within, path, data):
             for wrong in ([5], [[0, "1"]], [[0, 1.5]], ["ab"]):
                 with pytest.raises(TypeError):
                     one.readat_many(wrong)
+            # Items that are numbers, and no offset and size.
+            for item in (b"ab", bytearray(b"ab"), memoryview(b"ab"), {10, 0}, frozenset([10, 0]), {0: 1, 10: 2}):
+                for read in (one.readat_many, one.prefetch_many, lambda ranges: asyncio.run(one.areadat_many(ranges))):
+                    with pytest.raises(TypeError, match=f"pair of offset and size, not {type(item).__name__}"):
+                        read([item])
     fsspec.filesystem("memory").rm("/many.bin")
 
 

@@ -18,17 +18,24 @@ Offsets: TypeAlias = "Iterable[int] | numpy.ndarray[Any, Any]"
 """Offsets: integers, or an array of them."""
 
 
+NO_PAIRS = (str, bytes, bytearray, memoryview, set, frozenset, dict)
+"""Types with items that are no range: text and bytes, and types whose items have no order or are keys."""
+
+
 def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
     """Converts ranges to pairs of Python integers.
 
-    Raises ValueError for an array without two columns, TypeError for non-integers.
+    Raises ValueError for an array without two columns, TypeError for non-integers, text, bytes and sets.
     """
     return list(pairs_in_turn(ranges))
 
 
 def pairs_in_turn(ranges: Ranges) -> Iterator[tuple[int, int]]:
     """As `pairs_of`, one pair after the other. A generator is consumed as far as the pairs are used."""
-    for offset, size in _listed(ranges, (2,), "give an array with two columns, offset and size"):
+    for pair in _listed(ranges, (2,), "give an array with two columns, offset and size"):
+        if isinstance(pair, NO_PAIRS):
+            raise TypeError(f"a range is a pair of offset and size, not {type(pair).__name__}")
+        offset, size = pair
         yield operator.index(offset), operator.index(size)
 
 
