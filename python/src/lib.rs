@@ -57,7 +57,7 @@ mod _native {
     #[pymodule_export]
     use crate::spec::{devices, memory_bytes, parse_specs, policies};
     #[pymodule_export]
-    use crate::urls::client_schemes;
+    use crate::urls::{client_schemes, parsed_url};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

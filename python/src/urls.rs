@@ -57,6 +57,15 @@ pub fn client_schemes() -> Vec<&'static str> {
     SCHEMES.into_iter().filter(|&scheme| scheme != "file").collect()
 }
 
+/// Returns a URL as its client requests it: without dot segments, with the slashes and the escapes
+/// of the URL standard.
+///
+/// Raises ValueError for text that is no URL.
+#[pyfunction]
+pub fn parsed_url(url: &str) -> PyResult<String> {
+    Url::parse(url).map(String::from).map_err(refused)
+}
+
 /// Returns true for a URL that is opened here.
 pub fn is_meant(name: &str) -> bool {
     name.split_once("://").is_some_and(|(scheme, _)| scheme != "file" && SCHEMES.contains(&scheme))
@@ -244,15 +253,16 @@ fn known_client(process: u32, key: &str) -> Option<Arc<dyn ObjectStore>> {
 /// The name of a URL's object in the store of its client. `key`: see [`key_of`].
 ///
 /// # Errors
-/// `NotSupported` if the client would request another object: `object_store` decodes the path of a
-/// URL and encodes it in its own way, so that the escape of a slash becomes a slash.
+/// `NotSupported` if the client would request another object, or cannot request it: `object_store`
+/// decodes the path of a URL and encodes it in its own way, so that the escape of a slash becomes a
+/// slash. It refuses empty segments, dot segments, control characters and bytes that are no UTF-8.
 fn location_of(url: &Url, key: Option<&str>) -> Result<Path> {
     let not_supported = |sent: &str| {
         let source = format!("the client would request `{sent}` in its place").into();
         Error::NotSupported { source }
     };
     let Some(key) = key else {
-        let location = Path::from_url_path(url.path())?;
+        let location = Path::from_url_path(url.path()).map_err(not_sendable)?;
         let mut sent = url.clone();
         sent.set_path("");
         if let Ok(mut segments) = sent.path_segments_mut() {
@@ -263,12 +273,18 @@ fn location_of(url: &Url, key: Option<&str>) -> Result<Path> {
             false => Err(not_supported(sent.path())),
         };
     };
-    let location = Path::parse(ObjectStoreScheme::parse(url)?.1)?;
+    let location = ObjectStoreScheme::parse(url).map_err(not_sendable)?.1;
+    let location = Path::parse(location).map_err(not_sendable)?;
     // The parser of URLs removes `..`, and spaces at the end.
     match location.as_ref() == key {
         true => Ok(location),
         false => Err(not_supported(location.as_ref())),
     }
+}
+
+/// The error of a path that the client cannot have.
+fn not_sendable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::NotSupported { source: Box::new(error) }
 }
 
 /// A path with the hexadecimal digits of its escapes in upper case.

@@ -216,6 +216,8 @@ def folder():
         "/files/data%2Fa.bin", "/files/a%2Bb.bin", "/files/a%2fb%20c.bin", "/files/%41.bin", "/files/a%28b%29.bin",
         "/files/plain.bin", "/files/a+b.bin", "/files/a%20b.bin", "/files/a%25b.bin", "/files/%C3%A9.bin",
         "/files/a(b)=c@d,e;f.bin", "/files/a~b%2F%C3%A9.bin",
+        # The client cannot send these.
+        "/a%2F%2Fb", "/a%2F..%2Fb", "/%FF.bin", "/a%0Ab", "/a%00b",
     ],
 )  # fmt: skip
 def test_escapes_of_a_url_reach_the_server_as_they_are(folder, path):
@@ -234,6 +236,25 @@ def test_characters_that_no_url_has_are_escaped(folder, name, path):
     store, address = folder
     store.objects[path] = OLD
     with readpath.open(address + name) as file:
+        assert file.read() == OLD
+    assert set(store.lines) == {path}
+
+
+@pytest.mark.parametrize("gives_ranges", [True, False])
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("/a/../b", "/b"), ("/a/./b", "/a/b"), ("/a/%2e%2e/b", "/b"), ("/a/%2E/b", "/a/b"), ("/a\\b", "/a/b"),
+        ("/é/../a b", "/a%20b"), ("/a%2Fb/../c", "/c"),
+    ],
+)  # fmt: skip
+def test_one_open_requests_one_object(folder, name, path, gives_ranges):
+    """Dot segments and backslashes as in the URL standard, also through fsspec after a refusal."""
+    store, address = folder
+    store.gives_ranges = gives_ranges
+    store.objects[path] = OLD
+    with readpath.open(address + name) as file:
+        assert (type(file).__name__ == "ReadpathFile") == (not gives_ranges)
         assert file.read() == OLD
     assert set(store.lines) == {path}
 
@@ -257,8 +278,9 @@ def test_names_of_objects_in_stores_are_taken_literally(folder):
             assert file.read() == OLD and file.name == f"s3://bucket/{key}"
         assert set(store.lines) == {path}
     for key in ("a/../b", "a "):
-        with pytest.raises(OSError, match="would request"):
+        with pytest.raises(OSError, match="would request.*client='fsspec'") as caught:
             readpath.open(f"s3://bucket/{key}", client="readpath", storage_options=s3)
+        assert caught.value.errno == errno.EOPNOTSUPP
 
 
 def test_options_that_fsspec_lacks_are_an_error_that_names_them():

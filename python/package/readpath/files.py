@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
-from urllib.parse import quote
 
 from readpath import _native
 from readpath.modelled import memory_bytes
@@ -40,9 +39,6 @@ PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 """The scheme of a URL: RFC 3986, section 3.1."""
 
 URL_START = re.compile(rf"{PROTOCOL.pattern}://")
-
-OF_PATHS = "%/:@!$&'()*+,;=~"
-"""Characters that a path of a URL has next to letters, digits, `_`, `.` and `-`: RFC 3986, section 3.3."""
 
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """Hints that apply to all later reads through a file, not to a range."""
@@ -569,11 +565,10 @@ def _by_fsspec(name: str, options: dict[str, Any], refusal: OSError) -> Readpath
             f"{refusal.strerror}; fsspec, which reads such a file, has no option {', '.join(lost)}: leave it out",
             refusal.filename,
         ) from refusal
-    scheme, _, rest = name.partition("://")
+    scheme = name.partition("://")[0]
     if scheme in ("http", "https"):
-        # fsspec would decode some escapes. The characters that no URL has are escaped here.
-        host, slash, path = rest.partition("/")
-        name = f"{scheme}://{host}{slash}{quote(path, safe=OF_PATHS)}"
-        given[scheme] = {"encoded": True}
+        # The URL that the refused client has requested, as it stands. fsspec would decode some escapes,
+        # and keep dot segments and backslashes.
+        name, given[scheme] = _native.parsed_url(name), {"encoded": True}
     opened: ReadpathFile = open_url(name, given)
     return opened
