@@ -12,6 +12,7 @@ mod awaited;
 mod buffers;
 mod engine;
 mod failure;
+mod footers;
 mod interruptible;
 mod local;
 mod many;
@@ -38,6 +39,8 @@ mod _native {
     use crate::awaited::Awaited;
     #[pymodule_export]
     use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::footers::parquet_columns;
     #[pymodule_export]
     use crate::local::LocalFile;
     #[pymodule_export]

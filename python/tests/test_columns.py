@@ -156,6 +156,101 @@ def test_bytes_of_an_odd_parquet_file_are_read_as_they_are(path, table, tmp_path
                 file.prefetch_columns(["c1"])
 
 
+def footer_of(data):
+    return data[-footer_bytes(data) :]
+
+
+NESTED = {
+    "number": [1, 2, None] * 400,
+    "text": ["a", "bc", "ä" * 300] * 400,
+    "point": [{"x": 1.5, "y": {"z": True}}, None, {"x": 2.5, "y": None}] * 400,
+    "list": [[{"k": 1, "v": "a"}], [], [{"k": 2, "v": None}] * 3] * 400,
+}
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "brotli"])
+@pytest.mark.parametrize("has_dictionary", [True, False])
+@pytest.mark.parametrize("shape", ["nested", "no rows", "long", "wide"])
+def test_layout_agrees_with_pyarrow(tmp_path, codec, has_dictionary, shape):
+    """Places of chunks begin with the dictionary page. `long` has 400 row groups, `wide` has 300 columns."""
+    made = {"nested": NESTED, "no rows": {name: column[:0] for name, column in NESTED.items()}}
+    made["long"] = {"a": list(range(1200)), "b": ["x"] * 1200}
+    made["wide"] = {f"c{at}": [at, 2 * at] for at in range(300)}
+    table = pyarrow.table(made[shape], pyarrow.table(NESTED).schema if shape == "no rows" else None)
+    pyarrow.parquet.write_table(
+        table, tmp_path / "t", row_group_size=3 if shape == "long" else 500, compression=codec,
+        use_dictionary=has_dictionary, write_page_index=True,
+    )  # fmt: skip
+    expected = pyarrow.parquet.read_metadata(tmp_path / "t")
+    paths, groups = layout_of(footer_of((tmp_path / "t").read_bytes()))
+    columns = range(expected.num_columns)
+    assert paths == [expected.schema.column(at).path for at in columns]
+    assert len(groups) == expected.num_row_groups
+    for group, chunks in enumerate(groups):
+        of_group = [expected.row_group(group).column(at) for at in columns]
+        starts = [
+            one.dictionary_page_offset if one.has_dictionary_page else one.data_page_offset for one in of_group
+        ]
+        assert chunks == [(start, one.total_compressed_size) for start, one in zip(starts, of_group, strict=True)]
+        assert any(one.has_dictionary_page for one in of_group) == has_dictionary
+
+
+def test_bytes_behind_a_wrong_footer_are_read_as_they_are(tmp_path):
+    """1 to 4 changed bytes of the footer. pyarrow ends the process for some of them."""
+    pyarrow.parquet.write_table(pyarrow.table(NESTED), tmp_path / "t", row_group_size=300)
+    data = (tmp_path / "t").read_bytes()
+    begin, expected = len(data) - footer_bytes(data), pyarrow.parquet.read_metadata(tmp_path / "t")
+    chunks = [expected.row_group(group).column(0) for group in range(expected.num_row_groups)]
+    places = [(chunk.dictionary_page_offset, chunk.total_compressed_size) for chunk in chunks]
+    system = fsspec.filesystem("memory")
+    draw, refused = random.Random(1), 0
+    for _ in range(2000):
+        changed = bytearray(data)
+        for _ in range(draw.randint(1, 4)):
+            changed[draw.randrange(begin, len(data) - 8)] = draw.randrange(256)
+        system.pipe("/changed.parquet", bytes(changed))
+        with readpath.open("memory://changed.parquet", memory="1MiB") as file:
+            assert file.read() == changed
+            for start, size in places:
+                file.seek(start)
+                assert file.read(size) == changed[start : start + size]
+            try:
+                file.prefetch_columns(["number", "point"])
+            except ValueError:
+                refused += 1
+    system.rm("/changed.parquet")
+    # Many changes concern statistics only. Both kinds must be among the cases.
+    assert 100 < refused < 1900
+
+
+@pytest.mark.parametrize(
+    ("footer", "words"),
+    [
+        # Field 1 as a structure in a structure, without an end.
+        (b"\x1c" * 100_000, "too many levels"),
+        # Field 1 is a list of 2**63 structures, a binary of 5 bytes, or a number of 11 bytes.
+        (b"\x19\xfc" + b"\xff" * 8 + b"\x7f", "length"),
+        (b"\x18\x05abc", "length"),
+        (b"\x16" + b"\xff" * 10 + b"\x01", "64 bits"),
+        (b"\x16", "too few bytes"),
+        (b"\x1f", "unknown type"),
+        (b"\x00", "no schema"),
+        # Schema: a list of one structure with 2 children, and none of them; then one without a name.
+        (b"\x29\x1c\x48\x00\x15\x04\x00\x29\x0c\x00", "children"),
+        (b"\x29\x1c\x00", "without a name"),
+        # A group with a name of 2,000 bytes and 130 children: 260 KB of paths in a footer of 3 KB.
+        (
+            b"\x29\xfc\x84\x01" + b"\x48\x00\x15\x02\x00" + b"\x48\xd0\x0f" + b"n" * 2000 + b"\x15\x84\x02\x00"
+            + b"\x15\x02\x38\x01a\x00" * 130 + b"\x29\x0c\x00",
+            "too long paths",
+        ),
+    ],
+)
+def test_wrong_footers_are_errors(footer, words):
+    with pytest.raises(ValueError, match=f"no Parquet file: .*{words}"):
+        layout_of(footer)
+
+
 def test_expected_columns_are_planned_by_row_groups_within_the_limit(path):
     layout = pyarrow.parquet.read_metadata(path)
 

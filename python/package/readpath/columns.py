@@ -17,7 +17,9 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from readpath import _native
 
 NEAR_GROUPS = 8
 """Distance in row groups within which pyarrow's threads request chunks at the same time."""
@@ -40,10 +42,22 @@ Each range is stored as its first column with its last column.
 """
 
 
+class Layout(NamedTuple):
+    """Places of the column chunks of a Parquet file, from its footer."""
+
+    paths: list[str]
+    """Path of each column, with dots between the names of nested ones."""
+    groups: list[list[tuple[int, int]]]
+    """Offset and size in bytes of the chunk of each column, by row group.
+
+    A wrong footer has any numbers here.
+    """
+
+
 class Columns:
     """Column chunks of one file, and the state of their reads."""
 
-    def __init__(self, layout: Any, ahead_bytes: int, together: Together | None = None) -> None:
+    def __init__(self, layout: Layout, ahead_bytes: int, together: Together | None = None) -> None:
         """Creates the state of one file.
 
         `layout`: result of `layout_of`. `ahead_bytes`: maximum of prefetched and unread bytes.
@@ -56,7 +70,7 @@ class Columns:
         """Ranges read in each row group."""
         self._prefetched_together: dict[tuple[int, int], int] = {}
         """Unread ranges prefetched with another range: bytes by row group and first column."""
-        self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
+        self._starts = [chunks[0][0] for chunks in layout.groups]
         # By the first column of a range.
         self._streams: dict[int, _Stream] = {}
         self._groups_read: set[int] = set()
@@ -75,7 +89,7 @@ class Columns:
             return None
         last = first
         while (
-            last + 1 < self._layout.num_columns
+            last + 1 < len(self._layout.paths)
             and sum(self._chunk(group, last + 1)) <= offset + size
         ):
             last += 1
@@ -107,8 +121,7 @@ class Columns:
 
     def _ranges_of_names(self, names: Iterable[str]) -> list[tuple[int, int]]:
         """Returns the first and last column of each range of adjacent columns with these names."""
-        schema = self._layout.schema
-        paths = [schema.column(column).path for column in range(self._layout.num_columns)]
+        paths = self._layout.paths
         wanted: set[int] = set()
         for name in names:
             found = {column for column, path in enumerate(paths) if path == name or path.startswith(f"{name}.")}
@@ -222,18 +235,14 @@ class Columns:
 
     def _column_at(self, group: int, offset: int) -> int | None:
         """The column whose chunk begins at `offset`, or None."""
-        for column in range(self._layout.num_columns):
-            if self._chunk(group, column)[0] == offset:
+        for column, (start, _) in enumerate(self._layout.groups[group]):
+            if start == offset:
                 return column
         return None
 
     def _chunk(self, group: int, column: int) -> tuple[int, int]:
         """Offset and size of a column chunk, which begins with its dictionary page if it has one."""
-        chunk = self._layout.row_group(group).column(column)
-        start = chunk.data_page_offset
-        if chunk.dictionary_page_offset is not None:
-            start = min(start, chunk.dictionary_page_offset)
-        return start, chunk.total_compressed_size
+        return self._layout.groups[group][column]
 
 
 class _Stream:
@@ -265,7 +274,7 @@ class ColumnFile(Protocol):
     def _advise_policy(self, advice: str) -> None:
         """Gives a hint to the readahead policy: `random`, or `normal` for the hint of the program."""
 
-    def _columns_of(self, layout: Any) -> Columns:
+    def _columns_of(self, layout: Layout) -> Columns:
         """Returns the state of the reads of a file with this layout."""
 
 
@@ -302,8 +311,6 @@ class ColumnReads:
 
         Raises ValueError for another file, or an unknown name.
         """
-        import pyarrow.parquet  # noqa: F401  (`footer_bytes` looks for it)
-
         if self._columns is None:
             begin = max(0, file.size - END_BYTES)
             self._parse_footer(file, file.readat(begin, file.size - begin))
@@ -314,9 +321,10 @@ class ColumnReads:
     def after(self, file: ColumnFile, end: int, data: bytes) -> None:
         """Reads the column offsets from the footer if the read bytes, up to `end`, end a Parquet file.
 
-        The program has its bytes: a footer that cannot be read or parsed is no error of this read.
+        Only if the program uses pyarrow, whose order of reads is known. The program has its bytes: a footer
+        that cannot be read or parsed is no error of this read.
         """
-        if self._columns is not None or end != file.size:
+        if self._columns is not None or end != file.size or "pyarrow.parquet" not in sys.modules:
             return
         try:
             self._parse_footer(file, data)
@@ -343,9 +351,9 @@ def _within(file: ColumnFile, ranges: list[tuple[int, int]]) -> list[tuple[int, 
     return [(begin, size) for begin, size in ranges if 0 <= begin and 0 <= size <= file.size - begin]
 
 
-def together_of(schemas: dict[tuple[str, ...], Together], layout: Any) -> Together:
+def together_of(schemas: dict[tuple[str, ...], Together], layout: Layout) -> Together:
     """Returns the columns read together in files with the columns of `layout`, from the known schemas."""
-    together = schemas.setdefault(tuple(layout.schema.names), {})
+    together = schemas.setdefault(tuple(layout.paths), {})
     keep_newest(schemas)
     return together
 
@@ -356,26 +364,17 @@ def keep_newest(kept: dict[Any, Any]) -> None:
         kept.pop(next(iter(kept)), None)
 
 
-def layout_of(footer: bytes) -> Any:
-    """Parses the end of a file, from the footer's first byte or earlier, with pyarrow.
+def layout_of(footer: bytes) -> Layout:
+    """Parses the end of a Parquet file, from the first byte of its footer.
 
-    Raises ValueError for a footer that pyarrow refuses, and for one without columns.
+    pyarrow ends the process for some wrong footers, so it has no part in this. Raises ValueError for a
+    wrong footer, and for one without columns.
     """
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        layout = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"the file is no Parquet file: {error}") from error
-    groups = range(layout.num_row_groups)
-    if not layout.num_columns or any(layout.row_group(group).num_columns != layout.num_columns for group in groups):
-        raise ValueError("the file is no Parquet file with columns in each row group")
-    return layout
+    return Layout(*_native.parquet_columns(footer))
 
 
 def footer_bytes(end: bytes) -> int | None:
-    """Size of the footer with its trailer if these bytes end a Parquet file and pyarrow is in use, else None."""
-    if end[-4:] != MAGIC or len(end) < TRAILER_BYTES or "pyarrow.parquet" not in sys.modules:
+    """Size of the footer with its trailer if these bytes end a Parquet file, else None."""
+    if end[-4:] != MAGIC or len(end) < TRAILER_BYTES:
         return None
     return int.from_bytes(end[-TRAILER_BYTES:-4], "little") + TRAILER_BYTES

@@ -24,7 +24,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
-from readpath.columns import ColumnReads, Columns, Together, keep_newest, together_of
+from readpath.columns import ColumnReads, Columns, Layout, Together, keep_newest, together_of
 from readpath.details import Details
 from readpath.files import ReadPath, keep_with, limit_of, lines_of, position_after
 from readpath.forks import FetchThreads
@@ -153,7 +153,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         self._strip_protocol = self._name_below  # type: ignore[method-assign]
         self.options = Options(memory, readahead, request, depth, backend, keep_files)
         self.kept = Kept(self.options)
-        self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
+        self._layouts: dict[str, tuple[dict[str, Any], Layout]] = {}
         self._together: dict[tuple[str, ...], Together] = {}
         self._known = Details(fs)
 
@@ -271,17 +271,17 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         """Returns the function that starts to fetch a range of the version that `details` describe."""
         return Version(self.fs, path, details).fetch(lambda: self.threads)
 
-    def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
+    def keep_layout(self, path: str, details: dict[str, Any], layout: Layout) -> None:
         """Caches the footer of a Parquet file. A scan opens the file again and then needs no footer read."""
         self._layouts[path] = (details, layout)
         keep_newest(self._layouts)
 
-    def layout(self, path: str, details: dict[str, Any]) -> Any:
+    def layout(self, path: str, details: dict[str, Any]) -> Layout | None:
         """Returns the cached footer of a file if the file is unchanged."""
         kept, layout = self._layouts.get(path, (None, None))
         return layout if kept == details else None
 
-    def columns(self, layout: Any, ahead_bytes: int) -> Columns:
+    def columns(self, layout: Layout, ahead_bytes: int) -> Columns:
         """Returns the column state of a file. It shares knowledge with files of equal columns."""
         return Columns(layout, ahead_bytes, together_of(self._together, layout))
 
@@ -361,7 +361,7 @@ class ReadpathFile(AbstractBufferedFile):
     def _advise_policy(self, advice: str) -> None:
         self.reader.advise(advice)
 
-    def _columns_of(self, layout: Any) -> Columns:
+    def _columns_of(self, layout: Layout) -> Columns:
         self.fs.keep_layout(self.path, self._details, layout)
         columns: Columns = self.fs.columns(layout, self.reader.ahead_bytes)
         return columns

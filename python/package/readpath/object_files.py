@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from readpath import _native
-from readpath.columns import ColumnReads, Columns, Together, together_of
+from readpath.columns import ColumnReads, Columns, Layout, Together, together_of
 from readpath.files import File, PathLike, ReadPath
 from readpath.modelled import memory_bytes
 
@@ -37,8 +36,8 @@ class ObjectFile(File):
         """Starts to fetch columns of a Parquet file, as far as memory allows, without a wait for them.
 
         A reader that is not asynchronous, such as pyarrow's of a Python file, waits for each column
-        otherwise. The name of a struct means all its columns. Needs pyarrow. Raises ValueError for
-        another file, or an unknown name.
+        otherwise. The name of a struct means all its columns. Raises ValueError for another file, or an
+        unknown name.
         """
         self._column_reads.prefetch(self, names)
 
@@ -53,5 +52,5 @@ class ObjectFile(File):
         # The method of `File` would take it for the hint of the program, which is `_advice`.
         _native.LocalFile.advise(self, advice if advice == "random" else self._advice or "normal")
 
-    def _columns_of(self, layout: Any) -> Columns:
+    def _columns_of(self, layout: Layout) -> Columns:
         return Columns(layout, self._ahead_bytes, together_of(_schemas, layout))
