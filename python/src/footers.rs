@@ -112,8 +112,8 @@ fn schema_element(reader: &mut Reader<'_>) -> Result<SchemaElement, Wrong> {
     has_name.then_some(element).ok_or("an element of the schema without a name")
 }
 
-/// Returns the paths of the columns of a schema, whose elements are in depth-first order. `bytes_max`:
-/// maximum length of the paths of all elements.
+/// Returns the paths of the columns of a schema, whose elements are in depth-first order.
+/// `bytes_max`: maximum length of the paths of all elements.
 fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wrong> {
     let mut elements = schema.into_iter();
     // The root has no name in the paths.

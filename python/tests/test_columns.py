@@ -235,7 +235,7 @@ def test_bytes_behind_a_wrong_footer_are_read_as_they_are(tmp_path):
         (b"\x16", "too few bytes"),
         (b"\x1f", "unknown type"),
         (b"\x00", "no schema"),
-        # Schema: a list of one structure with 2 children, and none of them; then one without a name.
+        # Schema: a list of one structure with 2 children, and none of them; one without a name.
         (b"\x29\x1c\x48\x00\x15\x04\x00\x29\x0c\x00", "children"),
         (b"\x29\x1c\x00", "without a name"),
         # A group with a name of 2,000 bytes and 130 children: 260 KB of paths in a footer of 3 KB.

@@ -567,8 +567,8 @@ def _by_fsspec(name: str, options: dict[str, Any], refusal: OSError) -> Readpath
         ) from refusal
     scheme = name.partition("://")[0]
     if scheme in ("http", "https"):
-        # The URL that the refused client has requested, as it stands. fsspec would decode some escapes,
-        # and keep dot segments and backslashes.
+        # The URL that the refused client has requested, as it stands. fsspec would decode some
+        # escapes, and keep dot segments and backslashes.
         name, given[scheme] = _native.parsed_url(name), {"encoded": True}
     opened: ReadpathFile = open_url(name, given)
     return opened
