@@ -5,7 +5,7 @@
 //! - an error for every request that touches a bad sector;
 //! - an error, a short transfer or a delay for every n-th request;
 //! - an error for one request in n, at random from a seed;
-//! - loss of the device after n requests.
+//! - loss of the device after n requests. A flush then fails too; no other fault affects a flush.
 
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{
@@ -63,17 +63,17 @@ pub struct Faulty {
     rng: SeededRng,
     /// Number of requests so far.
     submitted_count: u64,
-    /// Requests in flight that a fault affects.
+    /// Requests and flushes in flight that a fault affects.
     affected_requests: Vec<AffectedRequest>,
     /// Completions that a fault delays, by their new times.
     delayed: EventQueue<Completion>,
 }
 
-/// A request in flight that a fault affects.
+/// A request or a flush in flight that a fault affects.
 struct AffectedRequest {
     /// Identifier of the request in the inner device.
     id: RequestId,
-    /// Number of sectors of the whole request.
+    /// Number of sectors of the whole request, 0 for a flush.
     sectors: u32,
     /// Effects on it, in the order of the faults. Never empty.
     effects: Vec<FaultEffect>,
@@ -183,8 +183,20 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
-    /// Passes a flush on unchanged: faults affect requests only.
+    /// Passes a flush on. It is not counted as a request. Only errors of all requests after the n-th
+    /// affect it, as the request after it would fail too.
     fn flush(&mut self, now: Time, id: RequestId) {
+        let next_number = self.submitted_count + 1;
+        let is_loss = |fault: &&FaultRule| {
+            matches!(fault.selector, FaultSelector::After(n) if next_number > n)
+                && matches!(fault.effect, FaultEffect::Fail(_))
+                && now >= fault.since
+        };
+        let losses = self.faults.iter().filter(is_loss).map(|fault| fault.effect);
+        let effects: Vec<FaultEffect> = losses.collect();
+        if !effects.is_empty() {
+            self.affected_requests.push(AffectedRequest { id, sectors: 0, effects });
+        }
         self.inner.flush(now, id);
     }
 
@@ -313,6 +325,21 @@ mod tests {
         assert_eq!(outcomes, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
         let ((_, first_time), (_, fifth_time)) = (ended[0], ended[4]);
         assert_eq!(fifth_time - first_time, Time::from_ms(7));
+    }
+
+    /// A flush is no request: it is not counted, and no fault of requests affects it. A device that
+    /// is gone answers nothing with success.
+    #[test]
+    fn flush_fails_only_if_the_device_is_gone() {
+        let mut device = faulty("faulty,fail_every=1,short_every=1,gone_after=1", 0);
+        let flush = |device: &mut Faulty| {
+            device.flush(Time::from_ms(100), RequestId(1));
+            let at = device.next_event().unwrap();
+            device.poll(at.max(Time::from_ms(100))).map(|completion| completion.outcome)
+        };
+        assert_eq!([flush(&mut device), flush(&mut device)], [Some(Outcome::Done); 2]);
+        assert_eq!(outcomes(&mut device, &[0])[0].0, EIO);
+        assert_eq!(flush(&mut device), Some(Outcome::Failed(DeviceError::Gone)));
     }
 
     /// Twenty reads. Each one submitted at 1 ms or later takes 7 ms longer than on the same drive
