@@ -18,9 +18,12 @@ fn build(text: &str) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), 7).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Block that no write of `Timed` can store.
+const BAD_BLOCK: u64 = 4;
+
 /// A member of depth 2 that takes as many ms as the number of the first block says. Its flush takes
 /// no time.
-struct Timed(Vec<(Time, RequestId)>);
+struct Timed(Vec<Completion>);
 
 impl Device for Timed {
     fn caps(&self) -> DeviceCaps {
@@ -34,21 +37,22 @@ impl Device for Timed {
     }
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        self.0.push((now + Time::from_ms(request.start / BLOCK), request.id));
+        let number = request.start / BLOCK;
+        let outcome = if number == BAD_BLOCK { FAILED } else { Outcome::Done };
+        self.0.push(Completion::at(now + Time::from_ms(number), request.id, outcome));
     }
 
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.0.push((now, id));
+        self.0.push(Completion::at(now, id, Outcome::Done));
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.0.iter().map(|(at, _)| *at).min()
+        self.0.iter().map(|completion| completion.at).min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
-        let index = self.0.iter().position(|(at, _)| *at <= now)?;
-        let (at, id) = self.0.swap_remove(index);
-        Some(Completion::at(at, id, Outcome::Done))
+        let index = self.0.iter().position(|completion| completion.at <= now)?;
+        Some(self.0.swap_remove(index))
     }
 }
 
@@ -78,15 +82,21 @@ fn block(id: u32, op: Op, number: u64) -> DeviceRequest {
     DeviceRequest { id: RequestId(id), op, start: number * BLOCK, sectors: BLOCK as u32 }
 }
 
-/// Takes all completions up to `until`: identifier and time in ms.
-fn take_until(device: &mut BoxedDevice, until: Time) -> Vec<(u32, u64)> {
+/// Takes all completions up to `until`.
+fn completions_until(device: &mut BoxedDevice, until: Time) -> Vec<Completion> {
     let mut taken = Vec::new();
     while let Some(next) = device.next_event().filter(|next| *next <= until) {
         while let Some(completion) = device.poll(next) {
-            taken.push((completion.id.0, completion.at.ns() / 1_000_000));
+            taken.push(completion);
         }
     }
     taken
+}
+
+/// Takes all completions up to `until`: identifier and time in ms.
+fn take_until(device: &mut BoxedDevice, until: Time) -> Vec<(u32, u64)> {
+    let taken = completions_until(device, until);
+    taken.iter().map(|completion| (completion.id.0, completion.at.ns() / 1_000_000)).collect()
 }
 
 /// Two writes of 30 and 10 ms are complete before the flush, and go to the member together. The
@@ -171,6 +181,45 @@ fn next_flush_reports_a_lost_write_once() {
         let outcomes = outcomes(&mut build(&text), &requests);
         assert_eq!(outcomes, [done, FAILED, done, done, done], "{device}");
     }
+}
+
+/// A write of 30 ms succeeds, and one that arrives at 1 ms fails at 5 ms. The flush at 0 covers the
+/// first write only, and the one at 6 ms both. Each ends at 30 ms.
+#[test]
+fn flush_reports_the_lost_writes_before_it_only() {
+    const FLUSHES: [RequestId; 2] = [RequestId(1 << 31), RequestId((1 << 31) + 1)];
+    let mut device = controller(1_000, Time::ZERO);
+    device.submit(Time::ZERO, block(0, Op::Write, 30));
+    assert_eq!(take_until(&mut device, Time::ZERO), [(0, 0)]);
+    device.flush(Time::ZERO, FLUSHES[0]);
+    take_until(&mut device, Time::ZERO);
+    device.submit(Time::from_ms(1), block(1, Op::Write, BAD_BLOCK));
+    assert_eq!(take_until(&mut device, Time::from_ms(5)), [(1, 1)]);
+    device.flush(Time::from_ms(6), FLUSHES[1]);
+    let end = Time::from_ms(30);
+    let outcomes = [Outcome::Done, FAILED];
+    let expected = [0, 1].map(|nth| Completion::at(end, FLUSHES[nth], outcomes[nth]));
+    assert_eq!(completions_until(&mut device, end), expected);
+}
+
+/// The shingled member has memory of its own, and its log cannot be written. The array's memory
+/// survives a loss of power, so the first flush ends after the overhead of 50 us. It has the member
+/// flushed, and the next flush of the host reports the error once.
+#[test]
+fn array_flushes_members_with_memory_of_their_own() {
+    let member = "smr:faulty:hdd,hdd.drive=archive,faulty.bad_from=0,faulty.bad_bytes=4096";
+    let requests = [Some(block(0, Op::Write, 0)), None, None, None];
+    let done = Outcome::Done;
+    let mut array = build(&format!("array:1x{member}"));
+    assert_eq!(outcomes(&mut array, &requests), [done, done, FAILED, done]);
+    let id = RequestId(1 << 31);
+    let mut array = build(&format!("array:1x{member}"));
+    array.submit(Time::ZERO, block(0, Op::Write, 0));
+    let written_time = completions_until(&mut array, Time::from_ms(1))[0].at;
+    array.flush(written_time, id);
+    let flushed_time = written_time + Time::from_us(50);
+    let completions = completions_until(&mut array, Time::from_ms(1_000));
+    assert_eq!(completions, [Completion::at(flushed_time, id, done)]);
 }
 
 /// The second device loses a write. Its flush ends at once, and the one of the first device after a

@@ -16,7 +16,8 @@
 //! A line whose read failed is dropped, and the requests that waited for it read from the device
 //! directly. An error therefore affects exactly the reads that needed the bytes. Reads do not look
 //! for data in the write cache. The next flush reports the error of a write-back, as `COMMIT` does
-//! (RFC 1813).
+//! (RFC 1813). A cache that survives a power loss answers a flush at once, and then flushes the
+//! device for it. The next flush reports an error of that one.
 
 use std::collections::VecDeque;
 
@@ -154,6 +155,9 @@ enum JobPurpose {
     /// Flushes the device, for the host's flush with this identifier. The error is one of an
     /// earlier write.
     Flush(RequestId, Option<DeviceError>),
+    /// Flushes the device while no flush of the host waits. The number is the newest write-back
+    /// that it covers.
+    MemberFlush(u64),
 }
 
 /// Queue of a read or of a direct write.
@@ -424,29 +428,38 @@ impl Controller {
         }
     }
 
-    /// Handles a flush. A battery-backed cache needs no write. A volatile cache first ends all
-    /// write-backs up to `number`. The device behind the controller is flushed afterwards. Without
-    /// a write cache only that device is flushed.
+    /// Handles a flush. A battery-backed cache answers it at once, as its data are safe there. A
+    /// volatile cache first ends all write-backs up to `number`. The device behind the controller
+    /// is flushed afterwards in both cases. Without a write cache only that device is flushed.
     fn begin_flush(&mut self, now: Time, id: RequestId, number: u64) {
         if self.parts.write_cache_survives_power_loss {
-            let lost_write = self.write_cache.take_lost_write();
+            let lost_write = self.write_cache.take_lost_writes(number);
             let outcome = lost_write.map_or(Outcome::Done, Outcome::Failed);
             self.events.add(now, ControllerEvent::Flushed(id, outcome));
+            self.write_cache.request_member_flush(number);
         } else {
             self.write_cache.add_flush(id, number);
-            self.flush_inner(now);
+        }
+        self.flush_inner(now);
+    }
+
+    /// Flushes the device behind the controller for each flush whose data are all in that device.
+    fn flush_inner(&mut self, now: Time) {
+        while let Some((id, number)) = self.write_cache.take_written_flush() {
+            let lost_write = self.write_cache.take_lost_writes(number);
+            self.submit_flush(now, JobPurpose::Flush(id, lost_write));
+        }
+        while let Some(number) = self.write_cache.begin_member_flush() {
+            self.submit_flush(now, JobPurpose::MemberFlush(number));
         }
     }
 
-    /// Flushes the device behind the controller for each flush of the host whose data are all in
-    /// that device. The request of the job is a placeholder, because a flush has no sectors.
-    fn flush_inner(&mut self, now: Time) {
-        while let Some(id) = self.write_cache.take_written_flush() {
-            let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-            let purpose = JobPurpose::Flush(id, self.write_cache.take_lost_write());
-            let index = self.jobs.add(ControllerJob { purpose, request });
-            self.inner.flush(now, RequestId(index));
-        }
+    /// Submits a flush to the device behind the controller. The request of the job is a
+    /// placeholder, because a flush has no sectors.
+    fn submit_flush(&mut self, now: Time, purpose: JobPurpose) {
+        let request = DeviceRequest { id: RequestId(0), op: Op::Write, start: 0, sectors: 0 };
+        let index = self.jobs.add(ControllerJob { purpose, request });
+        self.inner.flush(now, RequestId(index));
     }
 
     /// Sends the data of the read in `slot` over the link, then completes it with `outcome`. A
@@ -467,13 +480,17 @@ impl Controller {
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
         // A flush does not count as in flight.
-        if let JobPurpose::Flush(id, lost_write) = purpose {
-            let outcome = lost_write.map_or(completion.outcome, Outcome::Failed);
-            return self.events.add(now, ControllerEvent::Flushed(id, outcome));
+        if !matches!(purpose, JobPurpose::Flush(..) | JobPurpose::MemberFlush(_)) {
+            self.inner_in_flight -= 1;
         }
-        self.inner_in_flight -= 1;
         match purpose {
-            JobPurpose::Flush(..) => unreachable!("a flush has returned above"),
+            JobPurpose::Flush(id, lost_write) => {
+                let outcome = lost_write.map_or(completion.outcome, Outcome::Failed);
+                self.events.add(now, ControllerEvent::Flushed(id, outcome));
+            }
+            JobPurpose::MemberFlush(number) => {
+                self.write_cache.record_outcome(number, completion.outcome);
+            }
             JobPurpose::Direct(slot) => match request.op {
                 Op::Read => self.send_read_data(now, slot, completion.outcome),
                 Op::Write => {

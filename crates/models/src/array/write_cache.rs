@@ -7,8 +7,15 @@
 //!
 //! A write-back is *due* while a request of the host waits for it: a write without room, unless the
 //! write-backs in the device make that room already, or a flush.
+//!
+//! A cache that survives a power loss makes no flush wait. It requests *member flushes* instead, for
+//! the memory of the device. A member flush makes no write-back due. The flushes that arrive while
+//! one waits share the next one.
+//!
+//! The error of a lost write keeps the number of its write-back. A flush takes the errors up to the
+//! number that it needs, so it reports no later write.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 
@@ -32,8 +39,16 @@ pub(super) struct WriteCache {
     unfinished: BTreeSet<u64>,
     /// Flushes that wait, in order of arrival, each with the newest number that it needs.
     flushes_waiting: VecDeque<(RequestId, u64)>,
-    /// First error of a write-back. The next flush takes it.
-    lost_write: Option<DeviceError>,
+    /// Newest number that a member flush has been requested for.
+    member_flush_wanted: u64,
+    /// Number of the member flush that waits, or of the newest one that has begun.
+    member_flush_target: u64,
+    /// Number of the newest member flush that has begun. It is at most `member_flush_target`, which
+    /// is at most `member_flush_wanted`.
+    member_flush_begun: u64,
+    /// Errors of write-backs that no flush has taken, by their numbers. A member flush has the
+    /// number of its newest write-back.
+    lost_writes: BTreeMap<u64, DeviceError>,
 }
 
 /// A write that waits for room.
@@ -69,7 +84,10 @@ impl WriteCache {
             queued: VecDeque::new(),
             unfinished: BTreeSet::new(),
             flushes_waiting: VecDeque::new(),
-            lost_write: None,
+            member_flush_wanted: 0,
+            member_flush_target: 0,
+            member_flush_begun: 0,
+            lost_writes: BTreeMap::new(),
         }
     }
 
@@ -116,18 +134,23 @@ impl WriteCache {
         Some(job)
     }
 
-    /// Records the end of the write-back with this number, and frees its `bytes` bytes. Data that
-    /// the device did not store are lost.
+    /// Records the end of the write-back with this number, and frees its `bytes` bytes.
     pub(super) fn end_write_back(&mut self, number: u64, bytes: u64, outcome: Outcome) {
         self.unfinished.remove(&number);
         self.in_device_bytes -= bytes;
         self.used_bytes -= bytes;
+        self.record_outcome(number, outcome);
+    }
+
+    /// Records the outcome of the write-back or the member flush with this number. Data that the
+    /// device did not store are lost. The first error of a number stays.
+    pub(super) fn record_outcome(&mut self, number: u64, outcome: Outcome) {
         let error = match outcome {
-            Outcome::Done => None,
-            Outcome::Short { .. } => Some(DeviceError::Medium),
-            Outcome::Failed(error) => Some(error),
+            Outcome::Done => return,
+            Outcome::Short { .. } => DeviceError::Medium,
+            Outcome::Failed(error) => error,
         };
-        self.lost_write = self.lost_write.or(error);
+        self.lost_writes.entry(number).or_insert(error);
     }
 
     /// Number of the newest write-back: the last one that a flush arriving now needs.
@@ -140,18 +163,41 @@ impl WriteCache {
         self.flushes_waiting.push_back((id, number));
     }
 
-    /// Removes and returns the oldest flush if all write-backs that it needs have ended.
-    pub(super) fn take_written_flush(&mut self) -> Option<RequestId> {
-        let (id, number) = *self.flushes_waiting.front()?;
-        if self.unfinished.first().is_some_and(|oldest| *oldest <= number) {
-            return None;
-        }
-        self.flushes_waiting.pop_front();
-        Some(id)
+    /// Removes and returns the oldest flush, and the number that it needs, if all write-backs up to
+    /// that number have ended.
+    pub(super) fn take_written_flush(&mut self) -> Option<(RequestId, u64)> {
+        let (_, number) = *self.flushes_waiting.front()?;
+        if self.is_written(number) { self.flushes_waiting.pop_front() } else { None }
     }
 
-    /// Removes and returns the first error of a write-back since the last call.
-    pub(super) fn take_lost_write(&mut self) -> Option<DeviceError> {
-        self.lost_write.take()
+    /// Requests a member flush that covers the write-backs up to `number`, unless one did.
+    pub(super) fn request_member_flush(&mut self, number: u64) {
+        self.member_flush_wanted = self.member_flush_wanted.max(number);
+    }
+
+    /// Begins the next member flush if all write-backs that it covers have ended, and returns its
+    /// number. The flush covers those that were requested when the one before it began, so later
+    /// requests do not delay it.
+    pub(super) fn begin_member_flush(&mut self) -> Option<u64> {
+        if self.member_flush_target == self.member_flush_begun {
+            self.member_flush_target = self.member_flush_wanted;
+        }
+        let number = self.member_flush_target;
+        if number == self.member_flush_begun || !self.is_written(number) {
+            return None;
+        }
+        self.member_flush_begun = number;
+        Some(number)
+    }
+
+    /// Returns true if all write-backs up to `number` have ended.
+    fn is_written(&self, number: u64) -> bool {
+        self.unfinished.first().is_none_or(|oldest| *oldest > number)
+    }
+
+    /// Removes the errors of the lost writes up to `number`. Returns the error of the oldest one.
+    pub(super) fn take_lost_writes(&mut self, number: u64) -> Option<DeviceError> {
+        let later = self.lost_writes.split_off(&(number + 1));
+        std::mem::replace(&mut self.lost_writes, later).into_values().next()
     }
 }
