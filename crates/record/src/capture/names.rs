@@ -67,7 +67,8 @@ pub(super) trait FileNames {
         false
     }
 
-    /// Returns the files that a process has mapped for execution, where they are known.
+    /// Returns the files that a process has mapped for execution, with their lengths, where they are
+    /// known.
     fn executables(&mut self, _process: u32) -> Vec<(Inode, NamedFile)> {
         Vec::new()
     }
@@ -344,7 +345,11 @@ impl FileNames for System {
     fn executables(&mut self, process: u32) -> Vec<(Inode, NamedFile)> {
         let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         let executable = lines.lines().filter(|line| is_executable(line)).filter_map(parse_mapping);
-        executable.map(|(_, mapping, named)| (mapping.inode, named)).collect()
+        let with_lengths = executable.map(|(first, mapping, named)| {
+            let bytes = mapped_file_bytes(process, first, &mapping, &named.path);
+            (mapping.inode, NamedFile { bytes, ..named })
+        });
+        with_lengths.collect()
     }
 
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {
@@ -421,6 +426,18 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     (inode.number != 0).then_some((from_hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 
+/// Returns the length in bytes of the file of a mapping that begins at `first`. Without the right to
+/// open mapped files, the file at `path` is taken if it has the inode. `None` for other files.
+fn mapped_file_bytes(process: u32, first: u64, mapping: &Mapping, path: &str) -> Option<u64> {
+    let by_address = format!("/proc/{process}/map_files/{first:x}-{:x}", mapping.end);
+    let by_path = || {
+        let path = PathBuf::from(format!("/proc/{process}/root{path}"));
+        let metadata = fs::metadata(&path).ok()?;
+        (mounts::inode_at(&path, &metadata) == mapping.inode).then_some(metadata)
+    };
+    Some(fs::metadata(by_address).ok().or_else(by_path)?.len())
+}
+
 /// True if the rights in a line of `/proc/PID/maps` include execution.
 pub(super) fn is_executable(line: &str) -> bool {
     line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
@@ -478,8 +495,6 @@ fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
 mod tests {
     use super::*;
 
-    /// A layer at `/layers/low` has the file `/layers/low/sub/data`, which the kernel reports as
-    /// `/sub/data`. An unrelated file that was opened before keeps its path.
     /// Number of read calls of this thread, counted by the kernel.
     fn read_calls() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
@@ -501,6 +516,17 @@ mod tests {
         assert_eq!(read_calls() - calls[1], calls[1] - calls[0]);
     }
 
+    /// The program of this process is mapped for execution.
+    #[test]
+    fn executable_has_the_length_of_its_file() {
+        let path = std::env::current_exe().unwrap();
+        let mut executables = System::new().executables(std::process::id()).into_iter();
+        let own = executables.find(|(_, named)| Path::new(&named.path) == path).unwrap();
+        assert_eq!(own.1.bytes, Some(fs::metadata(&path).unwrap().len()));
+    }
+
+    /// A layer at `/layers/low` has the file `/layers/low/sub/data`, which the kernel reports as
+    /// `/sub/data`. An unrelated file that was opened before keeps its path.
     #[test]
     fn file_of_a_layer_has_the_path_of_its_overlay() {
         let inode = |number| Inode { device: 8, number };

@@ -77,12 +77,13 @@ impl<N: FileNames> TaskTracker<N> {
     pub(in crate::capture) fn add_existing_files(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
+        // Before the first event of the process, the time is the start of the recording. These files
+        // come first: their lengths are known.
+        self.record_executables(0, process);
         for (address, mapping, named) in self.names.mappings(process) {
             let file = self.file_number(mapping.inode, Some(named));
             self.maps.insert(process, address, Mapping { file, ..mapping });
         }
-        // Before the first event of the process, the time is the start of the recording.
-        self.record_executables(0, process);
         for &descriptor in descriptors {
             let Some(open_file) = self.names.open_file(process, descriptor) else { continue };
             // Queues the name of a file that no mapping has shown. Its number is not needed.

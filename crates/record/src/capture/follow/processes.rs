@@ -2,7 +2,7 @@
 
 use readpath_trace::recording::{ExecutableMapped, Record};
 
-use super::super::names::FileNames;
+use super::super::names::{FileNames, NamedFile};
 use super::{RecordedTask, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
@@ -50,6 +50,12 @@ impl<N: FileNames> TaskTracker<N> {
     /// program and the loader have no event of their own.
     pub(super) fn record_executables(&mut self, at_ns: u64, process: u32) {
         for (inode, named) in self.names.executables(process) {
+            // A reported open has the path of an overlay, but not always a path or a length.
+            let named = match self.names.file(inode) {
+                Some(opened) if opened.path.is_empty() => named,
+                Some(opened) => NamedFile { bytes: opened.bytes.or(named.bytes), ..opened },
+                None => named,
+            };
             let file = self.file_number(inode, Some(named));
             self.record_executable(at_ns, file);
         }
