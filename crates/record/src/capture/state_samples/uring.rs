@@ -137,8 +137,7 @@ struct Ring {
 struct Overwritten {
     /// Estimated clock time of its start.
     begin_ns: u64,
-    /// Activity of a thread that waits for it: the one of the newest request of the same sample. A
-    /// sample comes at any time, so that the newest requests have the kinds of all.
+    /// Activity of a thread that waits for it, by the readable entries of the same sample.
     activity: Activity,
 }
 
@@ -168,7 +167,7 @@ impl Request {
         let has_descriptor = matches!(kind, OperationKind::Read | OperationKind::Write)
             && u64::from(self.flags) & FIXED_FILE == 0;
         let is_file = !has_descriptor
-            || !matches!(files.object(process, self.descriptor, at_ns), FoundObject::NoFile);
+            || !files.object(process, self.descriptor, self.begin_ns, at_ns).is_no_file();
         kind.activity(is_file)
     }
 }
@@ -270,9 +269,7 @@ impl Layout {
             results: offset(RESULT_OFFSETS + 5),
         })
     }
-}
 
-impl Layout {
     /// Offset in bytes of the table of indices, which follows the `result_entries` results.
     fn index_table(self, result_entries: u32) -> usize {
         let result_end = self.results + result_entries as usize * RESULT_BYTES;
@@ -337,8 +334,7 @@ impl Ring {
         let newest_count = taken.min(request_entries);
         let entries = ring.entry_indices(taken.wrapping_sub(newest_count), newest_count, layout);
         let begin_ns = now_ns();
-        let newest = entries.iter().flatten().map(|&entry| ring.request(entry, begin_ns));
-        let activity = first_activity(newest.map(|it| it.activity(process, files, begin_ns)));
+        let activity = ring.activity_of_entries(&entries, files, begin_ns);
         ring.overwritten =
             vec![Overwritten { begin_ns, activity }; in_flight_count as usize].into();
         Some(ring)
@@ -383,10 +379,11 @@ impl Ring {
             return;
         };
         let entries = self.entry_indices(first_request, request_count, layout);
-        let newest = entries.iter().rev().flatten().next();
-        let newest = newest.map(|&entry| self.request(entry, interval.1));
-        let activity = newest
-            .map_or(Activity::AsyncIo, |request| request.activity(self.process, files, interval.1));
+        let activity = match entries.contains(&None) {
+            true => self.activity_of_entries(&entries, files, interval.1),
+            // No request needs it.
+            false => Activity::AsyncIo,
+        };
         for (index, entry) in (0..).zip(entries) {
             let begin_ns = spread(interval, index, request_count);
             match entry {
@@ -462,6 +459,22 @@ impl Ring {
         }
     }
 
+    /// Activity of a thread that waits for requests whose entries were overwritten. Any request with
+    /// a readable entry may have their kind. Without one they may be reads.
+    fn activity_of_entries(
+        &self,
+        entries: &[Option<u32>],
+        files: &mut DescriptorFiles,
+        at_ns: u64,
+    ) -> Activity {
+        let requests = entries.iter().flatten().map(|&entry| self.request(entry, at_ns));
+        let mut activities = requests.map(|it| it.activity(self.process, files, at_ns)).peekable();
+        match activities.peek() {
+            Some(_) => first_activity(activities),
+            None => Activity::AsyncIo,
+        }
+    }
+
     /// True if the oldest request in flight has a known entry. False if there is no request.
     fn is_oldest_known(&self) -> bool {
         let unknown_ns = self.overwritten.front().map_or(u64::MAX, |request| request.begin_ns);
@@ -471,7 +484,7 @@ impl Ring {
     /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
     /// requests. If the ring has overwritten the result (`is_overwritten`), the oldest request in
     /// flight counts as ended. If the entry of the request was overwritten, it counts as a read of
-    /// unknown file, unless the requests next to it were none.
+    /// unknown file, unless no request next to it was one.
     fn complete(
         &mut self,
         number: u32,
@@ -508,13 +521,13 @@ impl Ring {
         }
         let is_registered = u64::from(request.flags) & FIXED_FILE != 0;
         let file = match is_registered {
-            true => FoundObject::Unknown,
-            false => files.object(process, request.descriptor, end_ns),
+            true => &FoundObject::Unknown,
+            false => files.object(process, request.descriptor, request.begin_ns, end_ns),
         };
         let file = match file {
             // A read of a socket or of a counter of events.
             FoundObject::NoFile => return None,
-            FoundObject::File(file) if request.offset != AT_POSITION => Some(file),
+            FoundObject::File(file) if request.offset != AT_POSITION => Some(file.clone()),
             FoundObject::File(_) | FoundObject::Unknown => None,
         };
         // The lengths of the buffers in a list are in the program's memory.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use super::super::super::names::{FileNames, OpenFile, System};
+use super::super::super::now_ns;
 
 /// Time in nanoseconds, chosen, for which the file of a descriptor is taken to be the same.
 const DESCRIPTOR_NS: u64 = 100_000_000;
@@ -17,6 +18,13 @@ pub(super) enum FoundObject {
     NoFile,
     /// Closed, or not readable for this user.
     Unknown,
+}
+
+impl FoundObject {
+    /// True for an object without offsets.
+    pub fn is_no_file(&self) -> bool {
+        matches!(self, FoundObject::NoFile)
+    }
 }
 
 /// Files of descriptors, by process and descriptor, with the time of the look.
@@ -34,21 +42,66 @@ impl DescriptorFiles {
         DescriptorFiles { system: System::new(), files: HashMap::new() }
     }
 
-    /// Object at a descriptor. Within `DESCRIPTOR_NS` of a look-up its answer is repeated.
-    pub fn object(&mut self, process: u32, descriptor: u64, at_ns: u64) -> FoundObject {
-        let entry = self.files.get(&(process, descriptor));
-        if let Some((looked_ns, file)) = entry
-            && at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS
-        {
-            return file.clone();
+    /// Object at the descriptor of a request that began at `begin_ns`. Within `DESCRIPTOR_NS` of a
+    /// look-up its answer is repeated. Another object than a file is looked up again if the request
+    /// is younger: its read would be dropped, and a file may be open at the number by now.
+    pub fn object(
+        &mut self,
+        process: u32,
+        descriptor: u64,
+        begin_ns: u64,
+        at_ns: u64,
+    ) -> &FoundObject {
+        let key = (process, descriptor);
+        let is_known = self.files.get(&key).is_some_and(|(looked_ns, object)| {
+            let is_young = *looked_ns < begin_ns && object.is_no_file();
+            at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS && !is_young
+        });
+        if !is_known {
+            let object = self.look_up(process, descriptor);
+            self.files.insert(key, (now_ns(), object));
         }
+        &self.files[&key].1
+    }
+
+    /// Looks up the object at a descriptor.
+    fn look_up(&mut self, process: u32, descriptor: u64) -> FoundObject {
         let is_open = || fs::metadata(format!("/proc/{process}/fd/{descriptor}")).is_ok();
-        let object = match self.system.open_file(process, descriptor) {
+        match self.system.open_file(process, descriptor) {
             Some(file) => FoundObject::File(file),
             None if is_open() => FoundObject::NoFile,
             None => FoundObject::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    use super::*;
+
+    /// A pipe is closed, and a file gets its number. The older request is one of the pipe.
+    #[test]
+    fn file_at_the_number_of_a_closed_pipe_is_found_at_once() {
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let pipe = OwnedFd::from(pipe);
+        let (process, number) = (std::process::id(), pipe.as_raw_fd());
+        let mut files = DescriptorFiles::new();
+        let begin_ns = now_ns();
+        let first = files.object(process, number as u64, begin_ns, now_ns());
+        assert!(first.is_no_file(), "{first:?}");
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        // SAFETY: the number belongs to `pipe`, which is forgotten for its new owner.
+        let _file = unsafe {
+            assert_eq!(libc::dup2(file.as_raw_fd(), number), number);
+            std::mem::forget(pipe);
+            OwnedFd::from_raw_fd(number)
         };
-        self.files.insert((process, descriptor), (at_ns, object.clone()));
-        object
+        let older = files.object(process, number as u64, begin_ns, now_ns());
+        assert!(older.is_no_file(), "{older:?}");
+        let younger = files.object(process, number as u64, now_ns(), now_ns());
+        assert!(matches!(younger, FoundObject::File(_)), "{younger:?}");
     }
 }

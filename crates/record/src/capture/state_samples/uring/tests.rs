@@ -98,3 +98,34 @@ fn all_requests_in_flight_are_forgotten_when_the_counters_go_back() {
     }
     assert!(receiver.try_recv().is_err());
 }
+
+/// Ten requests between two samples, of which the ring has the last four: two reads of registered
+/// files, each with a `LINK_TIMEOUT` after it. The first four results name none of them.
+#[test]
+fn overwritten_requests_next_to_a_read_are_counted() {
+    const LINK_TIMEOUT: u8 = 15;
+    let new_memory = || {
+        let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
+        rustix::fs::ftruncate(&memory, 4096).unwrap();
+        memory
+    };
+    let (memory, entries) = (new_memory(), new_memory());
+    for (index, operation) in [OP_READ, LINK_TIMEOUT, OP_READ, LINK_TIMEOUT].into_iter().enumerate()
+    {
+        let mut entry = [0; REQUEST_BYTES];
+        (entry[0], entry[1], entry[32]) = (operation, FIXED_FILE as u8, 9);
+        rustix::io::pwrite(&entries, &entry, (index * REQUEST_BYTES) as u64).unwrap();
+    }
+    let mut ring = ring_in(&memory);
+    ring.requests = Mapped::new(&entries, 0, 4096).unwrap();
+    (ring.in_flight, ring.overwritten) = Default::default();
+    ring.completed = ring.taken;
+    for (counter, offset) in [(20_u32, LAYOUT.request_head), (14, LAYOUT.result_tail)] {
+        rustix::io::pwrite(&memory, &counter.to_ne_bytes(), offset as u64).unwrap();
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    ring.sample(LAYOUT, (100, 200), &mut DescriptorFiles::new(), &sender);
+    let reads: Vec<UringRead> = receiver.try_iter().collect();
+    assert_eq!(reads.len(), 4, "{ring:?}");
+    assert!(reads.iter().all(|read| read.file.is_none()), "{reads:?}");
+}
