@@ -1,6 +1,6 @@
 //! Requests of AIO and io_uring in flight, and the activity of a thread that waits for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use readpath_trace::recording::Activity;
 
@@ -11,70 +11,107 @@ use super::super::uring_operations::{OperationKind, first_activity};
 /// Time in nanoseconds, chosen, for which the object at a descriptor is taken to be the same.
 const DESCRIPTOR_NS: u64 = 100_000_000;
 
+/// Maximum number of requests of AIO in flight, on a system with the default of `fs.aio-max-nr`
+/// (`aio_max_nr` in the kernel's `fs/aio.c`). Older ones have ended, and the program took their
+/// results from memory.
+const AIO_IN_FLIGHT_MAX: u64 = 0x1_0000;
+
 /// Requests in flight since the recording began.
 #[derive(Debug, Default)]
 pub(super) struct AsyncRequests {
     /// Requests of io_uring, by their addresses in the kernel.
     uring: HashMap<u64, Activity>,
-    /// Numbers of requests of AIO that were submitted and not yet returned by a call. A program
-    /// that takes results from memory has higher numbers, and is then taken to wait for storage.
-    aio: AioCounts,
+    /// Numbers of these requests.
+    uring_counts: ActivityCounts,
+    /// Requests of AIO that were submitted and not yet returned by a call.
+    aio: AioRequests,
     /// Requests that each thread names in its current call of `io_submit`.
-    named: HashMap<u32, AioCounts>,
+    named: HashMap<u32, AioRequests>,
     /// Time of the last look at a descriptor of a process, and true if it was a file.
     files: HashMap<(u32, u64), (u64, bool)>,
 }
 
-/// Numbers of requests of AIO.
-#[derive(Clone, Copy, Debug, Default)]
-struct AioCounts {
-    /// Reads, and requests of unknown kind.
-    reads: u64,
-    /// Writes, and requests that write data back.
-    writes: u64,
-    /// Requests that wait for an event.
-    events: u64,
+/// Number of requests of each activity.
+#[derive(Debug, Default)]
+struct ActivityCounts([u64; Activity::ALL.len()]);
+
+impl ActivityCounts {
+    /// Adds requests.
+    fn add(&mut self, activity: Activity, count: u64) {
+        self.0[activity as usize] += count;
+    }
+
+    /// Removes requests that were added.
+    fn remove(&mut self, activity: Activity, count: u64) {
+        self.0[activity as usize] -= count;
+    }
+
+    /// Activities with requests.
+    fn activities(&self) -> impl Iterator<Item = Activity> {
+        let counts = Activity::ALL.into_iter().zip(self.0);
+        counts.filter(|&(_, count)| count > 0).map(|(activity, _)| activity)
+    }
 }
 
-impl AioCounts {
-    /// Adds `count` requests of a call that named `named`. Requests beyond the named ones are of
-    /// the same kind if all of these are of one kind, and may be reads otherwise.
-    fn add_submitted(&mut self, count: u64, named: AioCounts) {
-        let AioCounts { reads, writes, events } = named;
-        let named_count = reads + writes + events;
-        let rest = count.saturating_sub(named_count);
-        match (reads, writes, events) {
-            (0, 1.., 0) => self.writes += count,
-            (0, 0, 1..) => self.events += count,
-            // The kernel refuses the last requests of a list.
-            _ if named_count > count => self.reads += count,
-            _ => {
-                self.reads += reads + rest;
-                self.writes += writes;
-                self.events += events;
-            }
+/// Requests of AIO in the order of their submission.
+#[derive(Debug, Default)]
+struct AioRequests {
+    /// Runs of requests of one activity, with their lengths, the oldest first.
+    runs: VecDeque<(Activity, u64)>,
+    /// Number of all requests.
+    count: u64,
+    /// Numbers of the requests by activity.
+    counts: ActivityCounts,
+}
+
+impl AioRequests {
+    /// Adds requests of one activity, and forgets the oldest beyond `AIO_IN_FLIGHT_MAX`.
+    fn add(&mut self, activity: Activity, count: u64) {
+        if count == 0 {
+            return;
         }
+        match self.runs.back_mut() {
+            Some((last, length)) if *last == activity => *length += count,
+            _ => self.runs.push_back((activity, count)),
+        }
+        self.count += count;
+        self.counts.add(activity, count);
+        self.remove(self.count.saturating_sub(AIO_IN_FLIGHT_MAX));
     }
 
-    /// Removes `count` requests whose results were taken. Their kinds are not known: events and
-    /// writes are removed first, so that the reads are an upper bound.
+    /// Adds the first `count` requests of a call that named `named`: the kernel refuses the last
+    /// ones of a list. Requests beyond the named ones have the activity of these if all of them
+    /// have one, and may be reads otherwise.
+    fn add_submitted(&mut self, count: u64, named: AioRequests) {
+        let rest_activity = match named.runs.iter().collect::<Vec<_>>()[..] {
+            [(activity, _)] => *activity,
+            _ => Activity::AsyncIo,
+        };
+        let mut rest = count;
+        for (activity, length) in named.runs {
+            let accepted = length.min(rest);
+            self.add(activity, accepted);
+            rest -= accepted;
+        }
+        self.add(rest_activity, rest);
+    }
+
+    /// Removes `count` requests whose results were taken. Which ones is not known: the oldest end
+    /// first.
     fn remove(&mut self, count: u64) {
         let mut rest = count;
-        for number in [&mut self.events, &mut self.writes, &mut self.reads] {
-            let removed = rest.min(*number);
-            *number -= removed;
+        while rest > 0
+            && let Some((activity, length)) = self.runs.front_mut()
+        {
+            let removed = rest.min(*length);
+            self.counts.remove(*activity, removed);
+            self.count -= removed;
+            *length -= removed;
             rest -= removed;
+            if *length == 0 {
+                self.runs.pop_front();
+            }
         }
-    }
-
-    /// Activities of the requests, one for each kind.
-    fn activities(self) -> impl Iterator<Item = Activity> {
-        let kinds = [
-            (self.reads, Activity::AsyncIo),
-            (self.writes, Activity::Write),
-            (self.events, Activity::Others),
-        ];
-        kinds.into_iter().filter(|&(count, _)| count > 0).map(|(_, activity)| activity)
     }
 }
 
@@ -96,23 +133,26 @@ impl AsyncRequests {
     pub fn process(&mut self, at_ns: u64, task: u32, data: &EventData) {
         match data {
             EventData::UringSubmit { request, operation } => {
-                // A report of the same read with its descriptor may have come first. The
-                // descriptors of other requests are not known.
-                let activity = OperationKind::of_name(operation).activity(true);
-                self.uring.entry(*request).or_insert(activity);
+                // A report of the same read with its descriptor may have come first. Otherwise the
+                // kernel has used the address again. The descriptors of other requests are not
+                // known.
+                let kind = OperationKind::of_name(operation);
+                if kind != OperationKind::Read || !self.uring.contains_key(request) {
+                    self.add_uring(*request, kind.activity(true));
+                }
             }
             EventData::UringRead { read, process } => {
                 let activity = OperationKind::Read.activity(self.reads_file(at_ns, *process, read));
-                self.uring.insert(read.request, activity);
+                self.add_uring(read.request, activity);
             }
-            EventData::UringComplete { request, .. } => _ = self.uring.remove(request),
-            EventData::AioRead(_) => self.named.entry(task).or_default().reads += 1,
-            EventData::AioOther { is_write: true } => {
-                self.named.entry(task).or_default().writes += 1;
+            EventData::UringComplete { request, .. } => {
+                if let Some(activity) = self.uring.remove(request) {
+                    self.uring_counts.remove(activity, 1);
+                }
             }
-            EventData::AioOther { is_write: false } => {
-                self.named.entry(task).or_default().events += 1;
-            }
+            EventData::AioRead(_) => self.name(task, Activity::AsyncIo),
+            EventData::AioOther { is_write: true } => self.name(task, Activity::Write),
+            EventData::AioOther { is_write: false } => self.name(task, Activity::Others),
             EventData::Exit(SystemCall::IoSubmit, count) => {
                 let named = self.named.remove(&task).unwrap_or_default();
                 self.aio.add_submitted(u64::try_from(*count).unwrap_or(0), named);
@@ -126,7 +166,20 @@ impl AsyncRequests {
 
     /// Activity of a thread that waits for the requests in flight.
     pub fn waited_activity(&self) -> Activity {
-        first_activity(self.uring.values().copied().chain(self.aio.activities()))
+        first_activity(self.uring_counts.activities().chain(self.aio.counts.activities()))
+    }
+
+    /// Adds a request of io_uring, or changes its activity.
+    fn add_uring(&mut self, request: u64, activity: Activity) {
+        if let Some(before) = self.uring.insert(request, activity) {
+            self.uring_counts.remove(before, 1);
+        }
+        self.uring_counts.add(activity, 1);
+    }
+
+    /// Adds a request of AIO that a thread names in its current call.
+    fn name(&mut self, task: u32, activity: Activity) {
+        self.named.entry(task).or_default().add(activity, 1);
     }
 
     /// True if a read is of a regular file or a block device, and if its descriptor is unknown or
@@ -150,20 +203,65 @@ impl AsyncRequests {
 mod tests {
     use super::*;
 
-    /// By hand: two writes and three reads are submitted. After results of two requests, at most
-    /// the three reads are left.
+    /// By hand: three reads and two writes are submitted, then 300 writes, of which 256 are named.
     #[test]
-    fn reads_of_aio_in_flight_are_an_upper_bound() {
-        let mut counts = AioCounts::default();
-        counts.add_submitted(5, AioCounts { reads: 3, writes: 2, events: 0 });
-        counts.remove(2);
-        assert_eq!(counts.activities().collect::<Vec<_>>(), [Activity::AsyncIo]);
-        counts.remove(3);
-        assert_eq!(counts.activities().count(), 0);
-        // Of 300 writes, 256 were named.
-        counts.add_submitted(300, AioCounts { writes: 256, ..AioCounts::default() });
-        counts.remove(299);
-        assert_eq!(counts.activities().collect::<Vec<_>>(), [Activity::Write]);
+    fn requests_of_aio_end_in_the_order_of_their_submission() {
+        let named = |runs: &[(Activity, u64)]| {
+            let mut requests = AioRequests::default();
+            runs.iter().for_each(|&(activity, count)| requests.add(activity, count));
+            requests
+        };
+        let mut requests = AioRequests::default();
+        let list = named(&[(Activity::AsyncIo, 3), (Activity::Write, 3)]);
+        requests.add_submitted(5, list);
+        requests.remove(2);
+        let left = |requests: &AioRequests| requests.counts.activities().collect::<Vec<_>>();
+        assert_eq!(left(&requests).len(), 2);
+        requests.remove(1);
+        assert_eq!(left(&requests), [Activity::Write]);
+        requests.remove(2);
+        assert_eq!((left(&requests), requests.count), (vec![], 0));
+        requests.add_submitted(300, named(&[(Activity::Write, 256)]));
+        requests.remove(299);
+        assert_eq!(left(&requests), [Activity::Write]);
+        // The results are taken from memory. 2^16 requests may be in flight.
+        requests.add(Activity::AsyncIo, 1);
+        requests.add(Activity::Write, 65_535);
+        assert_eq!(requests.count, 65_536);
+        requests.add(Activity::Write, 1);
+        assert_eq!((left(&requests), requests.count), (vec![Activity::Write], 65_536));
+    }
+
+    /// Eight reads are submitted, then one write after each result. After eight results only
+    /// writes are in flight.
+    #[test]
+    fn writes_that_follow_reads_of_aio_are_waits_for_writes() {
+        let mut requests = AsyncRequests::default();
+        let read = SubmittedRead { request: 1, descriptor: Some(3), offset: 0, bytes: Some(8) };
+        (0..8).for_each(|_| requests.process(1, 7, &EventData::AioRead(read)));
+        requests.process(1, 7, &EventData::Exit(SystemCall::IoSubmit, 8));
+        for at_ns in 2..10 {
+            assert_eq!(requests.waited_activity(), Activity::AsyncIo);
+            requests.process(at_ns, 7, &EventData::Exit(SystemCall::IoGetevents, 1));
+            requests.process(at_ns, 7, &EventData::AioOther { is_write: true });
+            requests.process(at_ns, 7, &EventData::Exit(SystemCall::IoSubmit, 1));
+        }
+        assert_eq!(requests.waited_activity(), Activity::Write);
+    }
+
+    /// The completion of a poll is lost, and the kernel uses its address for a write.
+    #[test]
+    fn request_at_the_address_of_another_one_takes_its_place() {
+        let mut requests = AsyncRequests::default();
+        let submit = |operation: &str| EventData::UringSubmit {
+            request: 5,
+            operation: operation.to_owned(),
+        };
+        requests.process(1, 7, &submit("POLL_ADD"));
+        requests.process(2, 7, &submit("WRITE"));
+        assert_eq!(requests.waited_activity(), Activity::Write);
+        requests.process(3, 7, &EventData::UringComplete { request: 5, result: 8 });
+        assert_eq!(requests.waited_activity(), Activity::Others);
     }
 
     /// Task 7 submits a write and an `fsync` to AIO, then a read. A read of io_uring is of a pipe
