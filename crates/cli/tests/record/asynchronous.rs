@@ -372,7 +372,7 @@ fn event_loop() {
         rings.add(table).cast::<u32>().write(0);
         rings.add(tail).cast::<u32>().write(1);
         let signal = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_millis(1500));
             assert_eq!(libc::write(events, (&raw const EVENT).cast(), 8), 8);
         });
         let submitted = libc::syscall(libc::SYS_io_uring_enter, ring, 1, 1, GETEVENTS, 0, 0);

@@ -367,6 +367,28 @@ fn program_that_a_thread_executes_is_recorded() {
     assert_eq!(reads.map(got).sum::<u64>(), 2 << 20);
 }
 
+/// The program has no open event of its own after `exec`, so that its name came without a length.
+#[test]
+fn executed_program_has_its_length() {
+    let scratch = Scratch::new("watch-executed");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let program = Path::new("/bin/sh").canonicalize().unwrap();
+    let arguments = ["record", "-o", "reads.rec", "--", "/bin/sh", "-c", "sleep 0.5; :"];
+    let ran = Ran::of(scratch.command(arguments).output().unwrap());
+    ran.has_ended(0, "record sh");
+    let records = records_of(&scratch, "reads.rec");
+    let mapped = of_kind(&records, "executable").into_iter().map(|mapped| &mapped["file"]);
+    let mapped: Vec<&Value> = mapped.collect();
+    let files = of_kind(&records, "file").into_iter();
+    let files: Vec<&Value> = files.filter(|file| mapped.contains(&&file["file"])).collect();
+    let own = files.iter().find(|file| file["path"] == program.to_str().unwrap());
+    let own = own.unwrap_or_else(|| panic!("no {program:?} in {files:#?}"));
+    assert_eq!(own["bytes"], program.metadata().unwrap().len());
+    assert!(files.iter().all(|file| file["bytes"].is_u64()), "{files:#?}");
+}
+
 /// The children of a program that has ended are no longer recorded.
 #[test]
 fn processes_that_run_on_are_reported() {
