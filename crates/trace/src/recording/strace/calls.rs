@@ -3,8 +3,9 @@
 //! A *task* is a thread of the traced programs. A *table* has the descriptors and file mappings of
 //! a process.
 
+use super::held::NewTask;
 use super::syntax::{self, Call, Path, field_value, is_file, parse_descriptor, unquoted};
-use super::tables::{Mapped, OpenFile, Submitted, begins_task};
+use super::tables::{Mapped, OpenFile, Submitted, UnfinishedCall, begins_task};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
     AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
@@ -186,15 +187,24 @@ impl StraceParser {
         }
     }
 
-    /// Imports the task of a line if no line has shown it. Its parent is the task with the newest
-    /// unfinished call that begins a task: a child often runs before that call returns.
+    /// Imports the task of a line if no line has shown it, and it is the child of an unfinished
+    /// call. The text shows the child of each call, except of one that the end of the text cuts
+    /// off. The newest cut-off call has the first task that no other call has begun.
     pub(super) fn import_early_task(&mut self, task: u32) {
         if !self.seen_tasks.insert(task) {
             return;
         }
-        let waiting = self.unfinished.iter_mut().filter(|(_, call)| call.awaits_new_task());
-        let Some((&parent, call)) = waiting.max_by_key(|(_, call)| call.begin_ns) else { return };
-        call.new_task = Some(task);
+        let candidate = |call: &UnfinishedCall| match call.new_task {
+            _ if call.has_begun_task => None,
+            NewTask::Shown(shown) => (shown == task).then_some((true, call.begin_ns)),
+            NewTask::CutOff => Some((false, call.begin_ns)),
+            NewTask::Absent => None,
+        };
+        let candidates = self.unfinished.iter_mut().filter(|(_, call)| candidate(call).is_some());
+        let Some((&parent, call)) = candidates.max_by_key(|(_, call)| candidate(call)) else {
+            return;
+        };
+        call.has_begun_task = true;
         let is_shared = call.shares_descriptors();
         self.import_new_task(parent, Some(task.into()), is_shared);
     }
@@ -206,12 +216,14 @@ impl StraceParser {
         let Some(new_task) = new_task.and_then(|new_task| u32::try_from(new_task).ok()) else {
             return;
         };
+        self.seen_tasks.insert(new_task);
         let table = *self.table_by_task.entry(task).or_insert(task);
         if is_shared {
             self.table_by_task.insert(new_task, table);
-        } else if let Some(copy) = self.tables.get(&table).cloned() {
-            self.tables.insert(new_task, copy);
+        } else {
             // An ended task may have had this number, and the table of another one.
+            let copy = self.tables.get(&table).cloned().unwrap_or_default();
+            self.tables.insert(new_task, copy);
             self.table_by_task.insert(new_task, new_task);
         }
     }

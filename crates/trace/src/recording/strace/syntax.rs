@@ -31,6 +31,17 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction * scale)
 }
 
+/// Returns the text of a call up to the mark of an unfinished one. `None` for another line.
+pub fn unfinished_text(rest: &str) -> Option<&str> {
+    rest.strip_suffix("<unfinished ...>").map(str::trim_end)
+}
+
+/// Splits the second line of a call, `<... call resumed> …`, into the name and the rest of the
+/// call. `None` for another line.
+pub fn split_resumed(rest: &str) -> Option<(&str, &str)> {
+    rest.strip_prefix("<... ")?.split_once(" resumed>")
+}
+
 /// A call with its arguments and result as text.
 #[derive(Debug)]
 pub struct Call<'a> {

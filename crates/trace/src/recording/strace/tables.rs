@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use readpath_core::unit::PAGE_BYTES;
 
+use super::held::NewTask;
 use super::syntax::Path;
 
 /// Descriptors and mappings of one process.
@@ -51,17 +52,13 @@ pub struct UnfinishedCall {
     pub begin_ns: u64,
     /// Text of the call up to the mark of an unfinished one.
     pub text: String,
-    /// Task that this call began, if a line of that task precedes the second line of the call.
-    pub new_task: Option<u32>,
+    /// Task that this call begins.
+    pub new_task: NewTask,
+    /// True from the first line of that task on.
+    pub has_begun_task: bool,
 }
 
 impl UnfinishedCall {
-    /// Returns true for a call that begins a task, none of whose lines has been seen.
-    pub fn awaits_new_task(&self) -> bool {
-        let name = self.text.split('(').next().unwrap_or_default();
-        self.new_task.is_none() && begins_task(name)
-    }
-
     /// Returns true if the task shares the descriptors of its parent, as threads do.
     pub fn shares_descriptors(&self) -> bool {
         self.text.contains("CLONE_FILES")
