@@ -82,6 +82,7 @@ impl StraceParser {
             "fcntl" | "fcntl64" if call.argument(1).starts_with("F_DUPFD") => {
                 self.import_duplicate(task, call);
             }
+            "rename" | "renameat" | "renameat2" => self.import_rename(task, call),
             name if begins_task(name) => {
                 let is_shared = call.arguments.concat().contains("CLONE_FILES");
                 self.import_new_task(task, call.success_value(), is_shared);
@@ -161,6 +162,37 @@ impl StraceParser {
             _ => first,
         };
         self.table_of_task(task).open_files.retain(|number, _| !(first..=last).contains(number));
+    }
+
+    /// Replaces the path of a renamed file or folder in all processes. The files keep their
+    /// positions. Without effect if the call failed.
+    fn import_rename(&mut self, task: u32, call: &Call<'_>) {
+        if call.value() != Some(0) {
+            return;
+        }
+        let (from, to) = match call.name {
+            "rename" => (unquoted(call.argument(0)), unquoted(call.argument(1))),
+            _ => (self.path_of_name(task, call, 0), self.path_of_name(task, call, 2)),
+        };
+        let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));
+        let is_exchange = call.argument(4).contains("RENAME_EXCHANGE");
+        if !from.is_empty() && !to.is_empty() {
+            self.tables.values_mut().for_each(|table| table.rename(from, to, is_exchange));
+        }
+    }
+
+    /// Returns the path of two arguments of `renameat`: the descriptor of a folder, with the index
+    /// `index`, and the name behind it. A name in an unknown folder is returned as it is.
+    fn path_of_name(&mut self, task: u32, call: &Call<'_>, index: usize) -> String {
+        let (folder_text, name) = (call.argument(index), unquoted(call.argument(index + 1)));
+        let folder = match folder_text.split_once('<') {
+            Some((_, path)) => Path::parse(path).map(|path| path.name),
+            None => self.file_of_descriptor(task, folder_text).map(|(_, file)| file.path.clone()),
+        };
+        match folder.filter(|folder| !folder.is_empty() && !name.starts_with('/')) {
+            Some(folder) => format!("{}/{name}", folder.trim_end_matches('/')),
+            None => name,
+        }
     }
 
     /// Sets the position of a descriptor to the result of `lseek`. Without effect if the call

@@ -9,6 +9,13 @@ use readpath_core::unit::PAGE_BYTES;
 use super::held::NewTask;
 use super::syntax::Path;
 
+/// Returns the new path of a file whose path is `from`, or is below that folder. `None` for another
+/// file.
+fn moved(path: &str, from: &str, to: &str) -> Option<String> {
+    let rest = path.strip_prefix(from)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+}
+
 /// Descriptors and mappings of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -82,6 +89,19 @@ pub struct Mapped {
 }
 
 impl Table {
+    /// Replaces the path `from` by `to`, also at the start of the paths below a folder. With
+    /// `is_exchange`, the other file gets the path `from`.
+    pub fn rename(&mut self, from: &str, to: &str, is_exchange: bool) {
+        let open_paths = self.open_files.values_mut().map(|open_file| &mut open_file.path);
+        let mapped_paths = self.mapped.values_mut().map(|mapped| &mut mapped.path);
+        for path in open_paths.chain(mapped_paths) {
+            let other = || if is_exchange { moved(path, to, from) } else { None };
+            if let Some(new_path) = moved(path, from, to).or_else(other) {
+                *path = new_path;
+            }
+        }
+    }
+
     /// Adds the mapping of a file at an address. It replaces the mappings in its range.
     pub fn map(&mut self, address: u64, mapped: Mapped) {
         self.unmap(address, mapped.bytes);

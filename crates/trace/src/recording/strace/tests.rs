@@ -417,3 +417,34 @@ fn malformed_line_behind_an_unfinished_call_is_reported_with_its_number() {
         assert!(error.starts_with("line 4: "), "{error}");
     }
 }
+
+/// Offsets by rename(2): an open file keeps its position under its new name, and so do files below
+/// a renamed folder. A failed rename and another file of a like name have no effect.
+#[test]
+fn renamed_open_file_keeps_its_position() {
+    let read = |path: &str, fd: u32, at: u32| {
+        format!("1 1.{at} read({fd}<{path}>, \"\"..., 100) = 100 <0.1>\n")
+    };
+    let cases = [
+        ("rename(\"/d/t.tmp\", \"/d/t\") = 0", "/d/t.tmp", "/d/t", 100),
+        ("rename(\"/d\", \"/e\") = 0", "/d/t.tmp", "/e/t.tmp", 100),
+        ("rename(\"/d/\", \"/e\") = 0", "/d/t.tmp", "/e/t.tmp", 100),
+        ("renameat(AT_FDCWD</d>, \"a\\tb\", 5</e>, \"x/y\") = 0", "/d/a\\tb", "/e/x/y", 100),
+        ("renameat2(5</>, \"t\", AT_FDCWD, \"/u\", RENAME_NOREPLACE) = 0", "/t", "/u", 100),
+        ("renameat2(5</d>, \"t\", 5</d>, \"u\", RENAME_EXCHANGE) = 0", "/d/u", "/d/t", 100),
+        ("rename(\"/d/t\", \"/d/u\") = -1 ENOENT (No such file)", "/d/t", "/d/u", 0),
+        ("rename(\"/d/t\", \"/d/u\") = 0", "/d/t.tmp", "/d/u", 0),
+    ];
+    for (call, before, after, offset) in cases {
+        let renamed = format!("2 1.2 {call} <0.1>\n");
+        let text = read(before, 3, 1) + &renamed + &read(after, 3, 3);
+        let offsets: Vec<u64> = reads(&text).iter().map(|&(_, offset, ..)| offset).collect();
+        assert_eq!(offsets, [0, offset], "{text}");
+    }
+    // Without paths, the recording has the new name.
+    let text = "1 1.0 openat(AT_FDCWD, \"/d/t.tmp\", O_RDONLY) = 3 <0.1>\n\
+        1 1.1 read(3, \"\"..., 100) = 100 <0.1>\n\
+        1 1.2 rename(\"/d/t.tmp\", \"/d/t\") = 0 <0.1>\n\
+        1 1.3 read(3, \"\"..., 50) = 50 <0.1>\n";
+    assert_eq!(offsets_by_path(text), [("/d/t.tmp".to_owned(), 0), ("/d/t".to_owned(), 100)]);
+}
