@@ -4,8 +4,10 @@
 //! a process.
 
 use super::held::NewTask;
-use super::syntax::{self, Call, Path, field_value, is_file, parse_descriptor, unquoted};
-use super::tables::{Mapped, OpenFile, Submitted, UnfinishedCall, begins_task};
+use super::syntax::{
+    self, Call, Path, begins_task, field_value, is_file, parse_descriptor, unquoted,
+};
+use super::tables::{Mapped, OpenFile, Submitted, UnfinishedCall};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
     AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,

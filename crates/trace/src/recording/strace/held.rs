@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::syntax::{Call, parse_head, split_resumed, unfinished_text};
-use super::tables::begins_task;
+use super::syntax::{Call, begins_task, parse_head, split_resumed, unfinished_text};
 
 /// Task that an unfinished call begins, as far as the text shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,6 +42,11 @@ pub fn split_resumed(rest: &str) -> Option<(&str, &str)> {
     rest.strip_prefix("<... ")?.split_once(" resumed>")
 }
 
+/// Returns true if a call of this name begins a task.
+pub fn begins_task(name: &str) -> bool {
+    ["clone", "clone3", "fork", "vfork"].contains(&name)
+}
+
 /// A call with its arguments and result as text.
 #[derive(Debug)]
 pub struct Call<'a> {

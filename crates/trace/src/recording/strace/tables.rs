@@ -72,11 +72,6 @@ impl UnfinishedCall {
     }
 }
 
-/// Returns true if a call of this name begins a task.
-pub fn begins_task(name: &str) -> bool {
-    ["clone", "clone3", "fork", "vfork"].contains(&name)
-}
-
 /// A mapping of a file.
 #[derive(Clone, Debug)]
 pub struct Mapped {

@@ -385,7 +385,7 @@ fn calls_that_began_no_task_have_no_child() {
     for end in [
         "1 1.2 +++ killed by SIGKILL +++\n8 1.3 read(3, \"\"..., 5) = 5 <0.1>\n",
         "8 1.3 read(3, \"\"..., 5) = 5 <0.1>\n1 1.4 +++ killed by SIGKILL +++\n",
-        "8 1.3 read(3, \"\"..., 5) = 5 <0.1>\n1 1.4 <... vfork resumed>) = -1 EAGAIN (Again) <0.1>\n",
+        "8 1.3 read(3, \"\"..., 5) = 5 <0.1>\n1 1.4 <... vfork resumed>) = -1 EAGAIN <0.1>\n",
         "8 1.3 read(3, \"\"..., 5) = 5 <0.1>\n1 1.4 <... vfork resumed>) = ? <unavailable>\n",
     ] {
         let text = format!(
