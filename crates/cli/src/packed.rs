@@ -174,7 +174,9 @@ impl<R: BufRead> Read for ZstdReader<R> {
 fn unpack_xz(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
     // The decoder takes one stream. It names the fault of a file that has another form.
-    for mut stream in xz_streams(compressed).unwrap_or_else(|| vec![compressed]) {
+    // A file without a stream is no xz file either.
+    let streams = xz_streams(compressed).filter(|streams| !streams.is_empty());
+    for mut stream in streams.unwrap_or_else(|| vec![compressed]) {
         lzma_rs::xz_decompress(&mut stream, &mut unpacked).map_err(error_text)?;
     }
     Ok(unpacked.bytes)
