@@ -36,7 +36,7 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
         match record {
             // Spaces separate the fields of a line, and thus cannot occur in names.
             Record::File(file) => {
-                names.add(file.file, file.path.replace(char::is_whitespace, "_"));
+                names.add_without_spaces(file.file, file.path);
             }
             Record::Read(read) if read.bytes_read() > 0 => {
                 let name = names.name(read.file);

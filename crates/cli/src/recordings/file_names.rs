@@ -25,6 +25,13 @@ impl FileNames {
         self.names.insert(file, name);
     }
 
+    /// Names a file by its path with `_` for each white space. The number of the file follows a
+    /// changed path, which could be the exact path of another file.
+    pub(super) fn add_without_spaces(&mut self, file: u32, path: String) {
+        let name = path.replace(char::is_whitespace, "_");
+        self.add(file, if name == path { name } else { format!("{name}#{file}") });
+    }
+
     /// Returns the name of a file, empty without one.
     pub(super) fn name(&self, file: u32) -> &str {
         self.names.get(&file).map_or("", String::as_str)
