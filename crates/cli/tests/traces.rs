@@ -51,6 +51,24 @@ fn packed_traces_of_several_parts_are_read_whole() {
     }
 }
 
+/// A packed file of 0 bytes, or of the padding of xz alone, has no trace. `xz -d`, `gzip -d` and
+/// `zstd -d` refuse it too.
+#[test]
+fn packed_trace_without_any_part_is_refused() {
+    let scratch = Scratch::new("packed-empty");
+    for (name, bytes) in [
+        ("e.trace.xz", vec![]),
+        ("z.trace.xz", vec![0; 8]),
+        ("e.trace.gz", vec![]),
+        ("e.trace.zst", vec![]),
+    ] {
+        scratch.file(name, bytes);
+        for command in ["cachesim", "run --on ssd"] {
+            scratch.refused(&format!("{command} {name}"), &[name, "is no .", "is cut off"]);
+        }
+    }
+}
+
 /// By hand: ten blocks in a loop miss always under lru with one or two pages. Each size is a row,
 /// also a size that was given before, and traces of one name have the names of their paths.
 #[test]
@@ -113,7 +131,13 @@ fn replay_of_a_trace_honours_or_refuses_the_options_of_its_job() {
         ("rate_min", "4k"),
         ("max_latency", "1"),
         ("fsync", "1"),
+        ("fdatasync", "1"),
+        ("sync", "1"),
+        ("sync", "dsync"),
+        ("end_fsync", "1"),
+        ("fsync_on_close", "1"),
         ("prio", "3"),
+        ("prioclass", "1"),
         ("invalidate", "0"),
         ("fadvise_hint", "random"),
     ] {
