@@ -10,9 +10,16 @@ use crate::spec::refused;
 /// Maximum depth of nested values. A footer of Parquet has fewer than 10 levels.
 const DEPTH_MAX: usize = 32;
 
-/// Maximum bytes of all paths, as a multiple of the footer. A path has at most `DEPTH_MAX` names,
-/// but a long name of a group may be in the paths of any number of columns.
-const PATHS_MAX: usize = DEPTH_MAX;
+/// Maximum depth of a schema, chosen. Schemas of 40 levels are tested.
+const SCHEMA_DEPTH_MAX: usize = 1000;
+
+/// Maximum number of items of a list. The limit of `pyarrow` is the same: its
+/// `thrift_container_size_limit`.
+const ITEMS_MAX: usize = 1_000_000;
+
+/// Maximum bytes of all paths of a footer without row groups, and of those of a small footer. Each
+/// column chunk repeats the path of its column, so other footers are at least as long as the paths.
+const PATHS_MAX: usize = 1 << 20;
 
 /// Types of values in the compact protocol.
 mod kind {
@@ -42,8 +49,8 @@ type Layout = (Vec<String>, Vec<Vec<(i64, i64)>>);
 /// Raises ValueError for bytes that are no footer, for one without columns, and for a row group
 /// without a chunk of each column.
 #[pyfunction]
-pub fn parquet_columns(footer: &[u8]) -> PyResult<Layout> {
-    layout(footer)
+pub fn parquet_columns(py: Python<'_>, footer: &[u8]) -> PyResult<Layout> {
+    py.detach(|| layout(footer))
         .map_err(|wrong| refused(format!("the file is no Parquet file: {wrong}, in its footer")))
 }
 
@@ -67,8 +74,9 @@ fn layout(footer: &[u8]) -> Result<Layout, Wrong> {
         (2 | 4, _) => Err("a field of another type"),
         _ => reader.skip(kind, DEPTH_MAX),
     })?;
-    let paths = paths(schema.ok_or("no schema")?, PATHS_MAX * footer.len())?;
-    let groups = groups.ok_or("no list of row groups")?;
+    let groups: Vec<Vec<(i64, i64)>> = groups.ok_or("no list of row groups")?;
+    let bytes_max = if groups.is_empty() { PATHS_MAX } else { footer.len().max(PATHS_MAX) };
+    let paths = paths(schema.ok_or("no schema")?, bytes_max)?;
     match groups.iter().all(|group| group.len() == paths.len()) {
         true => Ok((paths, groups)),
         false => Err("a row group without each column"),
@@ -113,7 +121,7 @@ fn schema_element(reader: &mut Reader<'_>) -> Result<SchemaElement, Wrong> {
 }
 
 /// Returns the paths of the columns of a schema, whose elements are in depth-first order.
-/// `bytes_max`: maximum length of the paths of all elements.
+/// `bytes_max`: maximum length of the paths of all columns, and of those of all groups.
 fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wrong> {
     let mut elements = schema.into_iter();
     // The root has no name in the paths.
@@ -121,7 +129,7 @@ fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wr
     // Path of each open group, and its number of children that have not come yet.
     let mut open = vec![(String::new(), root.children)];
     let mut paths = Vec::new();
-    let mut bytes = 0;
+    let (mut column_bytes, mut group_bytes) = (0, 0);
     for element in elements {
         while open.last().is_some_and(|(_, left)| *left == 0) {
             open.pop();
@@ -129,18 +137,20 @@ fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wr
         let depth = open.len();
         let (parent, left) = open.last_mut().ok_or("a schema with other numbers of children")?;
         *left -= 1;
-        bytes += parent.len() + element.name.len();
-        if bytes > bytes_max {
+        // Paths of groups are copies, and have a limit of their own.
+        let bytes = if element.is_column { &mut column_bytes } else { &mut group_bytes };
+        *bytes += parent.len() + element.name.len();
+        if *bytes > bytes_max {
             return Err("too long paths of columns");
         }
-        let path = match parent.is_empty() {
-            true => element.name,
-            false => format!("{parent}.{}", element.name),
+        let path = match depth {
+            // The parent is the root.
+            1 => element.name,
+            _ => format!("{parent}.{}", element.name),
         };
         match element.is_column {
             true => paths.push(path),
-            // Each level copies the path of its parents.
-            false if depth == DEPTH_MAX => return Err("a schema of too many levels"),
+            false if depth == SCHEMA_DEPTH_MAX => return Err("a schema of too many levels"),
             false => open.push((path, element.children)),
         }
     }
@@ -287,6 +297,9 @@ impl<'a> Reader<'a> {
         let (count, found) = self.list_head()?;
         if found != kind && count > 0 {
             return Err("a list of another type");
+        }
+        if count > ITEMS_MAX {
+            return Err("a list of too many items");
         }
         // Memory grows with the items, because the length is not trusted.
         let mut items = Vec::new();

@@ -1,5 +1,6 @@
 """Columns of a Parquet file are fetched together, and no others."""
 
+import functools
 import random
 import sys
 from pathlib import Path
@@ -170,11 +171,13 @@ NESTED = {
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "brotli"])
 @pytest.mark.parametrize("has_dictionary", [True, False])
-@pytest.mark.parametrize("shape", ["nested", "no rows", "long", "wide"])
+@pytest.mark.parametrize("shape", ["nested", "no rows", "long", "wide", "deep", "unnamed"])
 def test_layout_agrees_with_pyarrow(tmp_path, codec, has_dictionary, shape):
     """Places of chunks begin with the dictionary page. `long` has 400 row groups, `wide` has 300 columns."""
     made = {"nested": NESTED, "no rows": {name: column[:0] for name, column in NESTED.items()}}
     made["long"] = {"a": list(range(1200)), "b": ["x"] * 1200}
+    made["unnamed"] = {"": [{"x": 1}] * 600, "x": [2] * 600}
+    made["deep"] = {"a": functools.reduce(lambda one, _: [{"b": one[0]}], range(40), [1]) * 600}
     made["wide"] = {f"c{at}": [at, 2 * at] for at in range(300)}
     table = pyarrow.table(made[shape], pyarrow.table(NESTED).schema if shape == "no rows" else None)
     pyarrow.parquet.write_table(
@@ -238,12 +241,14 @@ def test_bytes_behind_a_wrong_footer_are_read_as_they_are(tmp_path):
         # Schema: a list of one structure with 2 children, and none of them; one without a name.
         (b"\x29\x1c\x48\x00\x15\x04\x00\x29\x0c\x00", "children"),
         (b"\x29\x1c\x00", "without a name"),
-        # A group with a name of 2,000 bytes and 130 children: 260 KB of paths in a footer of 3 KB.
+        # A group with a name of 10,000 bytes and 130 children: 1.3 MB of paths in a footer of 11 KB.
         (
-            b"\x29\xfc\x84\x01" + b"\x48\x00\x15\x02\x00" + b"\x48\xd0\x0f" + b"n" * 2000 + b"\x15\x84\x02\x00"
+            b"\x29\xfc\x84\x01" + b"\x48\x00\x15\x02\x00" + b"\x48\x90\x4e" + b"n" * 10_000 + b"\x15\x84\x02\x00"
             + b"\x15\x02\x38\x01a\x00" * 130 + b"\x29\x0c\x00",
             "too long paths",
         ),
+        # A list of 1,000,001 row groups: one more than pyarrow takes.
+        (b"\x49\xfc\xc1\x84\x3d" + b"\x19\x0c\x00" * 1_000_001 + b"\x00", "too many items"),
     ],
 )
 def test_wrong_footers_are_errors(footer, words):

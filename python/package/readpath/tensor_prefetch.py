@@ -84,7 +84,9 @@ class Unloaded:
         return first < last
 
     def _overlapped(self, begin: int, end: int) -> tuple[int, int]:
-        """First index and end of the segments that have bytes of a range."""
+        """First index and end of the segments that have bytes of a range; equal if there are none."""
+        if begin >= end:
+            return 0, 0
         first = last = bisect_right(self._segments, begin, key=lambda one: one.end)
         while last < len(self._segments) and self._segments[last].begin < end:
             last += 1
@@ -137,7 +139,12 @@ class PlannedReads:
             finally:
                 end()
 
-        threading.Thread(target=run, name="readpath-prefetch", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="readpath-prefetch", daemon=True).start()
+        except RuntimeError:
+            # No thread was started, so no other one calls it.
+            end()
+            raise
 
     def first_ranges(self) -> list[PlannedRange]:
         """Returns the first ranges of the plan, up to the limit in bytes."""
@@ -190,8 +197,12 @@ def requests_of(files: Iterable[int | None]) -> tuple[list[Request | None], Call
     own: list[int] = []
 
     def end() -> None:
-        while own:
-            os.close(own.pop())
+        while True:
+            try:
+                descriptor = own.pop()
+            except IndexError:
+                return
+            os.close(descriptor)
 
     def request_of(file: int) -> Request:
         own.append(copy := os.dup(file))

@@ -298,11 +298,11 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
         )
         try:
             self._follow(planned)
-            if any(request is not None for request in requests):
-                planned.start(requests, end)
         except BaseException:
             end()
             raise
+        if any(request is not None for request in requests):
+            planned.start(requests, end)
 
     def _follow(self, planned: PlannedReads) -> None:
         """Replaces the last plan. Starts the prefetch of files that are not local."""
