@@ -67,8 +67,8 @@ pub(super) trait FileNames {
         false
     }
 
-    /// Returns the files that a process has mapped for execution, with their lengths, where they are
-    /// known.
+    /// Returns the files that a process has mapped for execution, with their lengths, where they
+    /// are known.
     fn executables(&mut self, _process: u32) -> Vec<(Inode, NamedFile)> {
         Vec::new()
     }
@@ -426,8 +426,8 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     (inode.number != 0).then_some((from_hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 
-/// Returns the length in bytes of the file of a mapping that begins at `first`. Without the right to
-/// open mapped files, the file at `path` is taken if it has the inode. `None` for other files.
+/// Returns the length in bytes of the file of a mapping that begins at `first`. Without the right
+/// to open mapped files, the file at `path` is taken if it has the inode. `None` for other files.
 fn mapped_file_bytes(process: u32, first: u64, mapping: &Mapping, path: &str) -> Option<u64> {
     let by_address = format!("/proc/{process}/map_files/{first:x}-{:x}", mapping.end);
     let by_path = || {

@@ -77,8 +77,8 @@ impl<N: FileNames> TaskTracker<N> {
     pub(in crate::capture) fn add_existing_files(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
-        // Before the first event of the process, the time is the start of the recording. These files
-        // come first: their lengths are known.
+        // Before the first event of the process, the time is the start of the recording. These
+        // files come first: their lengths are known.
         self.record_executables(0, process);
         for (address, mapping, named) in self.names.mappings(process) {
             let file = self.file_number(mapping.inode, Some(named));

@@ -92,7 +92,8 @@ impl PendingRecords {
         }
     }
 
-    /// Takes the next record, with the wait of a read bounded, and with its open. `None` if no record is left, or if
+    /// Takes the next record, with the wait of a read bounded, and with its open.
+    /// `None` if no record is left, or if
     /// the oldest is too young or unclaimed. With `must_end`, or beyond `RECORDS_MAX` records, it
     /// is taken in any case. A record without a wait only waits for its predecessors.
     fn next(&mut self, must_end: bool) -> Option<(Record, Option<OpenRecord>)> {
@@ -141,9 +142,9 @@ impl Preload {
         Ok(())
     }
 
-    /// Writes a record of the library. The `open` of a read is written before it if the last open in
-    /// the recording has other flags: sampled reads are not delayed, and may be at a descriptor with
-    /// the number of this one. Fails if the recording cannot be written.
+    /// Writes a record of the library. The `open` of a read is written before it if the last open
+    /// in the recording has other flags: sampled reads are not delayed, and may be at a descriptor
+    /// with the number of this one. Fails if the recording cannot be written.
     fn put_with_open<W: Write>(
         &mut self,
         record: Record,

@@ -459,8 +459,8 @@ impl Ring {
         }
     }
 
-    /// Activity of a thread that waits for requests whose entries were overwritten. Any request with
-    /// a readable entry may have their kind. Without one they may be reads.
+    /// Activity of a thread that waits for requests whose entries were overwritten. Any request
+    /// with a readable entry may have their kind. Without one they may be reads.
     fn activity_of_entries(
         &self,
         entries: &[Option<u32>],

@@ -12,7 +12,7 @@ use super::super::uring_operations::{OperationKind, first_activity};
 const DESCRIPTOR_NS: u64 = 100_000_000;
 
 /// Maximum number of requests of AIO in flight, on a system with the default of `fs.aio-max-nr`
-/// (`aio_max_nr` in the kernel's `fs/aio.c`). Older ones have ended, and the program took their
+/// (in the kernel's `fs/aio.c`). Older ones have ended, and the program took their
 /// results from memory.
 const AIO_IN_FLIGHT_MAX: u64 = 0x1_0000;
 
