@@ -14,7 +14,7 @@ use readpath_trace::recording::Activity;
 use super::super::uring_operations::first_activity;
 use super::activities::is_file;
 
-/// Maximum number of requests that are looked at. A read of a file is missed only if all of them are
+/// Maximum number of requests looked at. A read of a file is missed only if all of them are
 /// others. Their results are 2 KiB, read at once. The test of a ring below took 0.35 to 0.56 ms for
 /// a look at 64 requests, in a build without optimization on a busy machine.
 const REQUESTS_MAX: u64 = 64;
