@@ -33,6 +33,7 @@ use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod last_opens;
 mod opens;
 mod own_requests;
 mod pending;
@@ -51,8 +52,9 @@ mod layout;
 // A *cell* has space for one report, and a *ticket* is the number of a write to a ring. A cell is
 // `ABANDONED` if its writer found the path too long. Bits from `REQUESTS_SHIFT` on show if the
 // thread sent requests, and method numbers from `ADVICE` on are advice.
+use last_opens::LastOpens;
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
-use opens::{LastOpens, TakenOpen, TakenOpens};
+use opens::{TakenOpen, TakenOpens};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
 use ring_reader::RingReader;

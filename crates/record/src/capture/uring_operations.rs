@@ -102,7 +102,8 @@ impl OperationKind {
             Event => Activity::Others,
             Read | Write if !is_file => Activity::Others,
             Read | OperationKind::Unknown => Activity::AsyncIo,
-            Write | Sync => Activity::Write,
+            Write => Activity::Write,
+            Sync => Activity::Sync,
             Metadata => Activity::Metadata,
         }
     }
@@ -110,8 +111,8 @@ impl OperationKind {
 
 /// Activities of requests in flight, the first one decides: a thread that waits for several waits
 /// for storage.
-const ORDER: [Activity; 4] =
-    [Activity::AsyncIo, Activity::Write, Activity::Metadata, Activity::Others];
+const ORDER: [Activity; 5] =
+    [Activity::AsyncIo, Activity::Sync, Activity::Write, Activity::Metadata, Activity::Others];
 
 /// Activity of a thread that waits for requests with these activities. Without a request it waits
 /// for an event, such as the next client of a server.
@@ -129,7 +130,7 @@ mod tests {
     fn activity_is_the_one_of_the_request_that_needs_storage() {
         let of = |number, is_file| OperationKind::of_number(number).activity(is_file);
         assert_eq!([of(22, true), of(22, false)], [Activity::AsyncIo, Activity::Others]);
-        assert_eq!([of(23, true), of(3, true)], [Activity::Write; 2]);
+        assert_eq!([of(23, true), of(3, true)], [Activity::Write, Activity::Sync]);
         assert_eq!(OperationKind::of_name("READ"), OperationKind::of_number(22));
         // A number of a later kernel.
         assert_eq!(of(200, true), Activity::AsyncIo);

@@ -4,10 +4,9 @@
 //! first read after the flags at its descriptor have changed. Reads and files are in different
 //! rings, so that an open is recorded before the first read that does not end earlier.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use readpath_trace::recording::{OpenRecord, ReadRecord, Record, RecordingWriter};
+use readpath_trace::recording::{OpenRecord, Record, RecordingWriter};
 
 use super::super::now_ns;
 use super::Preload;
@@ -63,25 +62,6 @@ impl TakenOpens {
         rest.iter_mut().for_each(|open| open.is_held = true);
         self.0 = rest;
         held
-    }
-}
-
-/// Last open of each file and descriptor.
-#[derive(Debug, Default)]
-pub(super) struct LastOpens(BTreeMap<(u32, u64), OpenRecord>);
-
-impl LastOpens {
-    /// Keeps an open. Returns true if its flags are not the ones of the last open, or if it is the
-    /// first one.
-    pub fn add(&mut self, open: &OpenRecord) -> bool {
-        let flags = |open: &OpenRecord| [open.is_direct, open.is_readable, open.is_writable];
-        let last = self.0.insert((open.file, open.descriptor), open.clone());
-        last.is_none_or(|last| flags(&last) != flags(open))
-    }
-
-    /// Returns the last open of the file and the descriptor of a read, if it is known.
-    pub fn of_read(&self, read: &ReadRecord) -> Option<&OpenRecord> {
-        self.0.get(&(read.file, read.descriptor?))
     }
 }
 

@@ -7,7 +7,7 @@ use readpath_trace::recording::{OpenRecord, ReadMethod, ReadRecord, Record, Reco
 
 use super::super::now_ns;
 use super::Preload;
-use super::opens::LastOpens;
+use super::last_opens::LastOpens;
 use super::sleep_times::{CallWait, DELAY_NS, SleepTimes};
 use crate::called_wait::{CopySpeed, NO_WAIT_NS, wait_of_call};
 

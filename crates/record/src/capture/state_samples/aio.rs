@@ -116,7 +116,7 @@ fn activity_of_operation(operation: u16, mut is_file: impl FnMut() -> bool) -> O
     match operation {
         READ | READV if is_file() => Some(Activity::AsyncIo),
         WRITE | WRITEV if is_file() => Some(Activity::Write),
-        FSYNC | FDSYNC => Some(Activity::Write),
+        FSYNC | FDSYNC => Some(Activity::Sync),
         READ | READV | WRITE | WRITEV | POLL => Some(Activity::Others),
         _ => None,
     }
@@ -160,7 +160,8 @@ mod tests {
     fn operation_of_aio_shows_the_activity() {
         let of = |operation, is_file| activity_of_operation(operation, || is_file);
         assert_eq!([of(0, true), of(7, true)], [Some(Activity::AsyncIo); 2]);
-        assert_eq!([of(1, true), of(8, true), of(2, false)], [Some(Activity::Write); 3]);
+        assert_eq!([of(1, true), of(8, true)], [Some(Activity::Write); 2]);
+        assert_eq!(of(2, false), Some(Activity::Sync));
         assert_eq!([of(0, false), of(5, true)], [Some(Activity::Others); 2]);
         assert_eq!([of(6, true), of(77, true)], [None; 2]);
     }
