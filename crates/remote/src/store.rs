@@ -44,11 +44,11 @@
 //!   `if_match` alone: it is answered from the cache where it names the known version.
 //! - The first get of an object needs one request: its answer brings the version and the bytes. If
 //!   other fetches are in flight in full number, a part of these bytes may be requested again.
-//! - `get_ranges` reads the bytes between two ranges where they cost less than another request
-//!   among the largest number in flight, such as 32 KiB.
-//!   Its ranges pass the cache in any size; a range of half of the memory or more has a buffer of
-//!   its own. Ranges of an object that is not cached are requested from the underlying store, with
-//!   the bytes of small gaps between them.
+//! - `get_ranges` reads the bytes between two ranges where they cost less than the requests that
+//!   they save. Up to `fetches_max` ranges leave at once, and have gaps of at most 32 KiB. The
+//!   ranges pass the cache in any size; a range of half of the memory or more has a buffer of its
+//!   own. Ranges of an object that is not cached are requested from the underlying store, up to
+//!   `fetches_max` at a time, with gaps of up to 32 KiB between them.
 //! - Returned buffers have exactly the size of their bytes, and share no memory with the cache.
 //! - A dropped future abandons its read. Its fetches go on for other readers.
 //!
@@ -72,13 +72,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt, future};
+use futures_util::{StreamExt, TryStreamExt, future};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, RenameOptions, Result, coalesce_ranges,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result,
 };
+use readpath_core::near_ranges::{self, GAP_BYTES_MIN};
 
 mod answers;
 mod blocks;
@@ -261,20 +262,40 @@ impl<S: ObjectStore> ReadpathStore<S> {
         }
     }
 
-    /// Ranges that pass straight to the underlying store, those at most 1 MiB apart in one request.
-    /// Its own `get_ranges` is not used: the one of `object_store` panics where a body ends early,
-    /// or a range begins past the end.
+    /// Ranges that pass straight to the underlying store, in parallel. Gaps of up to
+    /// [`GAP_BYTES_MIN`] are requested too: no costs were measured for an object without a file.
+    /// The `get_ranges` of the store is not used: the one of `object_store` reads gaps of up to
+    /// 1 MiB, and panics where a body ends early, or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let fetch = |range: Range<u64>| async move {
+        let runs = near_ranges::runs(ranges, GAP_BYTES_MIN, u64::MAX);
+        let mut requests: Vec<(Vec<usize>, Range<u64>)> =
+            runs.into_iter().map(|run| (run.members, run.extent)).collect();
+        let mut is_alone = vec![true; ranges.len()];
+        requests.iter().flat_map(|(members, _)| members).for_each(|&at| is_alone[at] = false);
+        let alone = (0..ranges.len()).filter(|&at| is_alone[at]);
+        requests.extend(alone.map(|at| (vec![at], ranges[at].clone())));
+        let fetch = |(members, range): (Vec<usize>, Range<u64>)| async move {
             let fetched = self.passed_range(location, range.clone()).await?;
             let end = range.start + fetched.len() as u64;
-            let is_past = |other: &&Range<u64>| (end..range.end).contains(&other.start);
-            match ranges.iter().find(is_past) {
-                Some(past) => Err(own_error(format!("{location}: {past:?} begins past the end"))),
-                None => Ok(fetched),
-            }
+            let part = |at: usize| {
+                let Range { start, end: part_end } = ranges[at];
+                if start >= end {
+                    let past = start..part_end;
+                    return Err(own_error(format!("{location}: {past:?} begins past the end")));
+                }
+                let offset = |position: u64| (position.min(end) - range.start) as usize;
+                Ok((at, fetched.slice(offset(start)..offset(part_end))))
+            };
+            members.into_iter().map(part).collect::<Result<Vec<_>>>()
         };
-        coalesce_ranges(ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await
+        let in_flight_max = self.0.options.planner.fetches_max as usize;
+        let parts: Vec<Vec<(usize, Bytes)>> = stream::iter(requests.into_iter().map(fetch))
+            .buffered(in_flight_max)
+            .try_collect()
+            .await?;
+        let mut bytes = vec![Bytes::new(); ranges.len()];
+        parts.into_iter().flatten().for_each(|(at, part)| bytes[at] = part);
+        Ok(bytes)
     }
 
     /// The bytes of a range that passes straight to the underlying store.

@@ -79,8 +79,9 @@ impl Planner {
     }
 
     /// Reads gaps between ranges that have started, as [`start_many`](Planner::start_many) does, at
-    /// the next [`poll`](Planner::poll). A gap is read where its bytes take less time than one more
-    /// request among `fetches_max`, by the costs measured so far: see [`near_ranges`].
+    /// the next [`poll`](Planner::poll). A gap is read where its bytes take less time than the
+    /// requests that it saves, by the costs measured so far. Up to `fetches_max` ranges leave at
+    /// once, and have gaps of at most 32 KiB: see [`near_ranges`].
     ///
     /// # Errors
     /// The handle is not open.
@@ -92,7 +93,8 @@ impl Planner {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
         let id = self.work.sites[&self.files[file].site].handles[&handle].handle;
         let costs = self.machine.readahead_state(id).costs;
-        let gap_bytes_max = costs.gap_bytes_max(self.fetches_max);
+        let ranges_apart = near_ranges::separate_ranges(ranges);
+        let gap_bytes_max = costs.gap_bytes_max(ranges_apart, self.fetches_max);
         for run in near_ranges::runs(ranges, gap_bytes_max, self.part_bytes) {
             self.gaps.extend(run.gaps.into_iter().map(|gap| (handle, gap)));
         }

@@ -9,16 +9,17 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
+use tokio::time::Instant;
 
 use crate::support::{
-    Cached, Faults, KIB, MIB, TestStore, bytes_of, cached, content, options, ranged, slow,
+    Faults, KIB, Link, MIB, TestStore, bytes_of, cached, content, options, ranged, slow,
 };
 
 /// Ten tasks read one page that was not known before: one request, which brings the version too.
 #[tokio::test(start_paused = true)]
 async fn concurrent_first_reads_cause_one_request() {
     let (store, path) = cached(slow(), options(), MIB).await;
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
     let reads = (0..10).map(|index| store.get_range(&path, index * 100..index * 100 + 50));
     for (index, read) in join_all(reads).await.into_iter().enumerate() {
         let index = index as u64;
@@ -177,45 +178,100 @@ async fn returned_buffers_have_exactly_their_size() {
     }
 }
 
-/// A store with an object of 8 MiB after reads of different sizes: it has learned that a request
-/// costs 20 ms, as much as 2 MB.
-async fn with_known_costs() -> (Cached, Path) {
-    let test_store = TestStore { bandwidth: Some(100_000_000), ..slow() };
-    let (store, path) = cached(test_store, options(), 8 * MIB).await;
+/// Ranges of one call, and the store under them.
+struct Apart {
+    latency_ms: u64,
+    /// Number of requests in flight.
+    fetches_max: u32,
+    /// Number of the ranges, their bytes, and the distance of their starts.
+    ranges: [u64; 3],
+}
+
+/// Requests, bytes and milliseconds of a call whose ranges begin at 1 MiB. The network has 100 MB/s.
+/// The store has learned its costs from sixteen reads of different sizes.
+async fn get_ranges_apart(apart: Apart) -> [u64; 3] {
+    let Apart { latency_ms, fetches_max, ranges: [count, bytes, distance] } = apart;
+    let test_store = TestStore {
+        latency: Duration::from_millis(latency_ms),
+        bandwidth: Some(100_000_000),
+        link: Arc::new(Link::new(Some(100_000_000))),
+        ..slow()
+    };
+    let mut options = options();
+    options.planner.fetches_max = fetches_max;
+    let (store, path) = cached(test_store, options, 8 * MIB).await;
     for index in 0..16 {
         let start = index * 64 * KIB;
         store.get_range(&path, start..start + (1 + index % 4 * 4) * 4 * KIB).await.unwrap();
     }
-    (store, path)
-}
-
-/// Reads `count` ranges of `bytes` bytes whose starts are `distance` apart, from 1 MiB on. Returns
-/// the number of requests, and the bytes of their answers.
-async fn get_ranges_apart(count: u64, bytes: u64, distance: u64) -> [u64; 2] {
-    let (store, path) = with_known_costs().await;
     let before = [store.inner().gets(), store.inner().body_bytes()];
+    let started = Instant::now();
     let starts = (0..count).map(|index| MIB + index * distance);
     let ranges: Vec<_> = starts.map(|start| start..start + bytes).collect();
     let read = store.get_ranges(&path, &ranges).await.unwrap();
+    let ms = started.elapsed().as_millis() as u64;
     assert!(ranges.iter().zip(read).all(|(range, bytes)| bytes == content(0, range.clone())));
-    [store.inner().gets() - before[0], store.inner().body_bytes() - before[1]]
+    [store.inner().gets() - before[0], store.inner().body_bytes() - before[1], ms]
 }
 
-/// The costs are known. Ten ranges with gaps of 16 KiB leave in one request.
+/// Ten ranges with gaps of 16 KiB leave in one request.
 #[tokio::test(start_paused = true)]
 async fn near_ranges_leave_in_one_request() {
-    let [gets, _] = get_ranges_apart(10, 9, 16 * KIB).await;
+    let ranges = [10, 9, 16 * KIB];
+    let [gets, ..] = get_ranges_apart(Apart { latency_ms: 20, fetches_max: 64, ranges }).await;
     assert_eq!(gets, 1);
 }
 
-/// Twenty ranges of 8 KiB, 320 KiB apart, leave at the same time: one latency passes for all. The
-/// gaps, less than the 2 MB of a lone request, would only add their bytes.
+/// As many ranges as may be in flight leave at the same time: one latency passes for all. The gaps,
+/// less than the bytes of a lone request, would only add their bytes. At 1 ms 64 gaps of 32 KiB
+/// would take 21 ms.
 #[tokio::test(start_paused = true)]
 async fn distant_ranges_leave_in_parallel_without_their_gaps() {
-    let [gets, bytes] = get_ranges_apart(20, 8 * KIB, 320 * KIB).await;
-    assert_eq!(gets, 20);
-    // A range may touch two more pages.
-    assert!(bytes <= 20 * (8 + 2 * 4) * KIB, "{bytes} bytes");
+    let cases = [
+        (20, 64, [20, 8 * KIB, 320 * KIB]),
+        (100, 64, [20, 8 * KIB, 150 * KIB]),
+        (20, 4, [2, 8 * KIB, 408 * KIB]),
+        (1, 64, [64, 8 * KIB, 40 * KIB]),
+    ];
+    for (latency_ms, fetches_max, ranges) in cases {
+        let [gets, bytes, ms] = get_ranges_apart(Apart { latency_ms, fetches_max, ranges }).await;
+        assert_eq!(gets, ranges[0]);
+        // A range may touch two more pages.
+        assert!(bytes <= gets * (8 + 2 * 4) * KIB, "{bytes} bytes");
+        // 64 ranges of 8 KiB take 5 ms at 100 MB/s.
+        assert!(ms <= latency_ms + 10, "{ms} ms");
+    }
+}
+
+/// Nine ranges with places for four wait three times, at least 60 ms. Gaps of 100 KiB take 8 ms, and
+/// save two waits of 20 ms.
+#[tokio::test(start_paused = true)]
+async fn gaps_are_read_where_they_save_a_wait() {
+    let ranges = [9, 8 * KIB, 108 * KIB];
+    let [gets, bytes, ms] =
+        get_ranges_apart(Apart { latency_ms: 20, fetches_max: 4, ranges }).await;
+    assert_eq!((gets, bytes), (1, 8 * 108 * KIB + 8 * KIB));
+    assert!(ms <= 40, "{ms} ms");
+}
+
+/// An object without ETag and time passes to the store: without its gaps, and in parallel.
+#[tokio::test(start_paused = true)]
+async fn distant_ranges_of_uncached_objects_leave_in_parallel_without_their_gaps() {
+    let (store, path) = cached(TestStore { hides: [true; 2], ..slow() }, options(), 8 * MIB).await;
+    let ranges: Vec<_> = (0..20)
+        .map(|index| index * 320 * KIB..index * 320 * KIB + 8 * KIB)
+        .chain([8 * KIB + 100..8 * KIB + 200, 0..10])
+        .collect();
+    // The first get learns that the object has no version.
+    store.get_range(&path, 0..1).await.unwrap();
+    let before = [store.inner().gets(), store.inner().body_bytes()];
+    let started = Instant::now();
+    let read = store.get_ranges(&path, &ranges).await.unwrap();
+    assert!(ranges.iter().zip(read).all(|(range, bytes)| bytes == content(0, range.clone())));
+    // The near range comes with its gap of 100 bytes. One request finds the version.
+    assert!(store.inner().gets() - before[0] <= 21);
+    assert!(store.inner().body_bytes() - before[1] <= 20 * 8 * KIB + 8 * KIB + 200);
+    assert!(started.elapsed() <= Duration::from_millis(41));
 }
 
 /// The first of two readers of a page is dropped, with the fetch in flight. The other one gets the
