@@ -178,7 +178,8 @@ pub fn client_variables() -> Vec<(String, String)> {
 /// allows connections without encryption.
 ///
 /// The parts of the URL name the object, and nothing else. A query, a fragment, or a slash at the
-/// end is an error: the clients of `object_store` do not send it. A user belongs to the schemes
+/// end is an error: the clients of `object_store` do not send it. The escape of a slash (`%2F`) is
+/// an error too, since they send a slash in its place. A user belongs to the schemes
 /// `http` and `https`, and names the container of Azure's schemes.
 ///
 /// # Errors
@@ -189,13 +190,15 @@ pub fn open_url<K: AsRef<str>, V: Into<String>>(
     client_options: impl IntoIterator<Item = (K, V)>,
     options: FileOptions,
 ) -> Result<File, OpenObjectError> {
+    url_check::has_no_escaped_slash(url)?;
     open_url_by(url, client_options, options, |url, client_options| {
         object_store::parse_url_opts(url, client_options)
     })
 }
 
 /// As [`open_url`], with a client that the caller makes: `make_client` gets the checked URL and the
-/// options, and returns the store with the object's name in it.
+/// options, and returns the store with the object's name in it. `make_client` decides about the
+/// escape of a slash.
 ///
 /// # Errors
 /// The text is no URL of an object, `make_client` fails, or the object cannot be opened.

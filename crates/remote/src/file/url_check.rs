@@ -18,6 +18,20 @@ pub(super) fn parsed(text: &str) -> Result<Url, OpenObjectError> {
     }
 }
 
+/// Checks that the path of a URL has no escape of a slash. The clients of `object_store` decode the
+/// path, and send a slash in its place.
+///
+/// # Errors
+/// As for [`parsed`], or there is such an escape.
+pub(super) fn has_no_escaped_slash(text: &str) -> Result<(), OpenObjectError> {
+    if !parsed(text)?.path().to_ascii_uppercase().contains("%2F") {
+        return Ok(());
+    }
+    let why = "the clients of `object_store` send the escape `%2F` in its path as a slash, which \
+               names another object; use `open_object` with a store of your own";
+    Err(OpenObjectError::Url { url: shown_url(text), why: why.to_owned() })
+}
+
 /// The reason why a URL names no object, with a remedy.
 fn fault(url: &Url) -> Option<String> {
     let scheme = url.scheme();

@@ -201,6 +201,8 @@ fn refused_urls_have_a_reason_and_an_advice() {
         ("s3://bucket".to_owned(), "names no object", "object"),
         ("s3:///a".to_owned(), "bucket", "s3://"),
         (format!("http://{host}/a//b"), "empty", "slash"),
+        (format!("http://{host}/files/data%2Fa.bin"), "%2F", "open_object"),
+        ("s3://bucket/data%2fa.bin".to_owned(), "%2F", "open_object"),
         ("http://key:secret@[::1/a".to_owned(), "no URL", "IPv6"),
     ];
     for (url, reason, advice) in cases {
