@@ -89,8 +89,9 @@ pub struct FileOptions {
     /// that stay with the file. They are from its end if the name has the extension of a format
     /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip or .jar. Default 64 KiB:
     /// they cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that size
-    /// takes one request instead of two. The opening then fails if the server has no byte ranges,
-    /// unless the object is empty. 0, or a disk tier: the opening asks for the version alone.
+    /// takes one request instead of two. 0, or a disk tier: the opening requests one byte, or
+    /// the version alone if the disk tier has bytes of the object. The opening fails if the server
+    /// has no byte ranges, unless the object is empty or in the disk tier.
     pub first_bytes: u64,
     /// Number of times that a request is continued after an error or a short body. Default 1. The
     /// clients of `object_store` wait and retry on their own before they return an error.
@@ -229,7 +230,9 @@ pub fn open_url_by<K: AsRef<str>, V: Into<String>>(
 /// Opens an object of a store.
 ///
 /// # Errors
-/// The object cannot be found or has no version, or the read path cannot be built.
+/// The object cannot be found or has no version, or the read path cannot be built. Without a strong
+/// ETag, its time of modification may not show its version: [`OpenObjectError::Unsettled`]. The
+/// server has no byte ranges, and the object is neither empty nor in the disk tier.
 pub fn open_object(
     store: Arc<dyn ObjectStore>,
     location: &Path,

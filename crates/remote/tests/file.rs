@@ -1,6 +1,7 @@
 //! Objects as files: the bytes of one version, by the interfaces of local files, next to faults.
 
 use std::io::{ErrorKind, Read};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -97,11 +98,11 @@ fn stream_has_few_requests_and_each_byte_once() {
 }
 
 /// An object that is not larger than the first bytes takes one request, and an empty one two: it
-/// has no range. Without first bytes, the opening is a request of its own.
+/// has no range. Without first bytes, the opening is a request of its own, for one byte.
 #[test]
 fn small_object_takes_one_request() {
     for (object_bytes, first_bytes, expected) in
-        [(64 * KIB, 64 * KIB, [0, 1]), (1, 64 * KIB, [0, 1]), (0, 64 * KIB, [1, 1]), (1, 0, [1, 1])]
+        [(64 * KIB, 64 * KIB, [0, 1]), (1, 64 * KIB, [0, 1]), (0, 64 * KIB, [1, 1]), (1, 0, [0, 2])]
     {
         let store = TestStore::new(InMemory::new());
         let location = path();
@@ -247,7 +248,10 @@ fn error_has_a_kind_and_its_text_is_reported() {
             Arc::new(move |error| reported.lock().unwrap().push(error.to_string()));
         let options =
             FileOptions { first_bytes: 0, retries_max: 0, on_error: Some(on_error), ..options() };
-        let error = opened(&store, options).read_exact_at(&mut [0; 100], 5000).unwrap_err();
+        store.is_faulty.store(false, Ordering::Relaxed);
+        let file = opened(&store, options);
+        store.is_faulty.store(true, Ordering::Relaxed);
+        let error = file.read_exact_at(&mut [0; 100], 5000).unwrap_err();
         assert_eq!(reason(&error), expected);
         assert!(texts.lock().unwrap()[0].contains(text), "{texts:?}");
     }

@@ -85,7 +85,9 @@ impl ObjectSource {
         let mut has_waited = false;
         loop {
             let unix_started = unix_time();
-            let (meta, opened_bytes) = match begin(&requests.store, &location, first_bytes).await {
+            let is_kept = requests.disk.has(&location);
+            let begun = begin(&requests.store, &location, first_bytes, is_kept).await;
+            let (meta, opened_bytes) = match begun {
                 Err(error) if may_succeed_later(&error) && retries_left > 0 => {
                     retries_left -= 1;
                     continue;

@@ -46,14 +46,21 @@ impl OpenedBytes {
 
 /// Returns the description of an object, and at most `first_bytes` bytes of its start, or of its
 /// end if its name has one of the extensions [`INDEX_AT_END`]. Without bytes if the body of the
-/// answer failed.
+/// answer failed. A server without byte ranges is an error, unless the object is empty: with
+/// `first_bytes` 0, one byte is requested for that. `is_kept`: a disk tier has bytes of the object,
+/// which came by ranges. The description is then requested alone.
 pub(super) async fn begin(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
     first_bytes: u64,
+    is_kept: bool,
 ) -> Result<(ObjectMeta, OpenedBytes)> {
-    if first_bytes == 0 {
+    if first_bytes == 0 && is_kept {
         return Ok((store.head(location).await?, OpenedBytes::default()));
+    }
+    if first_bytes == 0 {
+        let (meta, _) = begin_with(store, location, GetRange::Bounded(0..1)).await?;
+        return Ok((meta, OpenedBytes::default()));
     }
     if has_index_at_end(location) {
         // Reads have whole pages, so the first of these bytes must be in the answer too.

@@ -43,12 +43,16 @@ fn second_opening_requests_no_kept_bytes() {
         open_object(store, &path, options(tier)).unwrap()
     };
     let tier = place.tier(8 * MIB);
-    read_all(&open(&tier), 0);
+    let file = open(&tier);
+    // One byte shows that the server has ranges.
+    assert_eq!((store.gets(), store.heads(), store.body_bytes()), (1, 0, 1));
+    read_all(&file, 0);
     tier.flush();
     assert!(store.body_bytes() >= OBJECT_BYTES);
     let before = (store.gets(), store.body_bytes());
     read_all(&open(&place.tier(8 * MIB)), 0);
     assert_eq!((store.gets(), store.body_bytes()), before);
+    assert_eq!(store.heads(), 1);
     put(1);
     read_all(&open(&tier), 1);
     assert!(store.body_bytes() >= before.1 + OBJECT_BYTES);

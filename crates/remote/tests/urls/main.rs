@@ -49,7 +49,7 @@ fn options(errors: &Errors) -> FileOptions {
 }
 
 /// The object of a URL, by the client of its scheme and the connection of the tests. `server` is
-/// the address of the clouds.
+/// the address of the clouds. A fragment of the URL is the number of first bytes.
 fn opened(url: &str, server: &Server) -> (Result<File, OpenObjectError>, Errors) {
     let errors = Errors::default();
     let parsed = Url::parse(url).unwrap();
@@ -96,7 +96,11 @@ fn opened(url: &str, server: &Server) -> (Result<File, OpenObjectError>, Errors)
                 .unwrap(),
         ),
     };
-    (open_object(store, &location, options(&errors)), errors)
+    let mut options = options(&errors);
+    if let Some(bytes) = parsed.fragment() {
+        options.first_bytes = bytes.parse().unwrap();
+    }
+    (open_object(store, &location, options), errors)
 }
 
 fn open(server: &Server, name: &str) -> File {
@@ -364,7 +368,7 @@ fn server_without_ranges_opens_only_empty_objects() {
             object.answer(&request)
         })
     };
-    for name in ["a", "orange.bin", "416", "a.parquet"] {
+    for name in ["a", "orange.bin", "416", "a.parquet", "a#0", "a.parquet#0"] {
         for scheme in ["http", "s3", "gs", "az"] {
             let server = without_ranges(object());
             let url = url_of(scheme, &server, name);
@@ -374,7 +378,7 @@ fn server_without_ranges_opens_only_empty_objects() {
                 || text.contains("range request not supported");
             assert!(has_reason, "{url}: {error}");
         }
-        for scheme in ["http", "s3"] {
+        for scheme in ["http", "s3", "gs", "az"] {
             let server = without_ranges(Object::tagged(Vec::new(), "v0"));
             let url = url_of(scheme, &server, name);
             let file = opened(&url, &server).0.unwrap_or_else(|error| panic!("{url}: {error}"));
