@@ -152,7 +152,7 @@ impl Batch {
         }
         self.engine.engine_or_build()?;
         self.unstarted.push(UnstartedRead { handle, offset, bytes: bytes_in_file, ticket });
-        if self.unstarted.len() == START_GROUP_READS {
+        if self.unstarted.len() >= START_GROUP_READS {
             self.start();
         }
         Ok(())
