@@ -361,8 +361,9 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         OpenObjectError::Open(error) => return open_error(error),
         OpenObjectError::Url { .. } => return refused(error),
         OpenObjectError::Store(error) => store_errno(error),
-        OpenObjectError::NoVersion { .. } => EOPNOTSUPP,
-        OpenObjectError::NoThread(_) | OpenObjectError::Unsettled { .. } => EAGAIN,
+        // Another try may have the same end, and fsspec opens the object.
+        OpenObjectError::NoVersion { .. } | OpenObjectError::Unsettled { .. } => EOPNOTSUPP,
+        OpenObjectError::NoThread(_) => EAGAIN,
         _ => EIO,
     };
     let cure = match errno {
