@@ -4,10 +4,10 @@
 //! places for `k` requests in flight, `n` ranges wait for `n / k` turns. A turn takes the time of a
 //! request, and passes for all requests in flight.
 //!
-//! - `n` at most `k`: one turn passes for all ranges, and a request fewer saves no latency. Only the
-//!   processor's work for a request counts, as a gap of up to [`GAP_BYTES_MIN`].
-//! - `n` over `k`: one request for all ranges saves each turn after the first, by `n - 1` gaps. Each
-//!   gap may take its share of these turns, up to [`GAP_BYTES_MAX`].
+//! - `n` at most `k`: one turn passes for all ranges, and a request fewer saves no latency. Only
+//!   the processor's work for a request counts, as a gap of up to [`GAP_BYTES_MIN`].
+//! - `n` over `k`: one request for all ranges saves each turn after the first, by `n - 1` gaps.
+//!   Each gap may take its share of these turns, up to [`GAP_BYTES_MAX`].
 //!
 //! In both cases the gaps of a call together take no longer than the turns that are saved, or than
 //! one request. At 20 ms and 100 MB/s, 5 ranges with 4 places have gaps of 500 KB. With 64 places
@@ -35,7 +35,7 @@ use crate::unit::PAGE_BYTES;
 /// time. The measured object of 64 KiB is in the log, with `python: prefetch columns at once`.
 pub const GAP_BYTES_MIN: u64 = 32 << 10;
 
-/// Longest gap in bytes. The get of several ranges of the crate `object_store` reads gaps of up to
+/// Longest gap in bytes. The get of several ranges of the crate object_store reads gaps of up to
 /// this size, for any storage (`OBJECT_STORE_COALESCE_DEFAULT`). The planner never reads more than
 /// that, since others may use the same network.
 pub const GAP_BYTES_MAX: u64 = 1 << 20;
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!([slow, fast].map(|costs| costs.gap_bytes_max(20, 64)), [327, 32 * KIB]);
     }
 
-    /// The first two have one page, the third one begins at the next page, and the last one is apart
-    /// by a page.
+    /// The first two have one page, the third one begins at the next page, and the last one is
+    /// apart by a page.
     #[test]
     fn neighbouring_pages_are_one_range() {
         let ranges = [0..10, 20..30, 4096..5000, 50..50, 12_288..12_289];

@@ -187,8 +187,8 @@ struct Apart {
     ranges: [u64; 3],
 }
 
-/// Requests, bytes and milliseconds of a call whose ranges begin at 1 MiB. The network has 100 MB/s.
-/// The store has learned its costs from sixteen reads of different sizes.
+/// Requests, bytes and milliseconds of a call whose ranges begin at 1 MiB. The network has 100
+/// MB/s. The store has learned its costs from sixteen reads of different sizes.
 async fn get_ranges_apart(apart: Apart) -> [u64; 3] {
     let Apart { latency_ms, fetches_max, ranges: [count, bytes, distance] } = apart;
     let test_store = TestStore {
@@ -243,8 +243,8 @@ async fn distant_ranges_leave_in_parallel_without_their_gaps() {
     }
 }
 
-/// Nine ranges with places for four wait three times, at least 60 ms. Gaps of 100 KiB take 8 ms, and
-/// save two waits of 20 ms.
+/// Nine ranges with places for four wait three times, at least 60 ms. Gaps of 100 KiB take 8 ms,
+/// and save two waits of 20 ms.
 #[tokio::test(start_paused = true)]
 async fn gaps_are_read_where_they_save_a_wait() {
     let ranges = [9, 8 * KIB, 108 * KIB];
