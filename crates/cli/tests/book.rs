@@ -406,3 +406,46 @@ fn a_newcomers_program_builds_and_runs() {
         "{printed}"
     );
 }
+
+/// Figures of one line of a grid, after the word `kind`. `-` is no figure.
+fn figures(line: &str, kind: &str) -> Vec<Option<f64>> {
+    let (_, rest) = line.split_once(&format!(" {kind} ")).expect("the line is of this kind");
+    rest.split_whitespace().map(|word| word.parse().ok()).collect()
+}
+
+/// The first sentences of the chapter's output follow from the rows below them. The command takes
+/// minutes, so other tests compare its output rarely.
+#[test]
+fn distance_to_the_published_figures_follows_from_the_rows() {
+    let chapter = &chapters()["sources/d.md"];
+    let output = blocks(chapter).into_iter().find(|block| block.info == "text").unwrap().body;
+    let (mut near, mut all, mut farthest) = (0, 0, (0.0, String::new()));
+    let mut columns: Vec<&str> = Vec::new();
+    let mut published = None;
+    for line in output.lines().skip(1) {
+        if let Some((_, counts)) = line.split_once(" processes ") {
+            columns = counts.split_whitespace().collect();
+        } else if line.contains(" published ") {
+            let name = line.split("  ").next().unwrap();
+            published = Some((name, figures(line, "published")));
+        } else if let (true, Some((name, row))) = (line.contains(" modelled "), published.take()) {
+            let modelled = figures(line, "modelled");
+            for ((column, published), modelled) in columns.iter().zip(row).zip(modelled) {
+                let (Some(published), Some(modelled)) = (published, modelled) else { continue };
+                let factor = (published / modelled).max(modelled / published);
+                near += u32::from(factor <= 1.25);
+                all += 1;
+                if factor > farthest.0 {
+                    let figures = format!("{published} published, {modelled} modelled");
+                    farthest = (factor, format!("{name}, processes {column}: {figures}"));
+                }
+            }
+        }
+    }
+    let sentences = format!(
+        "The model is within a factor of 1.25 of {near} of {all} published figures. Farthest: \
+         table D, {}.",
+        farthest.1
+    );
+    assert_eq!(output.lines().next(), Some(sentences.as_str()));
+}
