@@ -13,12 +13,13 @@ const DEPTH_MAX: usize = 32;
 /// Maximum depth of a schema, chosen. Schemas of 40 levels are tested.
 const SCHEMA_DEPTH_MAX: usize = 1000;
 
-/// Maximum number of items of a list. The limit of `pyarrow` is the same: its
-/// `thrift_container_size_limit`.
+/// Maximum number of items of a list. The default limit of Apache Arrow for such lists is the same
+/// number.
 const ITEMS_MAX: usize = 1_000_000;
 
-/// Maximum bytes of all paths of a footer without row groups, and of those of a small footer. Each
-/// column chunk repeats the path of its column, so other footers are at least as long as the paths.
+/// Maximum bytes of all paths of a footer without row groups, and of all paths of a
+/// small footer. Each column chunk repeats the path of its column, so other footers are at least as
+/// long as their paths.
 const PATHS_MAX: usize = 1 << 20;
 
 /// Types of values in the compact protocol.
@@ -121,7 +122,7 @@ fn schema_element(reader: &mut Reader<'_>) -> Result<SchemaElement, Wrong> {
 }
 
 /// Returns the paths of the columns of a schema, whose elements are in depth-first order.
-/// `bytes_max`: maximum length of the paths of all columns, and of those of all groups.
+/// `bytes_max`: maximum length of the paths of all columns, and of the paths of all groups.
 fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wrong> {
     let mut elements = schema.into_iter();
     // The root has no name in the paths.

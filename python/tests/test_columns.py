@@ -241,7 +241,7 @@ def test_bytes_behind_a_wrong_footer_are_read_as_they_are(tmp_path):
         # Schema: a list of one structure with 2 children, and none of them; one without a name.
         (b"\x29\x1c\x48\x00\x15\x04\x00\x29\x0c\x00", "children"),
         (b"\x29\x1c\x00", "without a name"),
-        # A group with a name of 10,000 bytes and 130 children: 1.3 MB of paths in a footer of 11 KB.
+        # A group with a name of 10,000 bytes and 130 children: 1.3 MB of paths in 11 KB.
         (
             b"\x29\xfc\x84\x01" + b"\x48\x00\x15\x02\x00" + b"\x48\x90\x4e" + b"n" * 10_000 + b"\x15\x84\x02\x00"
             + b"\x15\x02\x38\x01a\x00" * 130 + b"\x29\x0c\x00",

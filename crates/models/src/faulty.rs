@@ -183,8 +183,8 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
-    /// Passes a flush on. It is not counted as a request. Only errors of all requests after the n-th
-    /// affect it, as the request after it would fail too.
+    /// Passes a flush on. It is not counted as a request. Only errors of all requests after the
+    /// n-th affect it, as the request after it would fail too.
     fn flush(&mut self, now: Time, id: RequestId) {
         let next_number = self.submitted_count + 1;
         let is_loss = |fault: &&FaultRule| {

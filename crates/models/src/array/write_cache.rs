@@ -8,8 +8,8 @@
 //! A write-back is *due* while a request of the host waits for it: a write without room, unless the
 //! write-backs in the device make that room already, or a flush.
 //!
-//! A cache that survives a power loss makes no flush wait. It requests *member flushes* instead, for
-//! the memory of the device. A member flush makes no write-back due. The flushes that arrive while
+//! A cache that survives a power loss makes no flush wait. It requests *member flushes* instead,
+//! for the memory of the device. A member flush makes no write-back due. The flushes that arrive while
 //! one waits share the next one.
 //!
 //! The error of a lost write keeps the number of its write-back. A flush takes the errors up to the
