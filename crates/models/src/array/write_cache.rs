@@ -9,8 +9,8 @@
 //! write-backs in the device make that room already, or a flush.
 //!
 //! A cache that survives a power loss makes no flush wait. It requests *member flushes* instead,
-//! for the memory of the device. A member flush makes no write-back due. The flushes that arrive while
-//! one waits share the next one.
+//! for the memory of the device. A member flush makes no write-back due. The flushes that arrive
+//! while one waits share the next one.
 //!
 //! The error of a lost write keeps the number of its write-back. A flush takes the errors up to the
 //! number that it needs, so it reports no later write.
