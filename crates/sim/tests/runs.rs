@@ -125,9 +125,10 @@ fn sync_waits_for_the_write_cache_of_the_drive() {
 
 /// Every write to the medium fails. A pause of 1 s follows each of the 32 writes, and a sync
 /// follows the pause of each but the last. RFC 1813 has `COMMIT` fail with `NFS3ERR_IO`, and
-/// fsync(2) with `EIO`. The memory of an array survives a loss of power, so its syncs do not wait. The write-back
-/// has ended in the pause, and each of the 31 syncs reports it. A member with memory of its own
-/// reports the error to the flush that follows a sync, so all but the first sync report one.
+/// fsync(2) with `EIO`. The memory of an array survives a loss of power, so its syncs do not wait.
+/// The write-back has ended in the pause, and each of the 31 syncs reports it. A member with memory
+/// of its own reports the error to the flush that follows a sync, so all but the first sync report
+/// one.
 #[test]
 fn sync_after_a_lost_write_fails() {
     let job = "[w]\nrw=write\nbs=64k\nsize=2m\ndirect=1\nfsync=1\nthinktime=1s\n";
