@@ -19,7 +19,7 @@ use crate::urls::Reports;
 pub struct Awaited {
     /// The read, or None after its end.
     future: Mutex<Option<Own<ReadFuture<Vec<u8>>>>>,
-    /// Reports about the object that is read, and its URL. None for other files.
+    /// Reports about the object that is read, and its URL; None for other files.
     object: Option<(Arc<Reports>, String)>,
 }
 

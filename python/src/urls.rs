@@ -170,8 +170,8 @@ pub fn open(
     })
 }
 
-/// The key of an object in a store, as it stands in the text of its URL. None for URLs of HTTP,
-/// whose escapes are decoded by the server.
+/// The key of an object in a store, as it stands in the text of its URL. `None` for URLs of
+/// HTTP, whose escapes are decoded by the server.
 fn key_of(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     match scheme {

@@ -186,8 +186,9 @@ fn unpack_xz(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
 const XZ_HEADER_BYTES: u64 = 12;
 
 /// Splits the bytes of an xz file into its streams, without the padding between them. The format
-/// (The .xz File Format 1.2.0, sections 2 and 4) leads from the end of a stream to its start: the
-/// footer has the size of the index, which has the sizes of the blocks. `None` for another form.
+/// leads from the end of a stream to its start: the footer has the size of the index, and the index
+/// the sizes of the blocks. `None` for another form. Source: The .xz File Format 1.2.0, sections 2
+/// and 4.
 fn xz_streams(mut compressed: &[u8]) -> Option<Vec<&[u8]>> {
     let mut streams = Vec::new();
     loop {

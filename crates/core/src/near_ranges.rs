@@ -1,6 +1,6 @@
 //! Ranges of one call that are close together: a run of them is read by one request, with the gaps.
 //!
-//! How it works: a gap is read if its bytes take less time than the requests that it saves. With
+//! A gap is read if its bytes take less time than the requests that it saves. With
 //! places for `k` requests in flight, `n` ranges wait for `n / k` turns. A turn takes the time of a
 //! request, and passes for all requests in flight.
 //!
@@ -14,7 +14,7 @@
 //! they have gaps of 32 KiB. At 1 ms, 64 ranges with 64 places have gaps of 1.6 KB: gaps of 32 KiB
 //! would take 21 ms.
 //!
-//! Measured in virtual time, with 20 ms, 64 requests and a network of 125 MB/s: 800 ranges of 8 KiB
+//! Measured in virtual time, with 20 ms, 64 requests and a network of 125 MB/s. 800 ranges of 8 KiB
 //! take 275 ms without gaps, and 176 or 274 ms with gaps of 16 or 32 KiB. 200 of them take 84 ms
 //! without gaps, and 135 ms with gaps of 64 KiB.
 //!
@@ -92,8 +92,8 @@ pub fn separate_ranges(ranges: &[Range<u64>]) -> usize {
 }
 
 /// The runs of at least two of these ranges, in ascending order. Each gap has at most
-/// `gap_bytes_max` bytes. A range joins a run if the run with it takes fewer requests of at most
-/// `request_bytes_max` bytes, in whole pages, than the two apart; or if the run covers it. Empty
+/// `gap_bytes_max` bytes. A range joins a run if the run covers it, or if both together take fewer
+/// requests than apart. A request has at most `request_bytes_max` bytes, in whole pages. Empty
 /// ranges are in no run.
 pub fn runs(ranges: &[Range<u64>], gap_bytes_max: u64, request_bytes_max: u64) -> Vec<Run> {
     let requests = |bytes: Range<u64>| {
@@ -133,8 +133,8 @@ mod tests {
 
     /// 20 ms are 2 MB at 100 MB/s. With one request at a time each gap saves one, up to 1 MiB. With
     /// 4 in flight 5 ranges need a second turn: 4 gaps of 500 KB cost as much. 9 ranges need two
-    /// turns more, and 8 gaps cost as much. 800 ranges among 64 save 12 turns by 799 gaps: 12 / 799
-    /// of 2 MB each, and of 10 MB at 100 ms.
+    /// turns more, and 8 gaps cost as much. 800 ranges among 64 save 12 turns by 799 gaps. A gap is
+    /// worth 12 / 799 of 2 MB, and of 10 MB at 100 ms.
     #[test]
     fn gap_costs_its_share_of_the_saved_turns() {
         let costs = RequestCosts { request_ns: 20_000_000, page_ps: PAGE_PS };

@@ -43,7 +43,7 @@ fn stride_of_blocks_with_several_requests_has_whole_blocks() {
 }
 
 /// Blocks of 67,584 bytes whose offsets lie anywhere in their pages, up and down, read 4 KiB at a
-/// time. Of its 17 requests at most one misses, at an edge page, from the fourth block on. No more
+/// time. From the fourth block on, at most one of the 17 requests misses, at an edge page. No more
 /// than two pages elsewhere are prefetched for each block.
 #[test]
 fn stride_of_blocks_at_unaligned_offsets_goes_on() {

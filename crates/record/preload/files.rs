@@ -11,8 +11,8 @@ use crate::layout::{ABANDONED, Cells, RecordRing};
 use crate::{publish, take_ticket, thread};
 
 /// Hash table of the descriptors and files whose names were reported. The index depends on both, and
-/// the entry also on the flags of the open file: a file that is opened again with other flags at the
-/// same descriptor is reported again, as is a name after a collision.
+/// the entry also on the flags of the open file. A file that is opened again with other flags at
+/// the same descriptor is reported again, as is a name after a collision.
 static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
 
 /// Lifetime in nanoseconds of a cached descriptor. The library does not see a close by the C

@@ -14,9 +14,9 @@
 //! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it
 //!    is smaller than [`SMALL_BYTES`]. The cost of the request exceeds the cost of its bytes.
 //!    Without root only direct reads are known to be requests of their own.
-//! 5. [`Depth`](WaitCause::Depth): the read does not continue the last one, neither it nor the
-//!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
-//!    average while it waited.
+//! 5. [`Depth`](WaitCause::Depth): the read does not continue the last one, and neither it nor the
+//!    bytes fetched for it are large. The device had less than [`LOW_DEPTH`] requests on average
+//!    while it waited.
 //!
 //! [`Direct`](WaitCause::Direct) precedes `Small`: AIO submitted the read, and it filled the page
 //! cache, so the submission waited for it. The bytes that direct reads fetch into the page cache

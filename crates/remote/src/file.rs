@@ -316,8 +316,8 @@ pub enum OpenObjectError {
         /// The object.
         location: Path,
     },
-    /// The object has no strong ETag, and its time of modification does not show its version: it
-    /// was modified again while the opening waited, or more than a second in the future.
+    /// The object has no strong ETag, and its time of modification does not show its version. It
+    /// was modified again while the opening waited, or that time is more than a second ahead.
     Unsettled {
         /// The object.
         location: Path,

@@ -264,8 +264,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
 
     /// Ranges that pass straight to the underlying store, in parallel. Gaps of up to
     /// [`GAP_BYTES_MIN`] are requested too: no costs were measured for an object without a file.
-    /// The `get_ranges` of the store is not used: the one of `object_store` reads gaps of up to
-    /// 1 MiB, and panics where a body ends early, or a range begins past the end.
+    /// The `get_ranges` of the store is not used. The one of `object_store` reads gaps of up to
+    /// 1 MiB, and panics if a body ends early or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let runs = near_ranges::runs(ranges, GAP_BYTES_MIN, u64::MAX);
         let mut requests: Vec<(Vec<usize>, Range<u64>)> =

@@ -395,7 +395,7 @@ impl Sampling {
             }
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
-        // The requests in the rings decide what the threads in such calls wait for.
+        // The requests in the rings name the activity of the threads in such calls.
         let rings = self.rings.as_mut().filter(|_| self.waits_for_async);
         if let Some(activity) = rings.and_then(UringSamples::waited_activity) {
             let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);

@@ -205,7 +205,8 @@ impl Submissions {
 }
 
 /// Decodes a record of the programs. Returns `None` for a record that is too short or of unknown
-/// kind, for a request of io_uring that is no read, and for an open file that is not regular.
+/// kind. Requests of io_uring that are no reads, and open files that are not regular, are `None`
+/// too.
 ///
 /// The head is task 0, process 4, time in ns 8, kind 16, and address of the request 24 (of an
 /// opened file: its descriptor). Records of files continue with inode number 0, device 8, flags of

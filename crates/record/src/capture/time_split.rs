@@ -135,9 +135,8 @@ impl TimeSplit {
         self.spent_ns[self.present_activity() as usize] += passed_ns;
     }
 
-    /// Activity as which the present moment counts. The requests in flight decide what the threads
-    /// that wait for completions wait for. Without one it is an event: a server for its next
-    /// client.
+    /// Activity as which the present moment counts. The requests in flight name the activity of the
+    /// threads that wait for completions. Without one it is an event: a server for its next client.
     fn present_activity(&self) -> Activity {
         let mut threads = self.threads;
         let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);

@@ -1,12 +1,12 @@
 //! Number of requests in flight during each wait.
 //!
 //! The mean of a whole recording hides a phase with one request at a time next to a phase with many
-//! requests. So each wait is judged by the requests in flight while it lasts. Where no request was
-//! recorded, the waits themselves stand for requests.
+//! requests. Each wait is therefore judged by the requests in flight while it lasts. The waits
+//! themselves stand for requests if no request was recorded.
 //!
-//! The begins and ends of requests and waits are processed in the order of their times, with two
-//! integrals over time: the number of requests in flight, and the number of devices that have at
-//! least one. Their increases during a wait are its [`Depth`].
+//! The begins and ends of requests and waits are processed in the order of their times. Two
+//! integrals over time are kept: the number of requests in flight, and the number of devices that
+//! have at least one. Their increases during a wait are its [`Depth`].
 //!
 //! Waits at the same time share the time that passes: a third integral is the share of one of them.
 //! The shares of all waits sum to the time in which at least one thread waited.
@@ -151,11 +151,11 @@ impl Ord for Event {
 /// Integrals over the time so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Integrals {
-    /// Of the requests.
+    /// Integral of the requests.
     requests: Depth,
-    /// Of the waits, as if each were a request to one device.
+    /// Integral of the waits, as if each were a request to one device.
     waits: Depth,
-    /// Of the share of a wait in progress, in nanoseconds.
+    /// Integral of the share of a wait in progress, in nanoseconds.
     passed_ns: f64,
 }
 

@@ -122,9 +122,9 @@ fn blktrace_records_are_read_in_both_byte_orders() {
     }
 }
 
-/// Actions of `linux/blktrace_api.h`: a queued read of a task in a cgroup (`__BLK_TA_CGROUP` is
-/// 1 << 8, and its number follows the record), and a read by passthrough (`BLK_TC_PC` is 1 << 9),
-/// which names no place of the device.
+/// Actions of `linux/blktrace_api.h`. The first is a queued read of a task in a cgroup:
+/// `__BLK_TA_CGROUP` is 1 << 8, and the number of the cgroup follows the record. The second is a
+/// read by passthrough (`BLK_TC_PC` is 1 << 9), which names no place of the device.
 #[test]
 fn blktrace_requests_of_a_cgroup_are_read_and_passthrough_is_not() {
     let mut bytes: Vec<u8> = Vec::new();

@@ -189,8 +189,8 @@ impl StraceParser {
 
     /// Imports a line. Returns `None` if it is malformed. `new_task` is the task that an unfinished
     /// call in it begins. The start of an unfinished call waits for its second line. A second line
-    /// without a first is counted as left out if it ends a read. So is a call during which strace
-    /// was detached or its task ended (`+++`). Lines of signals (`---`) have no effect.
+    /// without a first is counted as left out if it ends a read. A call counts too if its task
+    /// ended (`+++`) or strace was detached during it. Lines of signals (`---`) have no effect.
     fn parse_line(&mut self, line: &str, new_task: NewTask) -> Option<()> {
         let (task, wall_ns, rest) = parse_head(line)?;
         // A line with an earlier time than the first one counts as at its time.

@@ -131,7 +131,7 @@ impl RandomAccess {
     }
 
     /// Returns the numbers of pages that a block has before and behind its first request, if its
-    /// reader sends further requests for them: in both earlier blocks these pages were used, and in
+    /// reader sends further requests for them. In both earlier blocks these pages were used, and in
     /// this one they are absent. Pages that are cached here too belong to an earlier pass over the
     /// file. Stops after `pages_max` pages in each direction.
     fn rest_of_block(

@@ -35,8 +35,8 @@ fn ended_process_frees_its_slot_at_its_last_completion() {
 }
 
 /// Process B has sectors 0 to 7 queued. Process A queues a prefetch of 16 to 23 and ends. Then B
-/// inserts 8 to 15, which joins all three into the oldest. That was the last read of A, so no
-/// completion of A follows, and its state must not stay.
+/// inserts 8 to 15, which joins all three into the oldest. No completion of A follows, because its
+/// last read was merged. Its state must not stay.
 #[test]
 fn ended_process_leaves_when_its_last_read_is_merged() {
     let mut policy = AdaptiveScheduler::new(&caps());

@@ -143,7 +143,7 @@ impl Preload {
     }
 
     /// Writes a record of the library. The `open` of a read is written before it if the last open
-    /// in the recording has other flags: sampled reads are not delayed, and may be at a descriptor
+    /// in the recording has other flags. Sampled reads are not delayed, and may be at a descriptor
     /// with the number of this one. Fails if the recording cannot be written.
     fn put_with_open<W: Write>(
         &mut self,
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(next_wait(&mut pending), Some(66_893));
     }
 
-    /// The same read, with samples every 2 ms until it is due: 100 intervals.
+    /// A read as above, with samples every 2 ms until it is due: 100 intervals.
     #[test]
     fn intervals_of_a_read_are_kept_until_it_is_due() {
         let mut pending = PendingRecords::default();

@@ -138,8 +138,8 @@ pub(super) fn submission_activity(process: u32, [_, count, list]: [u64; 3]) -> A
 }
 
 /// Activity of a thread that sleeps in `io_getevents` for the ring at an address. It may be a wait
-/// for reads if a request of a result reads a file, if a result names no request, as before the
-/// ring is full, and if the memory cannot be read.
+/// for reads if a request of a result reads a file. It may also be one if a result names no
+/// request, as before the ring is full, or if the memory cannot be read.
 pub(super) fn results_activity(process: u32, ring: u64) -> Activity {
     let activities = Memory::open(process).and_then(|mut memory| {
         let addresses = memory.newest_requests(ring)?;

@@ -96,8 +96,8 @@ impl AioRequests {
         self.add(rest_activity, rest);
     }
 
-    /// Removes `count` requests whose results were taken. Which ones is not known: the oldest end
-    /// first.
+    /// Removes `count` requests whose results were taken: the oldest ones, as results do not name
+    /// their requests here.
     fn remove(&mut self, count: u64) {
         let mut rest = count;
         while rest > 0
