@@ -75,9 +75,10 @@ fn layout(footer: &[u8]) -> Result<Layout, Wrong> {
         (2 | 4, _) => Err("a field of another type"),
         _ => reader.skip(kind, DEPTH_MAX),
     })?;
+    let schema = schema.ok_or("no schema")?;
     let groups: Vec<Vec<(i64, i64)>> = groups.ok_or("no list of row groups")?;
     let bytes_max = if groups.is_empty() { PATHS_MAX } else { footer.len().max(PATHS_MAX) };
-    let paths = paths(schema.ok_or("no schema")?, bytes_max)?;
+    let paths = paths(schema, bytes_max)?;
     match groups.iter().all(|group| group.len() == paths.len()) {
         true => Ok((paths, groups)),
         false => Err("a row group without each column"),

@@ -272,7 +272,10 @@ impl<S: ObjectStore> ReadpathStore<S> {
             runs.into_iter().map(|run| (run.members, run.extent)).collect();
         let mut is_alone = vec![true; ranges.len()];
         requests.iter().flat_map(|(members, _)| members).for_each(|&at| is_alone[at] = false);
-        let alone = (0..ranges.len()).filter(|&at| is_alone[at]);
+        // No request can have an empty range. It has no bytes, unless all ranges are empty.
+        let is_any_filled = ranges.iter().any(|range| range.start < range.end);
+        let is_skipped = |range: &Range<u64>| is_any_filled && range.start == range.end;
+        let alone = (0..ranges.len()).filter(|&at| is_alone[at] && !is_skipped(&ranges[at]));
         requests.extend(alone.map(|at| (vec![at], ranges[at].clone())));
         let fetch = |(members, range): (Vec<usize>, Range<u64>)| async move {
             let fetched = self.passed_range(location, range.clone()).await?;

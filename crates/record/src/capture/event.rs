@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use readpath_trace::recording::Activity;
+
 use super::layout::{EventField, EventLayout};
 use crate::tracefs::{Instance, TracefsError};
 
@@ -134,8 +136,8 @@ pub(super) enum EventData {
     Complete { device: u64, sector: u64, sectors: u64 },
     /// A read is submitted to AIO.
     AioRead(SubmittedRead),
-    /// A request that is no read is submitted to AIO. `is_write`: it writes data, also back.
-    AioOther { is_write: bool },
+    /// A request that is no read is submitted to AIO. `activity`: of a thread that waits for it.
+    AioOther { activity: Activity },
     /// A process submits a read to io_uring. The task of the event may be a kernel thread.
     UringRead { read: SubmittedRead, process: u32 },
     /// A request of io_uring completes, with its regular file and the flags of the open file.

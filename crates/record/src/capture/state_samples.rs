@@ -29,6 +29,7 @@ use readpath_trace::recording::{Activity, OthersSampled, Record, TimeSpent};
 mod activities;
 mod aio;
 mod call_kind;
+mod descriptor_kind;
 mod faults;
 mod others_requests;
 mod page_tables;
@@ -37,8 +38,8 @@ mod touches;
 mod uring;
 
 use super::group;
-pub(super) use activities::is_file;
 use activities::{activity, is_copying};
+pub(super) use descriptor_kind::is_file;
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
 use others_requests::OthersSamples;

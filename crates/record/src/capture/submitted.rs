@@ -19,6 +19,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use readpath_trace::recording::Activity;
+
 use super::event::{EventData, Inode, SubmittedRead, TraceEvent};
 use super::layout::EventLayout;
 use crate::tracefs::{Instance, TracefsError};
@@ -60,8 +62,10 @@ const RECORD_HEAD_BYTES: u64 = 8;
 /// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
 const IOCB_PREAD: u32 = 0;
 const IOCB_PREADV: u32 = 7;
-/// Operations of AIO that write with one buffer, write data back (two), or write with several.
-const IOCB_WRITES: [u32; 4] = [1, 2, 3, 8];
+/// Operations of AIO that write, with one buffer or several.
+const IOCB_WRITES: [u32; 2] = [1, 8];
+/// Operations of AIO that write data back.
+const IOCB_SYNCS: [u32; 2] = [2, 3];
 const URING_READV: u64 = 1;
 
 /// Request flag of io_uring: the descriptor is an index into the registered files.
@@ -241,8 +245,12 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
             let operation = half_word(copy_offset + 16)? & 0xffff;
             let is_vectored = operation == IOCB_PREADV;
             if operation != IOCB_PREAD && !is_vectored {
-                let data = EventData::AioOther { is_write: IOCB_WRITES.contains(&operation) };
-                return Some(TraceEvent { at_ns, task, data });
+                let activity = match operation {
+                    _ if IOCB_WRITES.contains(&operation) => Activity::Write,
+                    _ if IOCB_SYNCS.contains(&operation) => Activity::Sync,
+                    _ => Activity::Others,
+                };
+                return Some(TraceEvent { at_ns, task, data: EventData::AioOther { activity } });
             }
             let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);
             let descriptor = Some(u64::from(half_word(copy_offset + 20)?));

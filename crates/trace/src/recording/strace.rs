@@ -19,7 +19,7 @@ use std::io::{self, BufRead, Read as _};
 
 use self::held::{HeldLines, Line, NewTask};
 use self::syntax::{Call, parse_head, split_resumed, unfinished_text};
-use self::tables::{Pending, Table, UnfinishedCall};
+use self::tables::{Pending, RelativeRenames, Table, UnfinishedCall};
 use super::sums::RecordingSums;
 use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
 use crate::TraceError;
@@ -124,6 +124,8 @@ struct StraceParser {
     /// Key in `tables` of the table that a task uses: its own number, or another task's for threads
     /// that share descriptors.
     table_by_task: BTreeMap<u32, u32>,
+    /// Last renames by names in unknown folders.
+    relative_renames: RelativeRenames,
     /// Tasks that a line has shown and that have not ended.
     seen_tasks: BTreeSet<u32>,
     /// Unfinished call of each task.
@@ -200,6 +202,7 @@ impl StraceParser {
         if rest.starts_with("+++") {
             // A new task may get the number of an ended one.
             self.seen_tasks.remove(&task);
+            self.forget_table(task);
             let was_under_way = self.unfinished.remove(&task).is_some();
             self.count_many_left_out(kind::READ_IN_PROGRESS, was_under_way.into());
             return Some(());

@@ -181,22 +181,28 @@ fn overlapping(
     first..end.max(first)
 }
 
+/// Least number of samples with sleep that divide it. If a tenth of the sleep is in reads, 32 samples
+/// have none of it in 0.9³² = 3 of 100 cases.
+const SLEEPS_MIN: u32 = 32;
+
 /// Returns the part of the sleep in these intervals that was in reads, in nanoseconds. It is
-/// divided in the ratio of the samples that found the thread asleep. With few of these it differs
-/// from the true one by chance. `None` if no sample found the thread asleep.
+/// divided in the ratio of the samples that found the thread asleep. `None` if fewer than
+/// [`SLEEPS_MIN`] samples did: without a read in them, they are no evidence that there was none.
 fn read_sleep<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<u64> {
     let (mut asleep_ns, mut in_reads_ns, mut in_others_ns) = (0, 0, 0);
+    let mut sleeps = 0;
     for interval in intervals {
         asleep_ns += interval.asleep_ns;
         match interval.activity {
             Activity::Read => in_reads_ns += interval.asleep_ns,
             // No sleep, or one that may be a read.
-            Activity::Processor | Activity::ProcessorQueue | Activity::Unknown => {}
+            Activity::Processor | Activity::ProcessorQueue | Activity::Unknown => continue,
             _ => in_others_ns += interval.asleep_ns,
         }
+        sleeps += 1;
     }
     let sampled_ns = in_reads_ns + in_others_ns;
-    (sampled_ns > 0).then(|| scale(asleep_ns, in_reads_ns, sampled_ns))
+    (sampled_ns > 0 && sleeps >= SLEEPS_MIN).then(|| scale(asleep_ns, in_reads_ns, sampled_ns))
 }
 
 /// Returns `value × part / whole`, rounded down; 0 if `whole` is 0.
@@ -293,6 +299,19 @@ mod tests {
         let calls: Vec<CallWait> =
             (0..50).map(|at| call(at * 2 * MS, at * 2 * MS + 87_000, 41_000)).collect();
         assert_eq!(bounded(&samples, &calls), [0; 50]);
+    }
+
+    /// Eight samples, all in a futex: a read between them may have waited.
+    #[test]
+    fn few_samples_of_other_sleep_leave_the_waits() {
+        let sample = |at: u64| SampledThread {
+            activity: Activity::Lock,
+            ..sample(at * 50 * MS, (at + 1) * 50 * MS, 5 * MS)
+        };
+        let samples: Vec<SampledThread> = (0..8).map(sample).collect();
+        let calls: Vec<CallWait> =
+            (0..8).map(|at| call(at * 50 * MS, at * 50 * MS + 2 * MS, MS)).collect();
+        assert_eq!(bounded(&samples, &calls), [MS; 8]);
     }
 
     /// By hand: a quarter of the samples with sleep is in a read, so 0.45 of 1.8 ms. A read with a

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 
 use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
 use super::call_kind::{CallKind, call_kind};
+use super::descriptor_kind::is_file;
 use super::{Process, aio};
 
 /// Present activity of a thread of a process with the properties `traits`. `None` if the thread has
@@ -99,13 +99,6 @@ pub(super) fn is_copying(process: u32, thread: u32) -> bool {
 fn state_letter(process: u32, thread: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
     proc_text::stat_fields(&stat)?.next()?.chars().next()
-}
-
-/// True if a descriptor belongs to a regular file or a block device.
-pub(in super::super) fn is_file(process: u32, descriptor: Option<u32>) -> bool {
-    let Some(descriptor) = descriptor else { return false };
-    let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
-    metadata.is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use readpath_trace::recording::Activity;
 
 use super::super::uring_operations::first_activity;
-use super::activities::is_file;
+use super::descriptor_kind::is_file;
 
 /// Maximum number of requests looked at. A read of a file is missed only if all of them are
 /// others. Their results are 2 KiB, read at once. The test of a ring below took 0.35 to 0.56 ms for

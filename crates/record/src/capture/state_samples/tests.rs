@@ -3,7 +3,7 @@
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-use super::activities::is_file;
+use super::descriptor_kind::is_file;
 use readpath_trace::recording::DeviceOperation;
 
 use super::*;

@@ -497,13 +497,17 @@ impl Ring {
         let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
         let result = word(2) as i32;
-        // A program may use the same data again. A later request with it is another one.
-        let is_same =
-            |request: &Request| request.user_data == user_data && request.begin_ns < end_ns;
+        // A program may use the same data again. A later request with it is another one. The times
+        // are estimates within an interval: without unknown requests, the oldest one has the result.
+        let has_data = |request: &Request| request.user_data == user_data;
+        let is_same = |request: &Request| has_data(request) && request.begin_ns < end_ns;
         let found = match is_overwritten {
             // The overwritten result does not name its request.
             true => self.is_oldest_known().then_some(0),
-            false => self.in_flight.iter().position(is_same),
+            false => match self.in_flight.iter().position(is_same) {
+                None if self.overwritten.is_empty() => self.in_flight.iter().position(has_data),
+                position => position,
+            },
         };
         let result = (!is_overwritten).then_some(result);
         let process = self.process;
@@ -541,7 +545,7 @@ impl Ring {
             descriptor: request.descriptor,
             offset: request.offset,
             asked_bytes,
-            begin_ns: request.begin_ns,
+            begin_ns: request.begin_ns.min(end_ns),
             end_ns,
             result,
         })

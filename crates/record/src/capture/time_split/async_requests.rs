@@ -151,8 +151,7 @@ impl AsyncRequests {
                 }
             }
             EventData::AioRead(_) => self.name(task, Activity::AsyncIo),
-            EventData::AioOther { is_write: true } => self.name(task, Activity::Write),
-            EventData::AioOther { is_write: false } => self.name(task, Activity::Others),
+            EventData::AioOther { activity } => self.name(task, *activity),
             EventData::Exit(SystemCall::IoSubmit, count) => {
                 let named = self.named.remove(&task).unwrap_or_default();
                 self.aio.add_submitted(u64::try_from(*count).unwrap_or(0), named);
@@ -243,7 +242,7 @@ mod tests {
         for at_ns in 2..10 {
             assert_eq!(requests.waited_activity(), Activity::AsyncIo);
             requests.process(at_ns, 7, &EventData::Exit(SystemCall::IoGetevents, 1));
-            requests.process(at_ns, 7, &EventData::AioOther { is_write: true });
+            requests.process(at_ns, 7, &EventData::AioOther { activity: Activity::Write });
             requests.process(at_ns, 7, &EventData::Exit(SystemCall::IoSubmit, 1));
         }
         assert_eq!(requests.waited_activity(), Activity::Write);
@@ -270,10 +269,12 @@ mod tests {
     fn requests_without_reads_of_files_are_no_waits_for_reads() {
         use std::os::fd::AsRawFd;
         let mut requests = AsyncRequests::default();
-        requests.process(1, 7, &EventData::AioOther { is_write: true });
-        requests.process(1, 7, &EventData::Exit(SystemCall::IoSubmit, 1));
-        assert_eq!(requests.waited_activity(), Activity::Write);
-        requests.process(2, 7, &EventData::Exit(SystemCall::IoGetevents, 1));
+        for activity in [Activity::Write, Activity::Sync] {
+            requests.process(1, 7, &EventData::AioOther { activity });
+            requests.process(1, 7, &EventData::Exit(SystemCall::IoSubmit, 1));
+        }
+        assert_eq!(requests.waited_activity(), Activity::Sync);
+        requests.process(2, 7, &EventData::Exit(SystemCall::IoGetevents, 2));
         assert_eq!(requests.waited_activity(), Activity::Others);
         let (pipe, _writer) = std::io::pipe().unwrap();
         let read = SubmittedRead {

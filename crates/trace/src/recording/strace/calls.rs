@@ -46,6 +46,20 @@ struct RequestedRead {
     bytes: Option<u64>,
 }
 
+/// Returns the path of a name in a folder. Parts `.` and `..` of the name are resolved by the text:
+/// links are not known.
+fn below(folder: &str, name: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
 impl RequestedRead {
     /// Returns the read that a call requests, or `None` if it is not a read.
     fn of_call(call: &Call<'_>) -> Option<RequestedRead> {
@@ -121,12 +135,22 @@ impl StraceParser {
         self.tables.entry(table).or_default()
     }
 
+    /// Removes the table of an ended task, unless another task shares it.
+    pub(super) fn forget_table(&mut self, task: u32) {
+        let Some(table) = self.table_by_task.remove(&task) else { return };
+        if !self.table_by_task.values().any(|&other| other == table) {
+            self.tables.remove(&table);
+        }
+    }
+
     /// Returns a descriptor and its open file. `text` is the argument, such as `3` or `3</path>`. A
     /// path in it is stored. `None` if the text is no descriptor.
     fn file_of_descriptor(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
         let (descriptor_number, path) = parse_descriptor(text)?;
-        let open_file = self.table_of_task(task).open_files.entry(descriptor_number).or_default();
-        path.into_iter().for_each(|path| open_file.set_path(path));
+        let table = *self.table_by_task.entry(task).or_insert(task);
+        let open_files = &mut self.tables.entry(table).or_default().open_files;
+        let open_file = open_files.entry(descriptor_number).or_default();
+        path.into_iter().for_each(|path| open_file.set_path(path, &self.relative_renames));
         Some((descriptor_number, open_file))
     }
 
@@ -179,6 +203,7 @@ impl StraceParser {
         let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));
         let is_exchange = call.argument(4).contains("RENAME_EXCHANGE");
         if !from.is_empty() && !to.is_empty() {
+            self.relative_renames.add(from, to);
             self.tables.values_mut().for_each(|table| table.rename(from, to, is_exchange));
         }
     }
@@ -192,7 +217,7 @@ impl StraceParser {
             None => self.file_of_descriptor(task, folder_text).map(|(_, file)| file.path.clone()),
         };
         match folder.filter(|folder| !folder.is_empty() && !name.starts_with('/')) {
-            Some(folder) => format!("{}/{name}", folder.trim_end_matches('/')),
+            Some(folder) => below(&folder, &name),
             None => name,
         }
     }

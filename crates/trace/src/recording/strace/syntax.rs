@@ -166,7 +166,9 @@ fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)>
             '<' if path_depth > 0 || begins_path(previous, &text[position + 1..]) => {
                 path_depth += 1
             }
-            '>' if path_depth > 0 && previous != '-' => path_depth -= 1,
+            '>' if path_depth > 0 && !(previous == '-' && is_arrow(&text[position + 1..])) => {
+                path_depth -= 1;
+            }
             _ if path_depth > 0 => {}
             letter if depth == 0 && Some(letter) == end => {
                 split_parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
@@ -188,6 +190,12 @@ fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)>
     }
     split_parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
     Some((split_parts, ""))
+}
+
+/// Returns true if `->` before this text separates two addresses of a socket. Else it ends a path
+/// whose name ends in `-`, such as `/etc/passwd-`.
+fn is_arrow(rest: &str) -> bool {
+    !rest.is_empty() && !rest.starts_with([',', ')', ' ', ']', '}', '>', '('])
 }
 
 /// Returns true if a `<` begins the path of a descriptor, judged by the text around it. It follows

@@ -38,18 +38,50 @@ pub struct OpenFile {
 impl OpenFile {
     /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
     /// Without that path it gets the suffix " (deleted)", which keeps it apart from a new file of
-    /// that name. Another path than before is another open file, with a position of its own.
-    pub fn set_path(&mut self, path: Path) {
+    /// that name. Another path than before is another open file, with a position of its own, unless
+    /// one of the `renames` may have changed it.
+    pub fn set_path(&mut self, path: Path, renames: &RelativeRenames) {
         let Path { name, is_deleted } = path;
         let path = match is_deleted && self.path != name {
             true => format!("{name} (deleted)"),
             false => name,
         };
-        if !self.path.is_empty() && self.path != path {
+        let is_other = !self.path.is_empty() && self.path != path;
+        if is_other && !renames.may_change(&self.path, &path) {
             self.position = Rc::default();
         }
         self.path = path;
     }
+}
+
+/// Last renames of files by names in folders that the text does not show.
+#[derive(Debug, Default)]
+pub struct RelativeRenames(VecDeque<[String; 2]>);
+
+impl RelativeRenames {
+    /// Number of renames that are kept, chosen.
+    const KEPT: usize = 64;
+
+    /// Adds a rename. Without effect if both paths are absolute.
+    pub fn add(&mut self, from: &str, to: &str) {
+        if from.starts_with('/') && to.starts_with('/') {
+            return;
+        }
+        if self.0.len() == Self::KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back([from, to].map(|path| last_name(path).to_owned()));
+    }
+
+    /// Returns true if a rename had the last names of these paths.
+    fn may_change(&self, from: &str, to: &str) -> bool {
+        self.0.iter().any(|names| *names == [last_name(from), last_name(to)])
+    }
+}
+
+/// Returns the part of a path behind the last slash.
+fn last_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// First line of a call that the text shows in two lines.
@@ -85,12 +117,15 @@ pub struct Mapped {
 
 impl Table {
     /// Replaces the path `from` by `to`, also at the start of the paths below a folder. With
-    /// `is_exchange`, the other file gets the path `from`.
+    /// `is_exchange`, the other file gets the path `from`. Otherwise it is deleted.
     pub fn rename(&mut self, from: &str, to: &str, is_exchange: bool) {
         let open_paths = self.open_files.values_mut().map(|open_file| &mut open_file.path);
         let mapped_paths = self.mapped.values_mut().map(|mapped| &mut mapped.path);
         for path in open_paths.chain(mapped_paths) {
-            let other = || if is_exchange { moved(path, to, from) } else { None };
+            let other = || match is_exchange {
+                true => moved(path, to, from),
+                false => (path == to && from != to).then(|| format!("{to} (deleted)")),
+            };
             if let Some(new_path) = moved(path, from, to).or_else(other) {
                 *path = new_path;
             }

@@ -418,6 +418,16 @@ fn malformed_line_behind_an_unfinished_call_is_reported_with_its_number() {
     }
 }
 
+/// A name that ends in `-`, and a socket with the arrow between its addresses.
+#[test]
+fn name_before_the_end_of_a_path_may_end_in_a_dash() {
+    let text = "1 1.0 read(4</etc/passwd->, \"\"..., 100) = 100 <0.1>\n\
+        1 1.1 poll([{fd=5<TCP:[127.0.0.1:1->127.0.0.1:2]>, events=POLLIN}], 1, -1) = 1 <0.1>\n\
+        1 1.2 read(4</etc/passwd->, \"\"..., 100) = 50 <0.1>\n";
+    let path = "/etc/passwd-".to_owned();
+    assert_eq!(offsets_by_path(text), [(path.clone(), 0), (path, 100)]);
+}
+
 /// Offsets by rename(2): an open file keeps its position under its new name, and so do files below
 /// a renamed folder. A failed rename and another file of a like name have no effect.
 #[test]
@@ -432,6 +442,9 @@ fn renamed_open_file_keeps_its_position() {
         ("renameat(AT_FDCWD</d>, \"a\\tb\", 5</e>, \"x/y\") = 0", "/d/a\\tb", "/e/x/y", 100),
         ("renameat2(5</>, \"t\", AT_FDCWD, \"/u\", RENAME_NOREPLACE) = 0", "/t", "/u", 100),
         ("renameat2(5</d>, \"t\", 5</d>, \"u\", RENAME_EXCHANGE) = 0", "/d/u", "/d/t", 100),
+        ("rename(\"t\", \"t.1\") = 0", "/d/t", "/d/t.1", 100),
+        ("renameat(AT_FDCWD</d>, \"../t\", 5</e>, \"./u\") = 0", "/t", "/e/u", 100),
+        ("rename(\"t\", \"t.1\") = 0", "/d/t", "/d/u", 0),
         ("rename(\"/d/t\", \"/d/u\") = -1 ENOENT (No such file)", "/d/t", "/d/u", 0),
         ("rename(\"/d/t\", \"/d/u\") = 0", "/d/t.tmp", "/d/u", 0),
     ];
@@ -441,6 +454,14 @@ fn renamed_open_file_keeps_its_position() {
         let offsets: Vec<u64> = reads(&text).iter().map(|&(_, offset, ..)| offset).collect();
         assert_eq!(offsets, [0, offset], "{text}");
     }
+    // A file that is renamed over an open one is another file.
+    let text = "1 1.0 openat(AT_FDCWD, \"/d\", O_RDONLY) = 3 <0.1>\n\
+        1 1.1 openat(AT_FDCWD, \"/d.tmp\", O_RDONLY) = 4 <0.1>\n\
+        1 1.2 rename(\"/d.tmp\", \"/d\") = 0 <0.1>\n\
+        1 1.3 read(3, \"\"..., 100) = 100 <0.1>\n\
+        1 1.4 read(4, \"\"..., 100) = 100 <0.1>\n";
+    let expected = [("/d (deleted)".to_owned(), 0), ("/d".to_owned(), 0)];
+    assert_eq!(offsets_by_path(text), expected);
     // Without paths, the recording has the new name.
     let text = "1 1.0 openat(AT_FDCWD, \"/d/t.tmp\", O_RDONLY) = 3 <0.1>\n\
         1 1.1 read(3, \"\"..., 100) = 100 <0.1>\n\

@@ -44,7 +44,8 @@ impl DescriptorFiles {
 
     /// Object at the descriptor of a request that began at `begin_ns`. Within `DESCRIPTOR_NS` of a
     /// look-up its answer is repeated. Another object than a file is looked up again if the request
-    /// is younger: its read would be dropped, and a file may be open at the number by now.
+    /// is younger: its read would be dropped, and a file may be open at the number by now. For an
+    /// older request it is the object for good, so that idle sockets are looked up once.
     pub fn object(
         &mut self,
         process: u32,
@@ -53,10 +54,11 @@ impl DescriptorFiles {
         at_ns: u64,
     ) -> &FoundObject {
         let key = (process, descriptor);
-        let is_known = self.files.get(&key).is_some_and(|(looked_ns, object)| {
-            let is_young = *looked_ns < begin_ns && object.is_no_file();
-            at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS && !is_young
-        });
+        let is_known =
+            self.files.get(&key).is_some_and(|(looked_ns, object)| match object.is_no_file() {
+                true => *looked_ns >= begin_ns,
+                false => at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS,
+            });
         if !is_known {
             let object = self.look_up(process, descriptor);
             self.files.insert(key, (now_ns(), object));

@@ -81,6 +81,25 @@ fn ring_in(memory: &OwnedFd) -> Ring {
     }
 }
 
+/// A request and its result between two samples have one estimated time. No request stays in
+/// flight.
+#[test]
+fn result_of_the_interval_of_its_request_ends_it() {
+    let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
+    rustix::fs::ftruncate(&memory, 4096).unwrap();
+    let mut ring = ring_in(&memory);
+    ring.overwritten.clear();
+    for request in &mut ring.in_flight {
+        (request.begin_ns, request.flags) = (100, FIXED_FILE as u8);
+    }
+    // Result 8 of a ring of 4: data 1, and 4096 bytes.
+    rustix::io::pwrite(&memory, &1_u64.to_ne_bytes(), LAYOUT.results as u64).unwrap();
+    rustix::io::pwrite(&memory, &4096_u32.to_ne_bytes(), LAYOUT.results as u64 + 8).unwrap();
+    let read = ring.complete(8, false, LAYOUT, 100, &mut DescriptorFiles::new()).unwrap();
+    assert_eq!((read.begin_ns, read.end_ns, read.result), (100, 100, Some(4096)));
+    assert!(ring.in_flight.is_empty());
+}
+
 /// The counters go back to 3 requests and 3 results. No request is then in flight, and the
 /// next result ends none.
 #[test]
