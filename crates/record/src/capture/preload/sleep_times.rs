@@ -181,8 +181,8 @@ fn overlapping(
     first..end.max(first)
 }
 
-/// Least number of samples with sleep that divide it. If a tenth of the sleep is in reads, 32 samples
-/// have none of it in 0.9³² = 3 of 100 cases.
+/// Least number of samples with sleep that divide it. If a tenth of the sleep is in reads, 32
+/// samples have none of it in 0.9³² = 3 of 100 cases.
 const SLEEPS_MIN: u32 = 32;
 
 /// Returns the part of the sleep in these intervals that was in reads, in nanoseconds. It is

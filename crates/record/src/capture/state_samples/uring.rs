@@ -498,7 +498,7 @@ impl Ring {
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
         let result = word(2) as i32;
         // A program may use the same data again. A later request with it is another one. The times
-        // are estimates within an interval: without unknown requests, the oldest one has the result.
+        // are estimates within an interval: without unknown requests, the oldest has the result.
         let has_data = |request: &Request| request.user_data == user_data;
         let is_same = |request: &Request| has_data(request) && request.begin_ns < end_ns;
         let found = match is_overwritten {
