@@ -128,10 +128,7 @@ fn may_be_of_range(error: &Error, range: &GetRange) -> bool {
     match error {
         // A suffix may be refused without a request; a range from the start is requested next.
         Error::NotSupported { .. } => !matches!(range, GetRange::Suffix(_)),
-        _ => {
-            let text = error.to_string();
-            may_succeed_later(error)
-                && (text.contains("416") || text.to_lowercase().contains("range"))
-        }
+        // Status 416 has the text "Range Not Satisfiable". Its number may be a part of a port.
+        _ => may_succeed_later(error) && error.to_string().to_lowercase().contains("range"),
     }
 }

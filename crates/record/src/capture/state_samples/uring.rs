@@ -496,9 +496,8 @@ impl Ring {
         let start = layout.results + (number & (self.result_entries - 1)) as usize * RESULT_BYTES;
         let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
-        let result = word(2) as i32;
-        // A program may use the same data again. A later request with it is another one. The times
-        // are estimates within an interval: without unknown requests, the oldest has the result.
+        // A later request may use the same data. The times are estimates: without unknown requests,
+        // the oldest request with the data has the result.
         let has_data = |request: &Request| request.user_data == user_data;
         let is_same = |request: &Request| has_data(request) && request.begin_ns < end_ns;
         let found = match is_overwritten {
@@ -509,7 +508,7 @@ impl Ring {
                 position => position,
             },
         };
-        let result = (!is_overwritten).then_some(result);
+        let result = (!is_overwritten).then_some(word(2) as i32);
         let process = self.process;
         // Without a known entry, the result may be one of a request whose entry was overwritten.
         let Some(request) = found.and_then(|index| self.in_flight.remove(index)) else {
