@@ -268,7 +268,7 @@ impl AdaptiveReadahead {
         let detected = scattered.detect_stride(self.last_scattered, block_pages_max, pages);
         let is_on_stride = detected.is_some();
         let stride =
-            detected.filter(|stride| !stride.spans_requests() || fits_window(stride, pages));
+            detected.filter(|stride| !stride.must_fit_window() || fits_window(stride, pages));
         let (is_above, is_below) = scattered.is_above_or_below();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
@@ -374,7 +374,7 @@ fn fits_window(stride: &Stride, pages: &mut dyn PageView) -> bool {
     let block_pages = stride.block_pages(1);
     let device = &*pages.evidence().device;
     let window = device.window(RunBegin::Stride, 3, block_pages);
-    stride.is_contiguous() || window.pages.min(device.stream_share_pages()) >= block_pages
+    window.pages.min(device.stream_share_pages()) >= block_pages
 }
 
 /// Records the prefetched `window` as the newest of its file. If the log is on, logs the window

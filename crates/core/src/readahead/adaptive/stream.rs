@@ -7,7 +7,7 @@
 use super::super::{DeviceEvidence, Era, PageView, RunBegin};
 use super::AccessContext;
 use super::run::SequentialRun;
-use super::stride::Stride;
+use super::stride::{self, Stride};
 use crate::observed::MIN_SAMPLES;
 use crate::unit::PageRange;
 
@@ -159,19 +159,21 @@ impl ReadStream {
     /// Page range that any continuing request overlaps, or touches at one of its bounds. This check
     /// alone excludes most requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
-        let (next, prefetch_end) = match self.shape {
+        let last_first = self.last_request.first;
+        let (last_first, next, prefetch_end) = match self.shape {
             // The bounds are the first pages used of the next block and of the block to prefetch.
+            // Further requests lie in the last block.
             StreamShape::Strided(stride) => {
-                let requests = [stride.next_block(), stride.ahead_block()];
-                requests.map(|block| stride.first_used_page(block).first).into()
+                let first_used = |block| stride.first_used_page(block).first;
+                let last_first = match stride.spans_requests() {
+                    true => last_first.min(stride.last_block().first),
+                    false => last_first,
+                };
+                (last_first, first_used(stride.next_block()), first_used(stride.ahead_block()))
             }
-            _ => (self.last_request.first, self.prefetch_end),
+            _ => (last_first, last_first, self.prefetch_end),
         };
-        let last_first = match self.shape {
-            StreamShape::Strided(stride) if stride.spans_requests() => stride.last_block().first,
-            _ => self.last_request.first,
-        };
-        let first = self.last_request.first.min(last_first).min(prefetch_end).min(next);
+        let first = last_first.min(prefetch_end).min(next);
         PageRange { first, end: self.last_request.end.max(prefetch_end).max(next) }
     }
 
@@ -369,5 +371,5 @@ impl ReadStream {
 /// True if all pages of the range have been used: each is in memory, and no prefetched one is
 /// unused.
 fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
-    range.pages().all(|page| pages.is_cached(page) && !pages.is_unused(page))
+    range.pages().all(|page| stride::was_used(page, pages))
 }

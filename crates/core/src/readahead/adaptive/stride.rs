@@ -32,6 +32,11 @@ pub(super) struct Stride {
     ahead: u64,
 }
 
+/// True if a page is cached and was used.
+pub(super) fn was_used(page: u64, pages: &dyn PageView) -> bool {
+    pages.is_cached(page) && !pages.is_unused(page)
+}
+
 /// A request that continues no stream and may begin a stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RandomAccess {
@@ -142,7 +147,7 @@ impl RandomAccess {
     ) -> (u64, u64) {
         let (this, distance) = (self.request, previous.distance_pages);
         let gap_pages = distance.unsigned_abs().saturating_sub(previous.request.count());
-        let was_used = |page: u64| pages.is_cached(page) && !pages.is_unused(page);
+        let was_used = |page: u64| was_used(page, pages);
         // `page` lies in the previous block, one distance from the block before.
         let is_part = |page: Option<u64>, page_here: Option<u64>| {
             let page_before = page.and_then(|page| page.checked_add_signed(-distance));
@@ -186,8 +191,8 @@ impl RandomAccess {
             true => request.end,
             false => request.first.saturating_sub(gap_pages),
         };
-        let was_used = |page: u64| pages.is_cached(page) && !pages.is_unused(page);
-        gap_pages > 0 && [0, gap_pages / 2, gap_pages - 1].iter().all(|nth| was_used(first + nth))
+        let is_used = |&nth: &u64| was_used(first + nth, pages);
+        gap_pages > 0 && [0, gap_pages / 2, gap_pages - 1].iter().all(is_used)
     }
 }
 
@@ -236,6 +241,12 @@ impl Stride {
     /// True if a block is longer than its first request: further requests read the rest.
     pub(super) fn spans_requests(&self) -> bool {
         self.spans_requests
+    }
+
+    /// True if blocks are longer than their first request, with gaps between them. Such blocks are
+    /// prefetched whole, and only if one fits into a window.
+    pub(super) fn must_fit_window(&self) -> bool {
+        self.spans_requests && !self.is_contiguous()
     }
 
     /// True if each block begins where its neighbour ends.

@@ -156,8 +156,7 @@ impl ReadStream {
         let block_pages = stride.block_pages(access.request.count());
         let window_pages = size.pages.min(size.share_pages);
         // A single request is read whole in any case, a longer block only if it fits the window.
-        let is_too_long = stride.spans_requests() && !stride.is_contiguous();
-        if is_too_long && window_pages < block_pages {
+        if stride.must_fit_window() && window_pages < block_pages {
             return PageRange::default();
         }
         let blocks_max = (window_pages / block_pages).max(1);
