@@ -26,6 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::tracefs::{Instance, TracefsError};
 
 mod advise;
+mod aio_operations;
 mod attach;
 mod event;
 mod folios;

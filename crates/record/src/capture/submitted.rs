@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use readpath_trace::recording::Activity;
 
+use super::aio_operations;
 use super::event::{EventData, Inode, SubmittedRead, TraceEvent};
 use super::layout::EventLayout;
 use crate::tracefs::{Instance, TracefsError};
@@ -59,13 +60,7 @@ const DISCARDED: u32 = 1 << 30;
 /// Size of the head before a record in the ring, which begins with the length.
 const RECORD_HEAD_BYTES: u64 = 8;
 
-/// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
-const IOCB_PREAD: u32 = 0;
-const IOCB_PREADV: u32 = 7;
-/// Operations of AIO that write, with one buffer or several.
-const IOCB_WRITES: [u32; 2] = [1, 8];
-/// Operations of AIO that write data back.
-const IOCB_SYNCS: [u32; 2] = [2, 3];
+/// Operation of io_uring (`linux/io_uring.h`).
 const URING_READV: u64 = 1;
 
 /// Request flag of io_uring: the descriptor is an index into the registered files.
@@ -171,7 +166,7 @@ impl Submissions {
         self.lost_before_pause.unwrap_or_else(|| self.lost_since_start() - self.lost_in_pauses)
     }
 
-    /// The same number, pauses included.
+    /// Number of records lost since the start, pauses included.
     fn lost_since_start(&self) -> u64 {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
         let missed: u64 = read_programs.map(|attached| missed_events(&attached.program)).sum();
@@ -242,14 +237,11 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
         }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
-            let operation = half_word(copy_offset + 16)? & 0xffff;
-            let is_vectored = operation == IOCB_PREADV;
-            if operation != IOCB_PREAD && !is_vectored {
-                let activity = match operation {
-                    _ if IOCB_WRITES.contains(&operation) => Activity::Write,
-                    _ if IOCB_SYNCS.contains(&operation) => Activity::Sync,
-                    _ => Activity::Others,
-                };
+            let operation = half_word(copy_offset + 16)? as u16;
+            let is_vectored = operation == aio_operations::READV;
+            if operation != aio_operations::READ && !is_vectored {
+                let activity = aio_operations::activity_of_operation(operation, || true);
+                let activity = activity.unwrap_or(Activity::Others);
                 return Some(TraceEvent { at_ns, task, data: EventData::AioOther { activity } });
             }
             let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);

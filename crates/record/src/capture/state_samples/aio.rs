@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use readpath_trace::recording::Activity;
 
+use super::super::aio_operations::activity_of_operation;
 use super::super::uring_operations::first_activity;
 use super::descriptor_kind::is_file;
 
@@ -102,26 +103,6 @@ impl Memory {
     }
 }
 
-/// Activity of a thread that waits for an operation of `linux/aio_abi.h`. `None` for other numbers,
-/// and for the operation without an effect. `is_file` is true for a descriptor of a file.
-fn activity_of_operation(operation: u16, mut is_file: impl FnMut() -> bool) -> Option<Activity> {
-    /// Reads and writes with one buffer and with several, `fsync`, `fdatasync`, and polls.
-    const READ: u16 = 0;
-    const WRITE: u16 = 1;
-    const FSYNC: u16 = 2;
-    const FDSYNC: u16 = 3;
-    const POLL: u16 = 5;
-    const READV: u16 = 7;
-    const WRITEV: u16 = 8;
-    match operation {
-        READ | READV if is_file() => Some(Activity::AsyncIo),
-        WRITE | WRITEV if is_file() => Some(Activity::Write),
-        FSYNC | FDSYNC => Some(Activity::Sync),
-        READ | READV | WRITE | WRITEV | POLL => Some(Activity::Others),
-        _ => None,
-    }
-}
-
 /// Activity of a thread that sleeps in `io_submit` with these arguments. Its requests are made one
 /// after the other, so that the thread itself reads. It is unknown if the memory cannot be read.
 pub(super) fn submission_activity(process: u32, [_, count, list]: [u64; 3]) -> Activity {
@@ -154,17 +135,6 @@ pub(super) fn results_activity(process: u32, ring: u64) -> Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers of `linux/aio_abi.h`.
-    #[test]
-    fn operation_of_aio_shows_the_activity() {
-        let of = |operation, is_file| activity_of_operation(operation, || is_file);
-        assert_eq!([of(0, true), of(7, true)], [Some(Activity::AsyncIo); 2]);
-        assert_eq!([of(1, true), of(8, true)], [Some(Activity::Write); 2]);
-        assert_eq!(of(2, false), Some(Activity::Sync));
-        assert_eq!([of(0, false), of(5, true)], [Some(Activity::Others); 2]);
-        assert_eq!([of(6, true), of(77, true)], [None; 2]);
-    }
 
     /// Two requests in the memory of this process: a write to a file, and a read of a pipe.
     #[test]
