@@ -129,9 +129,14 @@ impl StraceParser {
         Some(())
     }
 
+    /// Returns the key of the table that a task uses. An unknown task gets a table of its own.
+    fn table_key(&mut self, task: u32) -> u32 {
+        *self.table_by_task.entry(task).or_insert(task)
+    }
+
     /// Returns the table of the task's process. The table of an unknown task is empty.
     fn table_of_task(&mut self, task: u32) -> &mut super::Table {
-        let table = *self.table_by_task.entry(task).or_insert(task);
+        let table = self.table_key(task);
         self.tables.entry(table).or_default()
     }
 
@@ -147,7 +152,7 @@ impl StraceParser {
     /// path in it is stored. `None` if the text is no descriptor.
     fn file_of_descriptor(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
         let (descriptor_number, path) = parse_descriptor(text)?;
-        let table = *self.table_by_task.entry(task).or_insert(task);
+        let table = self.table_key(task);
         let open_files = &mut self.tables.entry(table).or_default().open_files;
         let open_file = open_files.entry(descriptor_number).or_default();
         path.into_iter().for_each(|path| open_file.set_path(path, &self.relative_renames));
@@ -276,7 +281,7 @@ impl StraceParser {
             return;
         };
         self.seen_tasks.insert(new_task);
-        let table = *self.table_by_task.entry(task).or_insert(task);
+        let table = self.table_key(task);
         if is_shared {
             self.table_by_task.insert(new_task, table);
         } else {
