@@ -87,11 +87,11 @@ pub struct FileOptions {
     pub direct_part_bytes: u64,
     /// Number of bytes from the start of the object that the request of the opening fetches, and
     /// that stay with the file. They are from its end if the name has the extension of a format
-    /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip or .jar. Default 64 KiB:
-    /// they cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that size
-    /// takes one request instead of two. 0, or a disk tier: the opening requests one byte, or
-    /// the version alone if the disk tier has bytes of the object. The opening fails if the server
-    /// has no byte ranges, unless the object is empty or in the disk tier.
+    /// with the index there: .parquet, .pq, .orc, .arrow, .feather, .zip or .jar. Default 64 KiB.
+    /// They cost 3 % of a request that waits 20 ms at 100 MB/s, and an object of at most that size
+    /// takes one request instead of two. With 0, or with a disk tier, the opening requests one
+    /// byte. It requests the version alone if the disk tier has bytes of the object. The opening
+    /// fails if the server has no byte ranges, unless the object is empty or in the disk tier.
     pub first_bytes: u64,
     /// Number of times that a request is continued after an error or a short body. Default 1. The
     /// clients of `object_store` wait and retry on their own before they return an error.

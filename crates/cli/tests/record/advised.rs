@@ -88,8 +88,8 @@ fn switches(process: u32) -> Vec<String> {
 }
 
 /// The kernel reports no events of a program that opens short files only, and holds a long one open
-/// without reads. It does from the time at which the program has opened another long file. Of both,
-/// no page is in memory.
+/// without reads. It does from the time at which the program has opened another long file. No page
+/// of the two is in memory.
 #[test]
 fn tracing_rests_until_a_long_file_is_open() {
     if !can_trace() {
