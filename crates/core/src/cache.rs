@@ -307,7 +307,7 @@ impl Cache {
     }
 
     /// Releases one pin. With the last one, a frame whose page was dropped or failed becomes free.
-    /// Any other filled page returns to the list that it belongs to.
+    /// Any other filled page that is on no list returns to the one that it belongs to.
     pub fn unpin(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
         self.update_frame(id, |frame| frame.pins -= 1);
@@ -351,8 +351,8 @@ impl Cache {
         }
     }
 
-    /// Drops the filled pages of the range, as `POSIX_FADV_DONTNEED` does. Pages that are pinned,
-    /// in flight or being copied by a sharer's reader stay in the cache.
+    /// Drops the filled pages of the range that are not in use now, as `POSIX_FADV_DONTNEED` does.
+    /// Pages that are pinned, in flight or being copied by a sharer's reader stay in the cache.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
         let mut ids = self.table.cached_frames(&self.frames, file, range);
         ids.retain(|&id| self.state(id) == FrameState::Filled && self.frame(id).pins == 0);

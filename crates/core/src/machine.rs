@@ -103,7 +103,7 @@ impl Machine {
     ///
     /// # Errors
     /// A policy is unknown or has a bad parameter; memory, depth or the device's largest request is
-    /// too small.
+    /// too small; the memory has more than 2^32 − 2 pages.
     pub fn new(config: Config) -> Result<Machine, ConfigError> {
         let frames = Frames::new(&config)?;
         let mut queue = RequestQueue::new(&config)?;
@@ -179,7 +179,7 @@ impl Machine {
         self.files.record_shared_reads(handle, end);
     }
 
-    /// Returns true if reads wait for memory that others have not released.
+    /// Returns true if reads or faults wait for memory.
     pub fn is_short_of_memory(&self) -> bool {
         !self.base.waiting.is_empty()
     }
@@ -249,8 +249,7 @@ impl Machine {
     /// Handles advice about a range of an open file, as `posix_fadvise(2)` does.
     ///
     /// `WillNeed` prefetches the absent pages of the range, as far as memory allows. `DontNeed`
-    /// drops its unpinned pages. All other advice goes to the readahead policy and concerns the
-    /// whole handle.
+    /// drops its unpinned pages. The policy gets every advice too, and applies it to the handle.
     pub fn advise(
         &mut self,
         now: Time,
@@ -264,13 +263,13 @@ impl Machine {
 
     /// Starts a read.
     ///
-    /// A [`Fault`](ReadAccess::Fault) is for one page, the one that holds `offset`. A read at or
-    /// past the end of the file is done at once, with 0 bytes. A direct read begins at once. Any
-    /// other waits behind earlier ones until it has memory.
+    /// A [`Fault`](ReadAccess::Fault) must lie in one page. A direct read begins at once. Any other
+    /// waits behind earlier ones until it has memory. A read at or past the end of the file needs
+    /// no memory, and ends with 0 bytes when it begins.
     ///
     /// # Errors
-    /// The read is larger than the memory of the cache, direct and misaligned, or `open_reads_max`
-    /// reads are open.
+    /// The pages of the read exceed [`read_bytes_max`](Machine::read_bytes_max), it is direct and
+    /// misaligned, or `open_reads_max` reads and writes are open.
     pub fn read(
         &mut self,
         now: Time,
@@ -289,7 +288,7 @@ impl Machine {
         {
             self.files.begin(now, base, read);
         } else {
-            // It waits. `admit` makes room, and begins it if it is first and has memory.
+            // It waits. `admit` makes room, and begins it after the earlier ones if memory is free.
             let waiter = Waiter::Read(read);
             base.waiting.push_back(MemoryWaiter { waiter, needed_pages: pages });
             self.admit(now);
@@ -469,7 +468,8 @@ impl Machine {
         self.end_parts(now);
     }
 
-    /// Processes the parts of the ended request: the reads and faults that waited for it go on.
+    /// Processes the parts of the ended requests: reads and faults that waited for them go on. A
+    /// request that was merged from several has several parts.
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
@@ -551,8 +551,8 @@ impl Machine {
     }
 
     /// Makes pages of memory leave, and begins waiting reads and faults in order until one must
-    /// wait longer. Fails one that can never get memory. Sets `retry_at` if frames are being copied
-    /// from.
+    /// wait longer. Fails one that can never get memory. Sets `retry_at` if the first is a read
+    /// that lacks frames because they are being copied from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;

@@ -157,7 +157,7 @@ impl Cache {
     }
 
     /// Returns true if `id`, the oldest prefetched page of a file, has exceeded its lifetime, or
-    /// there are more than `prefetched_pages_max` such pages.
+    /// there are more than `prefetched_pages_max` such pages, as after a reduction of the memory.
     pub(super) fn is_expired_file_prefetch(&self, id: FrameId) -> bool {
         // The note of a prefetched page is the count of added pages at its addition.
         self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())
@@ -165,7 +165,7 @@ impl Cache {
     }
 
     /// Returns true if `id`, the oldest prefetched page of memory, has exceeded its lifetime, or
-    /// there are more than `prefetched_pages_max` such pages.
+    /// there are more than `prefetched_pages_max` such pages. Their addition is not limited.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
         // The note of a prefetched page is the count of added pages at its addition.
         self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())

@@ -83,9 +83,10 @@ impl Cache {
         }
     }
 
-    /// Number of frames, up to `frames_needed`, that are available; the caller takes them at once.
-    /// With `is_reserved` and a sharer they come from a reservation, which shrinks by that number.
-    /// Without a sharer no frames are ever reserved.
+    /// Number of frames, up to `frames_needed`, that are available, if need be after evictions. The
+    /// caller takes them at once. With `is_reserved` and a sharer they come from a reservation of
+    /// at least as many, which shrinks by that number. Without a sharer no frames are ever
+    /// reserved.
     pub(super) fn claim_frames(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
         if is_reserved && self.sharer.is_some() {
             self.reserved -= frames_needed;
@@ -192,8 +193,8 @@ impl Cache {
     /// list; `None` if no list has a page. Expired prefetched pages leave first, then the victims
     /// of the policy, then the other prefetched pages. `victims_taken` is the number of victims
     /// removed and not evicted yet, which policies still count when they size their lists.
-    /// `queries_left` is the number of further queries for uses of pages by readers outside the
-    /// machine; each query reduces it.
+    /// `queries_left` bounds the queries for uses of pages by readers outside the machine. A query
+    /// of the policy reduces it, and so does a prefetched page that is found used.
     pub(super) fn next_victim(
         &mut self,
         victims_taken: u32,

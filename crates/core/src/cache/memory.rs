@@ -131,8 +131,8 @@ impl Cache {
         self.memory.leaving + self.memory.writing
     }
 
-    /// Number of frames that are free, or hold memory that leaves next. A fault that needs a frame
-    /// finds one at once among these.
+    /// Number of frames that are free, or hold a clean, unmapped page of memory. A fault that needs
+    /// a frame finds one at once among these.
     pub fn ready_pages(&self) -> u32 {
         self.free_pages() + self.frame_lists.pages(FrameList::MEMORY_CLEAN)
     }
@@ -369,9 +369,10 @@ impl Cache {
         }
     }
 
-    /// Keeps a selected page that cannot leave now. Under a policy the page is on no list until
-    /// [`end_set_aside`](Cache::end_set_aside), so that the policy selects other pages meanwhile.
-    /// On a list of memory pages alone it moves to the front at once.
+    /// Keeps a selected page that cannot leave now. If the policy manages memory, the page is on no
+    /// list of the policy until [`end_set_aside`](Cache::end_set_aside), so that the policy selects
+    /// other pages meanwhile. With separate lists for memory it moves to the front of its list at
+    /// once.
     pub fn set_aside(&mut self, id: FrameId) {
         // A pinned page returns to its list when its last pin ends.
         if self.has_memory_lists || self.frame(id).pins > 0 {

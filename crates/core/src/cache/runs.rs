@@ -92,7 +92,7 @@ impl Cache {
         self.add_file_or_memory_run(file, range, entry, is_memory, on_added)
     }
 
-    /// Adds the absent pages of `range` as pages in flight, and evicts others for them. Calls
+    /// Adds the pages of `range`, all absent, as pages in flight, and evicts others for them. Calls
     /// `on_added` with each page and its frame. Returns the number of added pages, which is smaller
     /// than the range if too few frames can be freed. `is_memory` is true for pages of a mapping
     /// (swap), false for pages of a file.

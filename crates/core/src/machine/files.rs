@@ -304,10 +304,11 @@ impl MachineFiles {
         self.policy_mut(handle).advise(advice);
     }
 
-    /// Opens a read, which may begin when there is memory for its
-    /// [pages](MachineFiles::needed_pages); a direct one begins at once. A read at or past the end
-    /// of the file has no page, and ends with 0 bytes when it begins. Fails if a direct read is
-    /// misaligned, if the pages exceed the memory, or if `open_reads_max` reads are open.
+    /// Opens a read without beginning it. The caller calls `begin` once there is memory for its
+    /// [pages](MachineFiles::needed_pages), or `start_direct` for a direct one. A read at or past
+    /// the end of the file has no page, and ends with 0 bytes when it begins. Fails if a direct
+    /// read is misaligned, if the pages exceed the memory, or if `open_reads_max` reads and writes
+    /// are open.
     pub(super) fn read(
         &mut self,
         now: Time,

@@ -102,8 +102,8 @@ impl Frames {
         })
     }
 
-    /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames
-    /// (held: unpinned pages of memory that can't leave at once). Adapts the eviction policy if
+    /// Changes the number of frames to `pages`, but not below the reserved, shared and unready ones
+    /// ([`unready_pages`](Frames::unready_pages)). Adapts the eviction policy if
     /// `pages` differs by more than a quarter from the size for which the policy was last set up:
     /// small changes are ignored. Returns the frames whose memory is to be taken back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
@@ -167,10 +167,10 @@ impl Frames {
     ) -> FrameId {
         self.cache
             .add_memory(file, page, mark, is_ahead)
-            .expect("what is pinned, in flight and held stays within the budget")
+            .expect("what is pinned, in flight and unready stays within the budget")
     }
 
-    /// Returns true if no frame is reserved.
+    /// Returns true if no page is pinned or being prefetched, and no frame is reserved.
     pub(super) fn is_idle(&self) -> bool {
         self.budget.pinned_pages == 0
             && self.budget.prefetch_pages == 0

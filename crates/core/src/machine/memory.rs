@@ -146,7 +146,7 @@ pub enum PageSource {
     Zero,
     /// The page was in memory, or in flight.
     Memory,
-    /// The page was in memory, or in flight, because it was prefetched.
+    /// The page was in memory, or in flight, because the policy prefetched it.
     Ahead,
     /// The page was read from the swap area for this fault.
     Swap,
@@ -506,8 +506,9 @@ impl MachineMemory {
         self.faults.is_empty()
     }
 
-    /// Marks a page as dirty: the content of its slot is outdated. A slot that is being written is
-    /// kept until the write has ended. A changed page is thus never read from its old slot.
+    /// Marks a page as dirty, and frees its slot, whose content is outdated. A slot that is being
+    /// written is kept until the write has ended. A changed page is thus never read from its old
+    /// slot.
     fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
         let is_dirty = true;
         base.frames.cache.set_dirty(frame, is_dirty);

@@ -129,7 +129,8 @@ impl MachineFiles {
         self.wait_for_in_flight(base, id, PageRange { first: first_page, end: end_page });
     }
 
-    /// Prefetches the absent pages of `range`, as far as memory allows.
+    /// Prefetches the absent pages of `range`, which must end within the file, as far as memory
+    /// allows.
     pub(super) fn read_ahead(
         &mut self,
         now: Time,
@@ -248,15 +249,16 @@ impl MachineFiles {
         // used. A scheduler may cancel a speculative request.
         let prefetch_need = base.frames.cache.credit(file).need();
         // Requested pages are joined across windows. An empty run separates two windows.
-        let demand_runs =
+        let demand_run_count =
             if is_demand_whole { move_demand_to_front(&mut self.runs, demand) } else { 0 };
-        let (demand_runs, windows) = self.runs.split_at_mut(demand_runs);
+        let (demand_runs, windows) = self.runs.split_at_mut(demand_run_count);
         // Sends the runs of one window as requests, of the largest size where a run is longer.
         let mut send = |window: &mut [PageRange]| {
             // The joined runs are the first `joined` ones.
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 split_run(run, demand, pages_max, |range| {
+                    // The part of the demand in this request; empty if it only prefetches.
                     let requested = PageRange {
                         first: range.first.max(demand.first),
                         end: range.end.min(demand.end),

@@ -1,4 +1,8 @@
 //! The end of requests for data of files: pages are filled or fail, and their readers go on.
+//!
+//! A *part* is what one caller sent; the scheduler may have merged it with others (`is_merged`)
+//! into one request of the device. Its *waiters* are the reads that need pages of it. After a
+//! failure, the part is tried again in pieces, so that an error reaches only reads of bad data.
 
 use alloc::vec::Vec;
 
@@ -74,8 +78,8 @@ impl MachineFiles {
 
     /// Sets the error of a read at the first of `bad_pages` that it needs. `outcome` is the outcome
     /// of the request for them, which delivered the bytes of the file before `good_end_byte`. No
-    /// effect if the read needs none of them, or has an error at a lower offset. The read then adds
-    /// no more pages, and ends with the error.
+    /// effect if the read needs none of them, or has an error at no higher offset. The read then
+    /// adds no more pages, and ends with the error.
     fn record_bad_pages(
         &mut self,
         id: ReadId,
@@ -154,9 +158,9 @@ impl MachineFiles {
         base.frames.cache.invalidate(file, range);
     }
 
-    /// Returns true if a failed request carried data that one of its waiters did not need. The bad
-    /// data may then be data that this waiter did not need. The pages of the waiters are then
-    /// retried separately. False without a waiter.
+    /// Returns true if a failed request carried data that one of its waiters did not need: pages of
+    /// `range`, or other merged parts (`is_merged`). The bad data may then be data that this waiter
+    /// did not need. The pages of the waiters are then retried separately. False without a waiter.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
             let needed = self.file_transfer(waiting_read(waiter)).range;
@@ -227,7 +231,8 @@ impl MachineFiles {
         let readers: Vec<ReadId> =
             waiters.iter().copied().map(waiting_read).filter(needs_some).collect();
         self.retry_pages(base, request, next_try, &readers);
-        // The failed request has ended for all waiters. The readers of the next try wait for that.
+        // The failed request has ended for all waiters. The readers of the next try have that
+        // pending now, so their counts stay above 0.
         for id in waiters.iter().copied().map(waiting_read) {
             let read = self.file_transfer_mut(id);
             read.pending_requests -= 1;

@@ -57,8 +57,8 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
 
 /// Splits a non-empty run at the device's largest request of `pages_max` pages, and calls `on_part`
 /// with each part in order. The requested pages in it (`demand`) get the least number of requests.
-/// If the run is too large, the demand starts a request of its own, so that prefetched pages before
-/// it don't use up a part of that request.
+/// If the run is too large, a new request starts at the first of them, so that prefetched pages
+/// before it don't use up a part of that request.
 pub(in crate::machine) fn split_run(
     run: PageRange,
     demand: PageRange,
@@ -161,7 +161,8 @@ impl FilePages<'_> {
         let frame = self.frames[index];
         if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
             if self.cache.pins(frame) == 1 {
-                // No other read has pinned the frame: it becomes free for the next try.
+                // No other read has pinned the frame: it becomes free for the next try. A failed
+                // page is in no table, so `find` below does not return it again.
                 self.cache.unpin(frame);
                 assert!(self.cache.reserve_frames(1), "a frame was given back just now");
             } else if self.cache.reserve_frames(1) {
@@ -323,7 +324,8 @@ impl PageView for FilePages<'_> {
         self.cache.clear_mark(self.file, folio);
     }
 
-    /// Adds a folio, split at the requested pages. With `is_marked`, every page of it is marked.
+    /// Adds a folio of absent pages, clipped at the end of the file and split at the requested
+    /// pages. With `is_marked`, every page of it is marked.
     /// Returns false, and adds nothing, if its prefetched part exceeds the budget, the credit or
     /// the limit of the cache. Requested pages have no limit: their frames are reserved.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {

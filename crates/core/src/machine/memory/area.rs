@@ -90,8 +90,9 @@ impl SwapArea {
     }
 
     /// Finds a run of 1 to `slots_max` free slots, without taking them: the longest one within
-    /// [`SEARCH_SLOTS`] slots from the first free slot on. The search begins where the last run
-    /// ended. `None` if no slot is free: all are taken or bad. `slots_max` is at least 1.
+    /// [`SEARCH_SLOTS`] slots from the first free slot on, or up to the end of the area. The search
+    /// begins where the last run ended. `None` if no slot is free: all are taken or bad.
+    /// `slots_max` is at least 1.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free_count == 0 {
             return None;
@@ -136,7 +137,7 @@ impl SwapArea {
         self.free_count += 1;
     }
 
-    /// Marks a slot as bad, so that it is never used again.
+    /// Marks a taken slot as bad, so that it is never used again.
     pub(super) fn mark_bad(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = BAD;

@@ -90,9 +90,10 @@ impl MachineMemory {
         }
     }
 
-    /// Updates the counters for a begun fault: major if its page must be read, else minor. A page
-    /// of the swap area also counts in the meter, as a hit if it is already in memory. Zero pages,
-    /// and pages in memory without a prefetch, need no read and don't count there.
+    /// Updates the counters for a begun fault: major if its page is in flight, else minor. A page
+    /// that this fault or the policy's prefetch read from the swap area also counts in the meter,
+    /// as a hit if it is already in memory. Other pages needed no read for it, and don't count
+    /// there.
     fn count_fault(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
         let is_filled = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;

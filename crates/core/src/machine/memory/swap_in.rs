@@ -255,16 +255,16 @@ impl MachineMemory {
         let range = PageRange::new(slot, 1);
         let retry = self.slots_request(base, failed.op, range, failed.process);
         let retry = Request { priority: failed.priority, ..retry };
-        // The page is awaited by a fault, or written: it is no prefetched one. The waiter of a read
-        // makes it a demand request, by `add_waiter`.
+        // A fault waits for the page, or the page is written: it is no prefetched one. The waiter of
+        // a read makes it a demand request, by `add_waiter`.
         base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
     /// Processes the end of a read of slots, successful or not: fills or fails their pages, and
     /// ends the faults that wait for them. If a request for several pages failed, or one that was
-    /// merged, its awaited pages are retried individually, because the error may be in another
-    /// page. Prefetched pages without a waiting fault fail at once. Returns the list of waiters for
-    /// its memory to be reused.
+    /// merged, its missing pages with a waiting fault are retried individually, because the error
+    /// may be in another page. Missing pages without a waiting fault fail at once. Returns the list
+    /// of waiters for its memory to be reused.
     pub(super) fn complete_swap_in(
         &mut self,
         base: &mut SharedState,

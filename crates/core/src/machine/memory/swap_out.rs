@@ -8,6 +8,11 @@
 //! used again meanwhile stays. A fault or a read that waits for more frames than that makes more
 //! pages leave.
 //!
+//! A page is *leaving* from its selection until its write begins or it stays; it is then on no list
+//! of the cache. A *second chance* is the rest of an unmapped dirty page, on a list of its own,
+//! before its write. A page that is *set aside* can't leave now, and is skipped until the selection
+//! ends. The area is *full* (`is_full`) if no slot was found for a page, and none became free since.
+//!
 //! *The pages that leave together* are determined by [`SwapOut`]. A swap-in policy can read
 //! neighbouring slots in one request, so pages that are used together should leave together. For
 //! one program, the oldest pages in order of age, as in the kernel, are such pages. If several
@@ -124,11 +129,11 @@ impl MachineMemory {
     }
 
     /// Selects pages to leave until the target of ready pages is exceeded by one batch, and until
-    /// the first waiting read or fault has its pages. No effect while the target is met, or while
+    /// the first waiting read or fault has its pages. No effect while both have enough, or while
     /// writes are suspended and nothing waits for a frame.
     ///
     /// Pages at the end of their second chance come first: they are unmapped already. If a read or
-    /// a fault waits, no page has a second chance any more: it needs the frames now. With
+    /// a fault waits, no page has a second chance any more: the waiter needs the frames now. With
     /// `Neighbours`, the neighbours of a leaving page leave with it if they are at least half as
     /// old.
     fn choose_leaving(&mut self, base: &mut SharedState) {
@@ -150,6 +155,7 @@ impl MachineMemory {
         let mut checks_left = base.frames.cache.budget_pages();
         while self.pages_becoming_ready(base) < sufficient_pages && checks_left > 0 {
             checks_left -= 1;
+            // The oldest page with a second chance, if more than `resting_max` have one.
             if let Some(frame) = base.frames.cache.end_second_chance(resting_max) {
                 self.swap.to_write.push(frame);
                 continue;
@@ -228,9 +234,9 @@ impl MachineMemory {
     }
 
     /// The reason for which waiting faults and reads can never get a frame: the device fails to
-    /// write pages, or none can leave. `None` while some are on their way, or without a mapping. An
-    /// error resets the count of failed writes, so that the device is tried again for the next
-    /// waiter.
+    /// write pages, or none can leave (reported as a full area). `None` while some are on their
+    /// way, or without a mapping. An error resets the count of failed writes, so that the device is
+    /// tried again for the next waiter.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
         // No page is leaving or being written, and no frame is pinned, reserved or being filled
@@ -286,7 +292,7 @@ impl MachineMemory {
     }
 
     /// Finds a run of free slots for up to `pages` pages. If no slot is free, takes back the slot
-    /// of a clean page in memory, which then is the only copy: the run has one slot. `None` if
+    /// of a mapped, clean page, whose frame then is the only copy: the run has one slot. `None` if
     /// there is no such page, or `pages` is 0.
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let slots_max = pages.min(self.swap.write_pages_max);
