@@ -406,7 +406,7 @@ impl Cache {
     fn drop_all(&mut self, ids: &[FrameId], mut may_drop: impl FnMut(&mut Cache, FrameId) -> bool) {
         let freed_before = self.supply.freed_count();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
-            // A bit is set for each page that a reader outside the machine uses.
+            // Ends their sharing. A bit is set for each page that an outside reader uses now.
             let refused_bits = self.recall_all(ids);
             for (index, &id) in ids.iter().enumerate() {
                 if refused_bits >> index & 1 == 0 || may_drop(self, id) {

@@ -7,8 +7,8 @@
 //! costs one branch: the decision is not even constructed.
 //!
 //! One line per decision, `at_ms=12.345678 event=dispatch request=7 …`: words for a person,
-//! `key=value` for a program. Times are in milliseconds, positions and sizes in sectors of 512
-//! bytes.
+//! `key=value` for a program. Times are in milliseconds. Positions and sizes of requests are in
+//! sectors of 512 bytes. Prefetch counts in pages.
 
 use alloc::collections::VecDeque;
 use core::fmt;

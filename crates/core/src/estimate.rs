@@ -104,8 +104,9 @@ impl DeviceEstimate {
         RequestCosts { request_ns: self.request_ns(), page_ps: self.page_ps() }
     }
 
-    /// Cost of one more request of `pages` pages for its reader, beyond its service time, while
-    /// `others` other readers wait too. The unit is the transfer time of a page.
+    /// Cost of one more request for its reader, beyond its service time, while `others` other
+    /// readers wait too. The unit is the transfer time of a page. `pages`, the size of the request,
+    /// is used only before the first completion.
     ///
     /// The latency counts as far as the device would otherwise be idle. It counts in full if the
     /// reader is alone, and not at all if others keep the device busy. It is at most the reader's
@@ -114,7 +115,7 @@ impl DeviceEstimate {
     pub fn request_waits_pages(&self, pages: u64, others: u64) -> u64 {
         let service_pages = self.request_service_pages();
         let latency_pages = self.request_cost_pages().saturating_sub(service_pages);
-        // Before the first completion, the request at hand stands for the mean.
+        // Before the first completion, this request stands for the mean.
         let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
         // The latency, multiplied by the probability that the device is idle. The other readers
         // keep it busy with requests of the mean size.

@@ -277,7 +277,7 @@ impl Machine {
         transfer: Transfer,
     ) -> Result<ReadId, ReadError> {
         let base = &mut self.base;
-        let read = self.files.read(now, base, access, transfer)?;
+        let read = self.files.open_read(now, base, access, transfer)?;
         let pages = self.files.needed_pages(read);
         if access == ReadAccess::Direct {
             let is_sync = true;
@@ -544,7 +544,7 @@ impl Machine {
         self.base.frames.cache.counters()
     }
 
-    /// Returns true if no read, request or reservation is open.
+    /// Returns true if no read, write, fault, request or reservation is open.
     pub fn is_idle(&self) -> bool {
         let SharedState { queue, frames, .. } = &self.base;
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()

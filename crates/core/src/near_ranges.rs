@@ -54,10 +54,12 @@ pub struct RequestCosts {
 
 impl RequestCosts {
     /// Longest gap in bytes that costs less than the requests that it saves. `ranges`: number of
-    /// ranges of the call, those with common or neighbouring pages counted as one. `in_flight_max`:
-    /// number of requests that may be in flight, at least 1.
+    /// ranges of the call, as [`separate_ranges`] counts them. `in_flight_max`: number of requests
+    /// that may be in flight, at least 1.
     pub fn gap_bytes_max(&self, ranges: usize, in_flight_max: u32) -> u64 {
+        // At least 1, as a divisor.
         let gaps = u64::try_from(ranges).unwrap_or(u64::MAX).saturating_sub(1).max(1);
+        // All `n / k` turns except the first.
         let saved_turns = gaps / u64::from(in_flight_max.max(1));
         let share_ns = u128::from(self.request_ns) * u128::from(saved_turns) / u128::from(gaps);
         let processor_ns = GAP_MIN_NS.min(self.request_ns / gaps);
@@ -84,7 +86,7 @@ pub struct Run {
     pub gaps: Vec<Range<u64>>,
 }
 
-/// Number of ranges with bytes, those with common or neighbouring pages counted as one.
+/// Number of ranges with bytes. Ranges that overlap, or are less than a page apart, count as one.
 pub fn separate_ranges(ranges: &[Range<u64>]) -> usize {
     let with_bytes = ranges.iter().filter(|range| !range.is_empty()).count();
     let joined = runs(ranges, PAGE_BYTES - 1, u64::MAX);

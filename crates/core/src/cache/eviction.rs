@@ -52,7 +52,7 @@ impl Cache {
         if self.sharer.is_none() {
             return true;
         }
-        let is_available = self.free_unreserved_frames(pages) >= pages;
+        let is_available = self.evict_until_unreserved(pages) >= pages;
         self.reserved += if is_available { pages } else { 0 };
         is_available
     }
@@ -78,7 +78,7 @@ impl Cache {
             None => pages,
             Some(_) => {
                 let frames_wanted = pages.min(self.budget_pages().into()) as u32;
-                self.free_unreserved_frames(frames_wanted).min(frames_wanted).into()
+                self.evict_until_unreserved(frames_wanted).min(frames_wanted).into()
             }
         }
     }
@@ -92,13 +92,13 @@ impl Cache {
             self.reserved -= frames_needed;
             return frames_needed;
         }
-        self.free_unreserved_frames(frames_needed).min(frames_needed)
+        self.evict_until_unreserved(frames_needed).min(frames_needed)
     }
 
     /// Frees frames until `frames_needed` are free in addition to the reserved ones, as far as
     /// possible. Returns the number of free, unreserved frames: more than `frames_needed` if more
     /// were free before.
-    pub(super) fn free_unreserved_frames(&mut self, frames_needed: u32) -> u32 {
+    pub(super) fn evict_until_unreserved(&mut self, frames_needed: u32) -> u32 {
         self.free_frames_until(self.reserved + frames_needed);
         self.free_pages() - self.reserved
     }
@@ -161,7 +161,7 @@ impl Cache {
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
-                let Some(id) = self.next_victim(count as u32, &mut queries_left) else { break };
+                let Some(id) = self.take_victim(count as u32, &mut queries_left) else { break };
                 let frame = self.frame(id);
                 if frame.is_held() {
                     // An unpinned page of memory that is mapped, dirty or being written. It is set
@@ -195,7 +195,7 @@ impl Cache {
     /// removed and not evicted yet, which policies still count when they size their lists.
     /// `queries_left` bounds the queries for uses of pages by readers outside the machine. A query
     /// of the policy reduces it, and so does a prefetched page that is found used.
-    pub(super) fn next_victim(
+    pub(super) fn take_victim(
         &mut self,
         victims_taken: u32,
         queries_left: &mut u32,
@@ -226,7 +226,7 @@ impl Cache {
     }
 
     /// The page of a file that eviction would check next; `None` without such a page. The order is
-    /// the same as in `next_victim`, but no page leaves its list.
+    /// the same as in `take_victim`, but no page leaves its list.
     pub(super) fn next_file_page(&mut self) -> Option<FrameId> {
         let prefetched = self.frame_lists.oldest(FrameList::PREFETCHED);
         match prefetched.filter(|&id| self.is_expired_file_prefetch(id)) {
@@ -240,7 +240,7 @@ impl Cache {
     /// then on no list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
-        let id = self.next_victim(victims_taken, &mut queries_left)?;
+        let id = self.take_victim(victims_taken, &mut queries_left)?;
         if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
             return None;
         }

@@ -252,7 +252,7 @@ impl Cache {
                 self.evict(id);
                 return Some(LeavingChoice::Gone);
             }
-            let Some(id) = self.next_victim(victims_taken, &mut queries_left) else {
+            let Some(id) = self.take_victim(victims_taken, &mut queries_left) else {
                 let id = self.frame_lists.oldest(FrameList::MEMORY_PREFETCHED)?;
                 self.evict(id);
                 return Some(LeavingChoice::Gone);

@@ -23,7 +23,7 @@ impl Cache {
     /// memory go first, because taking back memory has a cost.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         // Evicts pages as needed, and returns the number of free, unreserved frames.
-        let frames = self.free_unreserved_frames(frames).min(frames);
+        let frames = self.evict_until_unreserved(frames).min(frames);
         self.supply.shrink(frames)
     }
 

@@ -140,9 +140,9 @@ impl DeviceCosts {
     }
 
     /// Sets the costs and their initial uncertainty from the duration of the first request, in
-    /// picoseconds. `completed_pages` is its number of pages. The cost of a page is such that the
-    /// rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages, within its bounds. The
-    /// uncertainty of a page's cost is four times that cost (`MIN_SAMPLES`).
+    /// picoseconds. `completed_pages` pages were completed meanwhile, its own included. The cost of
+    /// a page is such that the rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages,
+    /// within its bounds. The uncertainty of a page's cost is four times that cost (`MIN_SAMPLES`).
     fn set_initial_costs(&mut self, duration_ps: i128, completed_pages: i128) {
         let page_ps = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MIN) + completed_pages);
         let page_ps = page_ps.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));

@@ -98,14 +98,14 @@ impl FrameLists {
         debug_assert!(!self.is_listed(frame), "a frame is on one list at most");
         self.pushes = self.pushes.wrapping_add(1);
         let ends = &mut self.ends[usize::from(list.0)];
-        let was_newest = core::mem::replace(&mut ends.newest, frame.0);
+        let former_newest = core::mem::replace(&mut ends.newest, frame.0);
         ends.pages += 1;
-        match was_newest {
+        match former_newest {
             NO_FRAME => ends.oldest = frame.0,
-            _ => self.nodes[was_newest as usize].newer = frame.0,
+            _ => self.nodes[former_newest as usize].newer = frame.0,
         }
         let node = &mut self.nodes[index];
-        (node.newer, node.older) = (NO_FRAME, was_newest);
+        (node.newer, node.older) = (NO_FRAME, former_newest);
         (node.stamp, node.list) = (self.pushes, list.0);
     }
 

@@ -151,9 +151,9 @@ impl Ghosts {
         }
         // The ghost becomes the first of its hash chain, in a free entry if there is one.
         let (home, key_bits) = (self.home(page), stored_key_bits(page, list));
-        let was_newest = self.lists[list as usize].newest;
+        let former_newest = self.lists[list as usize].newest;
         let ghost =
-            Ghost { key_bits, word, newer: NO_GHOST, older: was_newest, next: self.heads[home] };
+            Ghost { key_bits, word, newer: NO_GHOST, older: former_newest, next: self.heads[home] };
         let index = match self.free {
             NO_GHOST => {
                 self.ghosts.push(ghost);
@@ -170,9 +170,9 @@ impl Ghosts {
         let ends = &mut self.lists[list as usize];
         ends.newest = index;
         ends.count += 1;
-        match was_newest {
+        match former_newest {
             NO_GHOST => ends.oldest = index,
-            _ => self.ghosts[was_newest as usize].newer = index,
+            _ => self.ghosts[former_newest as usize].newer = index,
         }
     }
 

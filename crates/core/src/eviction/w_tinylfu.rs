@@ -60,7 +60,7 @@ pub struct WTinyLfu {
 }
 
 /// The window, if it has a candidate: at least `pages_min` pages, and not zero. `None` if it has
-/// none. A caller needs a list, and not a truth value, for [`WTinyLfu::examined`].
+/// none. A caller needs a list, and not a truth value, for [`WTinyLfu::first_unused`].
 fn full_window(lists: &FrameLists, pages_min: u32) -> Option<List> {
     (lists.pages(WINDOW) >= pages_min.max(1)).then_some(WINDOW)
 }
@@ -102,7 +102,8 @@ impl WTinyLfu {
         }
     }
 
-    /// Moves a used page: within the window, or to the front of the protected segment.
+    /// Moves a used page from its place in `list`: within the window, or to the front of the
+    /// protected segment.
     fn promote(&self, lists: &mut FrameLists, frame: FrameId, list: List) {
         if list == WINDOW {
             lists.renew(frame, WINDOW);
@@ -124,7 +125,7 @@ impl WTinyLfu {
 
     /// The oldest unused page of the list that `next_list` returns, which stays there. The uses of
     /// older ones are counted, and move them. `None` once `next_list` returns none.
-    fn examined(
+    fn first_unused(
         &mut self,
         lists: &mut FrameLists,
         access_bits: &mut dyn AccessBits,
@@ -178,8 +179,8 @@ impl EvictionPolicy for WTinyLfu {
         let pages_min = self.window_max.saturating_sub(access_bits.taken());
         let full_window = |lists: &FrameLists| full_window(lists, pages_min);
         // The page at the end of a full window, and the page that it competes with.
-        let candidate = self.examined(lists, access_bits, full_window);
-        let main_page = self.examined(lists, access_bits, main_list);
+        let candidate = self.first_unused(lists, access_bits, full_window);
+        let main_page = self.first_unused(lists, access_bits, main_list);
         let victim = match (candidate, main_page) {
             (Some(candidate), Some(main_page)) => {
                 let [candidate_uses, main_uses] = [candidate, main_page]

@@ -1,9 +1,9 @@
 //! Files, handles with their policies, reads, and prefetch.
 //!
 //! # The poll contract
-//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, which may have
-//!    to wait for memory. [`begin`](MachineFiles::begin) pins its cached pages and requests the
-//!    rest.
+//! 1. [`open_read`](MachineFiles::open_read) opens a read, which may have to wait for memory.
+//!    [`begin`](MachineFiles::begin) pins its cached pages and requests the rest.
+//!    [`write`](MachineFiles::write) opens a write and starts it at once.
 //! 2. [`complete_pages`](MachineFiles::complete_pages) or
 //!    [`complete_direct`](MachineFiles::complete_direct) for each ended part of a request with data
 //!    of a file.
@@ -143,7 +143,7 @@ pub(super) struct MachineFiles {
     spare_frame_lists: Vec<Vec<FrameId>>,
     /// Completed reads to be polled.
     done: VecDeque<ReadId>,
-    /// Runs of pages that were added to the cache and have no request yet.
+    /// Ranges of pages that were added to the cache and have no request yet.
     runs: Vec<PageRange>,
 }
 
@@ -213,7 +213,8 @@ impl MachineFiles {
         HandleId(self.handles.insert(Handle { file, policy, last_page: None }) as u32)
     }
 
-    /// Closes a handle without unreleased reads. Its policy records the runs that end with it.
+    /// Closes a handle without unreleased reads. Its policy records the lengths of the sequences of
+    /// pages (runs) that end with it.
     pub(super) fn close(&mut self, base: &mut SharedState, handle: HandleId) {
         let Handle { file, mut policy, last_page } = self.handles.remove(handle.0 as usize);
         let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
@@ -309,7 +310,7 @@ impl MachineFiles {
     /// the end of the file has no page, and ends with 0 bytes when it begins. Fails if a direct
     /// read is misaligned, if the pages exceed the memory, or if `open_reads_max` reads and writes
     /// are open.
-    pub(super) fn read(
+    pub(super) fn open_read(
         &mut self,
         now: Time,
         base: &mut SharedState,
@@ -332,7 +333,8 @@ impl MachineFiles {
                 memory_bytes: memory_pages * PAGE_BYTES,
             });
         }
-        let read = self.open_read(now, base, TransferKind::Read(access), transfer, bytes, range)?;
+        let kind = TransferKind::Read(access);
+        let read = self.register_transfer(now, base, kind, transfer, bytes, range)?;
         base.queue.meter.requested_bytes += bytes;
         Ok(read)
     }
@@ -353,8 +355,8 @@ impl MachineFiles {
             return Err(ReadError::PastEnd { file_bytes });
         }
         let no_pages = PageRange::default();
-        let read =
-            self.open_read(now, base, TransferKind::Write, transfer, transfer.bytes, no_pages)?;
+        let kind = TransferKind::Write;
+        let read = self.register_transfer(now, base, kind, transfer, transfer.bytes, no_pages)?;
         base.queue.meter.written_bytes += transfer.bytes;
         self.forget_overwritten(base, read);
         self.start_direct(now, base, read, Op::Write, is_sync);
@@ -364,7 +366,7 @@ impl MachineFiles {
     /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`, and updates
     /// the last page of its handle. A buffered read that begins in that page continues the read
     /// before it. A fault never counts as such a continuation. Fails if `open_reads_max` are open.
-    fn open_read(
+    fn register_transfer(
         &mut self,
         now: Time,
         base: &mut SharedState,
@@ -478,7 +480,7 @@ impl MachineFiles {
         self.file_transfer(read).kind == TransferKind::Read(ReadAccess::Fault)
     }
 
-    /// Returns true if no read is open.
+    /// Returns true if no read or write is open.
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty()
     }

@@ -543,7 +543,7 @@ impl MachineMemory {
     }
 
     /// Assigns the free slot `slot` to the page of a frame, in the area and in the mapping.
-    fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
+    fn assign_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
         self.swap.area.assign_slot(slot, SlotOwner { memory, page });

@@ -214,11 +214,12 @@ impl FilePages<'_> {
     }
 
     /// Number of pages, up to `pages`, that may be prefetched within the credit and the limit of
-    /// the cache. Without credit (`is_on_credit` is false), only the limit of the cache applies.
-    /// `request_pages` is the cost of a request in pages, which each used page earns as credit.
+    /// the cache, which may evict others for them. Only the limit of the cache applies if
+    /// `is_on_credit` is false.
     fn allowed_prefetch_pages(&mut self, pages: u64) -> u64 {
         let mut credit_pages = pages;
         if self.is_on_credit {
+            // Cost of a request in pages: each used page earns credit for as many.
             let request_pages = self.evidence.device.estimate.request_cost_pages();
             credit_pages = self.cache.credit_room(self.file, request_pages);
             if credit_pages < pages {

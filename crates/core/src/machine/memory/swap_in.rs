@@ -255,8 +255,8 @@ impl MachineMemory {
         let range = PageRange::new(slot, 1);
         let retry = self.slots_request(base, failed.op, range, failed.process);
         let retry = Request { priority: failed.priority, ..retry };
-        // A fault waits for the page, or the page is written: it is no prefetched one. The waiter of
-        // a read makes it a demand request, by `add_waiter`.
+        // A fault waits for the page, or the page is written: it is not prefetched. The waiter of a
+        // read makes it a demand request, by `add_waiter`.
         base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 

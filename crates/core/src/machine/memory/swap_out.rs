@@ -11,7 +11,7 @@
 //! A page is *leaving* from its selection until its write begins or it stays; it is then on no list
 //! of the cache. A *second chance* is the rest of an unmapped dirty page, on a list of its own,
 //! before its write. A page that is *set aside* can't leave now, and is skipped until the selection
-//! ends. The area is *full* (`is_full`) if no slot was found for a page, and none became free since.
+//! ends. The area is *full* (`is_full`) if a page found no slot, and none became free since.
 //!
 //! *The pages that leave together* are determined by [`SwapOut`]. A swap-in policy can read
 //! neighbouring slots in one request, so pages that are used together should leave together. For
@@ -270,7 +270,7 @@ impl MachineMemory {
         while let Some(run) = self.find_slots(base, rest.len() as u64) {
             let (batch, later) = rest.split_at(run.count() as usize);
             for (slot, &frame) in run.pages().zip(batch) {
-                self.take_slot(base, slot, frame);
+                self.assign_slot(base, slot, frame);
             }
             self.swap.counters.swap_out_pages += run.count();
             let request = self.slots_request(base, Op::Write, run, self.swap.writer);
