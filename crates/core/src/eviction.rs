@@ -210,15 +210,16 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// the page cache does not.
     fn demand(&mut self, _page: PageKey) {}
 
-    /// Returns a victim that did not leave, because it is in use or was pinned. Its frame
-    /// is on no list.
+    /// Returns a victim that did not leave, because it is in use or was pinned. Its frame is on no
+    /// list. By default it enters as a new page does.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.enter(lists, frame, page, PageOrigin::Demand);
     }
 
     /// Takes over a page from another policy. Pages arrive in that policy's order of eviction, the
     /// first victim first. `was_reused` is true if that policy counted the page as reused: see
-    /// [`give_up`](EvictionPolicy::give_up).
+    /// [`give_up`](EvictionPolicy::give_up). By default the flag is ignored, and each page enters
+    /// as a new one.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, was_reused: bool) {
         let _ = was_reused;
         self.enter(lists, frame, page, PageOrigin::Demand);

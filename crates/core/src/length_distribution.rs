@@ -108,8 +108,8 @@ impl LengthDistribution {
     }
 
     /// Number of further pages that a run of `length` pages reaches with at least the probability
-    /// `probability_min` (above 0, of [`PROBABILITY_ONE`]); at most `pages_max`. 0 if even the
-    /// first page is less likely.
+    /// `probability_min`; at most `pages_max`. The probability is above 0, in units of
+    /// 1/[`PROBABILITY_ONE`]. The result is 0 if even the first page is less likely.
     pub(crate) fn pages_ahead(&self, length: u64, probability_min: u64, pages_max: u64) -> u64 {
         // The pieces have the inverse of the probability.
         let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / probability_min;

@@ -334,8 +334,8 @@ impl Machine {
     }
 
     /// Records a touch of a page by a program. Returns true if the page is mapped, and no more is
-    /// needed. Otherwise the touch is a [`fault`](Machine::fault). For environments that see every
-    /// touch.
+    /// needed. Otherwise nothing is recorded, and the caller starts a [`fault`](Machine::fault).
+    /// For environments that see every touch.
     #[inline]
     pub fn touch(&mut self, memory: MemoryId, page: u64, access: MemoryAccess) -> bool {
         self.memory.touch(&mut self.base, memory, page, access)

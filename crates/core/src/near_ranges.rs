@@ -14,9 +14,9 @@
 //! they have gaps of 32 KiB. At 1 ms, 64 ranges with 64 places have gaps of 1.6 KB: gaps of 32 KiB
 //! would take 21 ms.
 //!
-//! Measured in virtual time, with a latency of 20 ms, 64 requests and 125 MB/s. 800 ranges of 8 KiB
-//! take 275 ms without gaps, 176 ms with gaps of 16 KiB, and 274 ms with gaps of 32 KiB. 200 of
-//! them take 84 ms without gaps, and 135 ms with gaps of 64 KiB.
+//! Measured in virtual time, with a latency of 20 ms, 64 requests and 125 MB/s. There, 800 ranges
+//! of 8 KiB take 275 ms without gaps, 176 ms with gaps of 16 KiB, and 274 ms with gaps of 32 KiB.
+//! Only 200 of them take 84 ms without gaps, and 135 ms with gaps of 64 KiB.
 //!
 //! Rejected: the cost of a lone request. At 20 ms and 100 MB/s it reads gaps of 2 MB. Twenty ranges
 //! of 8 KiB, 320 KiB apart, were 6.5 MB in place of 160 KB, and came later. Rejected, too: the

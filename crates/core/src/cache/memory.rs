@@ -228,7 +228,7 @@ impl Cache {
 
     /// Chooses the next page of files and memory to leave. The policy decides; with separate lists
     /// for memory, the oldest page of these is compared with the policy's next page of a file.
-    /// `None`: every page is pinned or already leaving.
+    /// `None`: each page is pinned, in flight, in use by an outside reader, or already leaving.
     pub fn choose_leaving(&mut self) -> Option<LeavingChoice> {
         match self.has_memory_lists {
             true => self.choose_oldest(),
@@ -420,7 +420,8 @@ impl Cache {
         self.frame_lists.pages(FrameList::MEMORY_DIRTY)
     }
 
-    /// Records that the write of a leaving page has begun.
+    /// Records that the write of a leaving page has begun. Its dirty flag is cleared, so that a
+    /// change during the write shows.
     pub fn begin_write(&mut self, id: FrameId) {
         self.update_frame(id, |frame| {
             frame.memory.is_leaving = false;

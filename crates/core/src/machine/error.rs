@@ -223,7 +223,7 @@ impl fmt::Display for ReadError {
 }
 
 impl ReadError {
-    /// The first byte of the file that a started read could not transfer; `None` for an error that
+    /// The first byte of the file that a started read could not transfer. `None` for an error that
     /// concerns no position of a file, or that refuses a read before its start.
     pub(super) fn offset(&self) -> Option<u64> {
         match self {

@@ -122,8 +122,8 @@ impl MachineFiles {
         let first_page = core::mem::replace(&mut read.cursor, end_page);
         let (file, process) =
             (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
-        // Only this step has added all absent pages of the demand together. After any other step
-        // the policy chooses the requests, page by page.
+        // Only an `AllAdded` step has added all absent pages of the demand together. After any
+        // other step the policy chooses the requests, page by page.
         let is_demand_whole = progress == ReadProgress::AllAdded;
         self.send_file_runs(now, base, file, demand, is_demand_whole, process);
         self.wait_for_in_flight(base, id, PageRange { first: first_page, end: end_page });
@@ -219,7 +219,8 @@ impl MachineFiles {
             {
                 base.queue.add_waiter(request, Waiter::Read(id));
                 read.pending_requests += 1;
-                // Neighbouring pages mostly have the same request, which is waited for once.
+                // Neighbouring pages mostly have the same request, which is waited for once. A read
+                // that is registered twice at a request is also counted twice at its end.
                 last_request = Some(request);
             }
         }

@@ -1,8 +1,8 @@
 //! The end of requests for data of files: pages are filled or fail, and their readers go on.
 //!
-//! A *part* is what one caller sent; the scheduler may have merged it with others (`is_merged`)
-//! into one request of the device. Its *waiters* are the reads that need pages of it. After a
-//! failure, the part is tried again in pieces, so that an error reaches only reads of bad data.
+//! A *part* is a request as it was sent; the scheduler may have merged it with others
+//! (`is_merged`) into one request of the device. Its *waiters* are the reads that need pages of it.
+//! After a failure, the part is tried again in pieces: an error reaches only reads of bad data.
 
 use alloc::vec::Vec;
 

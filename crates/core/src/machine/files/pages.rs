@@ -355,10 +355,10 @@ impl PageView for FilePages<'_> {
         while let Some(run) = self.cache.absent_run(self.file, remaining) {
             remaining.first = run.end;
             for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
-                let free_pages = self.budget.unreserved_pages().saturating_sub(self.unready_pages);
+                let room_pages = self.budget.unreserved_pages().saturating_sub(self.unready_pages);
                 let is_ahead = !self.demand.contains(part.first);
                 let count = match is_ahead {
-                    true => self.allowed_prefetch_pages(part.count().min(free_pages)),
+                    true => self.allowed_prefetch_pages(part.count().min(room_pages)),
                     false => part.count(),
                 };
                 if count > 0 {

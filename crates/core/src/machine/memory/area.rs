@@ -89,9 +89,9 @@ impl SwapArea {
         })
     }
 
-    /// Finds a run of 1 to `slots_max` free slots, without taking them: the longest one within
-    /// [`SEARCH_SLOTS`] slots from the first free slot on, or up to the end of the area. The search
-    /// begins where the last run ended. `None` if no slot is free: all are taken or bad.
+    /// Finds a run of 1 to `slots_max` free slots, without taking them. The run is the longest one
+    /// within [`SEARCH_SLOTS`] slots from the first free slot on, before the end of the area. The
+    /// search begins where the last run ended. `None` if no slot is free: all are taken or bad.
     /// `slots_max` is at least 1.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free_count == 0 {
