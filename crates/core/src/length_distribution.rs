@@ -266,7 +266,8 @@ impl CurvePiece {
 
     /// Returns true if a window may include the first `count` requests of the piece: there,
     /// `U(w) ÷ S(w)` is at most `p + w` (see the module). `used_before` is the expected number of
-    /// used requests before the piece, of [`PROBABILITY_ONE`].
+    /// used requests before the piece, of [`PROBABILITY_ONE`]. A request has `request_pages` pages
+    /// and costs as much as `marginal_cost` pages.
     fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
         let used_requests = u128::from(used_before + self.expected_used(count));
         let used_pages = used_requests * u128::from(request_pages);

@@ -352,8 +352,8 @@ impl Machine {
         let base = &mut self.base;
         let id = self.memory.open_fault(now, base, fault)?;
         let has_room = base.waiting.is_empty() && base.frames.has_room_for(1);
-        if has_room || self.memory.is_resident(base, id) {
-            // A page in memory needs no other frame: its fault overtakes those that wait.
+        if has_room || self.memory.needs_no_frame(base, id) {
+            // A fault that needs no other frame overtakes those that wait.
             self.memory.begin(now, base, id);
         } else {
             base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(id), needed_pages: 1 });
@@ -562,8 +562,8 @@ impl Machine {
             let has_room = base.frames.has_room_for(needed_pages);
             let failure = match waiter {
                 _ if has_room => None,
-                // The fault needs no other frame.
-                Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
+                // The frame of its page counts as used already.
+                Waiter::Fault(fault) if self.memory.needs_no_frame(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
                     // Memory is on its way: all wait.
                     None => return,

@@ -6,8 +6,8 @@
 //!
 //! # The poll contract
 //! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when
-//!    there is a frame for its page, or when the page is [already in
-//!    memory](MachineMemory::is_resident).
+//!    there is a frame for its page, or when it [needs no other
+//!    frame](MachineMemory::needs_no_frame).
 //! 2. [`make_room`](MachineMemory::make_room) after every change of the available memory, then
 //!    [`poll_unmap`](MachineMemory::poll_unmap), each answered by
 //!    [`handle_unmapped`](MachineMemory::handle_unmapped).

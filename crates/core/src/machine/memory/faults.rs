@@ -37,8 +37,8 @@ impl MachineMemory {
 
     /// Returns true if the page of an open fault is in memory and *held*: mapped, dirty or being
     /// written, and not pinned. Its frame then already counts as used in the budget, and the fault
-    /// needs no other one.
-    pub(in crate::machine) fn is_resident(&self, base: &SharedState, fault: FaultId) -> bool {
+    /// needs no other one. The frame of any other unpinned page in memory counts as available.
+    pub(in crate::machine) fn needs_no_frame(&self, base: &SharedState, fault: FaultId) -> bool {
         let MemoryFault { memory, page, .. } = self.fault_state(fault).cause;
         let frame = base.frames.cache.find(self.file_of(memory), page);
         frame.is_some_and(|frame| base.frames.cache.is_held(frame))
