@@ -368,12 +368,16 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     }
 }
 
-/// True if a window has room for a block of the stride. Three blocks were read. Longer blocks are
-/// prefetched as streams, each from its first request.
+/// True if a window has room for a block of the stride, whose blocks span several requests. Longer
+/// blocks are prefetched as streams, each from its first request.
 fn fits_window(stride: &Stride, pages: &mut dyn PageView) -> bool {
-    let block_pages = stride.block_pages(1);
+    // The size of the request has no effect on a block that spans several.
+    let request_pages = 1;
+    let block_pages = stride.block_pages(request_pages);
     let device = &*pages.evidence().device;
-    let window = device.window(RunBegin::Stride, 3, block_pages);
+    // A stride is detected at its third block.
+    let blocks_read = 3;
+    let window = device.window(RunBegin::Stride, blocks_read, block_pages);
     window.pages.min(device.stream_share_pages()) >= block_pages
 }
 

@@ -55,7 +55,7 @@ pub struct KernelCachedPages {
     /// Number of the unused pages in the spare memory. A used page counts as one of them if there
     /// is any: the bits of a page don't show its memory.
     spare_unused_pages: u64,
-    /// Consecutive reads that touched no advised page and no mark.
+    /// Consecutive reads that touched no unused advised page and no mark.
     consecutive_other_reads: u32,
     /// Observations about the file's reads, which the policy reads and updates.
     evidence: FileEvidence,
@@ -250,7 +250,7 @@ impl WordRange {
 
 /// Splits a page range into its parts by word, in ascending order.
 fn split_into_words(range: PageRange) -> impl Iterator<Item = WordRange> {
-    // An empty range has no word.
+    // An empty range has no word, or one word without a bit.
     let words =
         range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
     words.map(move |word| {

@@ -112,12 +112,13 @@ impl DeviceEvidence {
     /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it,
     /// requests are less than a sixteenth of the total and the gain is negligible.
     ///
-    /// After a request that continues no stream, a page is prefetched only if it is more likely
-    /// used than wasted. Many such requests would each bring in unused pages, and the marginal cost
-    /// does not include the harm to other readers. 0 pages if no prefetch is expected to pay.
+    /// After the first request of a run that nothing announced (`Request` or `Part`), a page is
+    /// prefetched only if it is at least as likely used as wasted. Many such requests would each
+    /// bring in unused pages, and the marginal cost does not include the harm to other readers. 0
+    /// pages if no prefetch is expected to pay.
     pub fn window(&self, begin: RunBegin, length: u64, request_pages: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
-        // Two kinds of runs have this bound: see the doc comment. All others have none.
+        // In requests, like all lengths of the distribution. Other runs have no such bound.
         let likely_requests = match begin {
             // The only request so far continues no stream, or is the first of another size.
             // Requests ahead of it are limited to the ones with a probability of at least one half.
@@ -161,7 +162,8 @@ impl DeviceEvidence {
     ///
     /// Returns `count` if at least three of four strides of that length go on. Otherwise each block
     /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
-    /// one for the seek back to the block that the reader requests instead. A distance that repeats
+    /// one for the seek back to the block that the reader requests instead. The transfer of a page
+    /// is added, as in [`pays_ahead`](DeviceEvidence::pays_ahead). A distance that repeats
     /// less often than one time in four is no stride, because the most common distance of random
     /// requests repeats as often.
     pub fn blocks_that_pay(
@@ -179,7 +181,8 @@ impl DeviceEvidence {
             3.. => count,
             // The blocks before the first one that does not pay.
             _ => {
-                let wasted_cost = 2 * self.estimate.request_service_pages() + 1;
+                let transfer_pages = 1;
+                let wasted_cost = 2 * self.estimate.request_service_pages() + transfer_pages;
                 let marginal_cost = self.marginal_cost_pages(request_pages);
                 let pays = |&index: &u64| {
                     let probability = strides.probability_of_reaching(length, blocks_ahead + index);
@@ -218,8 +221,8 @@ impl DeviceEvidence {
     }
 
     /// Records that a stream continued. `counted` is the stream's era at the last call, `None` at
-    /// the first; returns its present era. The caller passes that era to the next call, so that a
-    /// stream counts once.
+    /// the first; returns its present era, never `None`. The caller passes that era to the next
+    /// call, so that a stream counts once.
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         self.streams.remove_stream(counted);
         let era = self.streams.count_stream(self.added_pages, self.memory_pages);

@@ -211,7 +211,8 @@ impl OnDemand {
             self.size = next_size(start - page + request_pages, pages_max);
         }
         self.order += 2;
-        // The window ends at a multiple of its folios, as far as the largest window allows.
+        // The window ends at a multiple of its folio size, or of the largest power of two that
+        // divides `pages_max`, whichever is smaller.
         let alignment = 1u64 << u32::from(self.order).min(pages_max.trailing_zeros());
         let end = self.start + self.size;
         let aligned_end = end - end % alignment;

@@ -216,7 +216,8 @@ impl RunsPolicy {
 
     /// Continues the run at `index` behind its window. Its reader waits for the touched pages. The
     /// next window has the usual remaining length of a run. If no remembered run came farther, it
-    /// doubles the pages of the run so far. It contains at least the touched pages.
+    /// doubles the pages of the run so far. It contains at least the touched pages behind the last
+    /// window, of which there is one or more.
     fn continue_run(
         &mut self,
         index: usize,
@@ -233,7 +234,7 @@ impl RunsPolicy {
         let missing_pages = positions.end.saturating_sub(run.window_end);
         self.read_window(
             index,
-            usual_pages.unwrap_or(pages_so_far).max(missing_pages).max(1),
+            usual_pages.unwrap_or(pages_so_far).max(missing_pages),
             read,
             pages,
         );
@@ -295,7 +296,8 @@ impl RunsPolicy {
 
     /// Adds the absent pages of the next `pages_max` pages of the run at `index`. Marks the last of
     /// them, the middle of the window if the run may go on behind it, and further pages if the
-    /// length of the run is measured. The window ends earlier if memory is short.
+    /// length of the run is measured. The window has more than the limits allow if the request is
+    /// larger. It ends earlier at the end of the file, or if memory is short.
     fn read_window(
         &mut self,
         index: usize,

@@ -181,7 +181,8 @@ impl Window {
 
     /// Handles a page that was announced and is absent when the read reaches it: reduces the next
     /// window by three pages, as the kernel does, not below `WINDOW_PAGES_MIN`. While readahead is
-    /// off, counts consecutive misses, and turns it on again at the largest window.
+    /// off or unused, counts misses in `size`: a consecutive one adds 1, any other subtracts 1. At
+    /// the largest window it turns readahead on, with the missed pages as the current window.
     pub(super) fn record_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
@@ -194,7 +195,6 @@ impl Window {
                     self.previous_page.is_some_and(|previous| previous + 1 == page);
                 self.size = if is_consecutive { self.size + 1 } else { (self.size - 1).max(0) };
                 if self.size >= self.window_pages_max {
-                    // The last missed pages count as the current window.
                     let max = self.window_pages_max;
                     self.start = (page + 1).saturating_sub(max as u64);
                     (self.size, self.next, self.ahead) = (max, NextWindow::Pages(max), None);
@@ -244,7 +244,7 @@ impl Window {
     }
 
     /// Replaces both windows by one that starts at `page`, and submits it. `window_pages` is the
-    /// window size before the current page.
+    /// size of the next window before the current page changed it.
     fn begin_current_window(
         &mut self,
         page: u64,
@@ -261,7 +261,7 @@ impl Window {
     }
 
     /// Submits the window behind the current one, before the reader needs it. `window_pages` is the
-    /// window size before the current page.
+    /// size of the next window before the current page changed it.
     fn begin_ahead_window(
         &mut self,
         window_pages: i64,
@@ -274,9 +274,9 @@ impl Window {
         self.shrink_if_nothing_added(added_pages, window_pages);
     }
 
-    /// Shrinks the next window by one page if the submission added no page. A window of at most one
-    /// page turns readahead off. `window_pages` is the window size before the current page. The
-    /// growth by the current page, if it was a hit, is undone. An ahead window shrinks with it.
+    /// Sets the next window to one page less than `window_pages` if the submission added no page.
+    /// `window_pages` is the size before the current page changed it, so a growth by a hit is
+    /// undone. A size of at most one page turns readahead off. An ahead window shrinks with it.
     fn shrink_if_nothing_added(&mut self, added_pages: u64, window_pages: i64) {
         if added_pages > 0 {
             return;
@@ -417,8 +417,8 @@ pub(super) mod tests {
         assert_eq!(step(17), [(34, 32)]);
     }
 
-    /// A first read elsewhere than at page 0 turns readahead off. A window of 32 pages must then be
-    /// missed in order; the counter is the size.
+    /// A first read elsewhere than at page 0 turns readahead off. It returns once the counter in
+    /// `size` reaches 32: a miss of the page after the last one adds 1, any other subtracts 1.
     #[test]
     fn readahead_turns_off_at_a_nonzero_first_read_and_on_after_misses() {
         let mut policy = Window::new(32);

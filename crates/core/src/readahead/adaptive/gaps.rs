@@ -17,9 +17,10 @@
 //! - *Outcome.* The time of a used page is measured without and with the gaps. If it became longer,
 //!   the gaps are not read along, and the next attempt needs twice as many gaps as evidence. An
 //!   estimate that is wrong for a device thus costs a small share of the reader's time.
-//! - *Window.* At most as many pages as the reader has passed since, and as 16 gaps have. A rise
-//!   that ends has thus wasted no more than it has shown. Otherwise as for runs: 16 times the cost
-//!   of a request, and a share of the memory.
+//! - *Window.* A *piece* is the pages used between two gaps. A window has at most the pages of 16
+//!   pieces with their gaps, plus the pages passed since reading along began. A rise that ends has
+//!   thus wasted no more than it has shown. Otherwise as for runs: 16 times the cost of a request,
+//!   and a share of the memory.
 //!
 //! - *Passed pages.* A rise does not return to the pages that it skipped, so these no longer count
 //!   as prefetched and not yet used. Otherwise the gaps alone would fill the half of the memory for
@@ -96,7 +97,7 @@ impl RisingGaps {
     }
 
     /// Updates the counts by a request. A request that ends at or before the position, or begins
-    /// more than 4 MiB behind it, begins a new rise.
+    /// more than 4 MiB above it, begins a new rise.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
         // 16 × 64 pages are 4 MiB, a chosen bound.
         let is_rising = request.end > self.position
@@ -162,7 +163,7 @@ impl RisingGaps {
     /// Returns true if the gaps should be read along: this is expected to cost less than separate
     /// requests, and has not taken longer. Longer means by more than a sixteenth of the time of a
     /// used page before (`WINDOW_COST_FACTOR` is 16). Counts a failure if it has taken longer.
-    fn check_gap_reading(&mut self, device: &DeviceEvidence) -> bool {
+    fn evaluate_gap_reading(&mut self, device: &DeviceEvidence) -> bool {
         // 16 gaps, doubled by each failure. The bound of the shift only avoids an overflow.
         let gaps_min = EWMA_WINDOW << self.failures.min(16);
         let has_evidence = match self.read_along_end {
@@ -202,7 +203,7 @@ impl RisingGaps {
         let request = access.request;
         let device = &mut *pages.evidence().device;
         let new_phase = Phase { since: device.now, begin_page: request.end, ..Phase::default() };
-        if !self.check_gap_reading(device) {
+        if !self.evaluate_gap_reading(device) {
             if self.read_along_end.take().is_some() {
                 self.phase = new_phase;
             }
@@ -215,9 +216,10 @@ impl RisingGaps {
         let piece_pages = self.mean_piece_pages();
         // The pages of 16 pieces with their gaps.
         let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap_pages());
+        // The passed pages, with the sample: in the first window the reader has passed none yet.
         let passed_pages = sample_pages + request.end - self.phase.begin_page;
-        // The least bound decides: the cost of a request (in the log "occupies"), the pages that
-        // the reader has passed, or its share of the memory.
+        // The least bound decides: 16 times the cost of a request (in the log "occupies"), the
+        // sample with the passed pages, or the reader's share of the memory.
         let bounds = [
             (WINDOW_COST_FACTOR * device.marginal_cost_pages(piece_pages), "occupies"),
             (passed_pages, "passed"),

@@ -193,14 +193,15 @@ impl ReadStream {
                 && request.end > self.last_request.end
                 && (request.first <= self.last_request.end || !pages.is_unused(request.first - 1))
         };
-        let is_backward = |prefetch_end: u64| {
+        let is_backward = || {
             request.end < self.last_request.end
-                && request.end >= prefetch_end.min(self.last_request.first)
+                && request.end >= self.prefetch_end.min(self.last_request.first)
                 && request.first < self.last_request.first
                 && (request.end >= self.last_request.first || !pages.is_unused(request.end))
         };
         match self.shape {
             StreamShape::Strided(stride) => {
+                // Step 0 is a further request of the last block.
                 let first_step = if stride.spans_requests() { 0 } else { 1 };
                 let steps_ahead = first_step..=stride.steps_ahead().max(1);
                 let was_used = |block| was_used(stride.certain_pages(block), pages);
@@ -219,9 +220,9 @@ impl ReadStream {
                 })
             }
             // The assumed direction is not confirmed yet, so both are accepted.
-            _ if !self.is_continued() => is_forward() || is_backward(self.prefetch_end),
+            _ if !self.is_continued() => is_forward() || is_backward(),
             StreamShape::Open | StreamShape::Forward => is_forward(),
-            StreamShape::Backward => is_backward(self.prefetch_end),
+            StreamShape::Backward => is_backward(),
         }
     }
 
@@ -270,7 +271,8 @@ impl ReadStream {
         if let StreamShape::Strided(stride) = &mut self.shape {
             stride.skip_blocks(steps_of(stride));
         }
-        // A new part of the run begins where the size of requests changes.
+        // A new part of the run begins where the size of requests changes. The part before gets no
+        // recorded end, because the reader goes on.
         let has_other_size =
             !self.is_strided() && self.latest_run().has_other_size(request.count());
         let device = &mut *pages.evidence().device;

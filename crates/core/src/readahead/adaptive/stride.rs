@@ -56,11 +56,12 @@ pub(super) struct RandomAccess {
 }
 
 impl RandomAccess {
-    /// Creates the record of a request from the record of the preceding request that continued no
-    /// stream.
+    /// Creates the record of the request `access`, which continues no stream. `previous` is the
+    /// record of the last such request before it; `None` if it is the first.
     pub(super) fn after(previous: Option<RandomAccess>, access: &AccessContext) -> RandomAccess {
         let AccessContext { request, offset, bytes, .. } = *access;
-        // The difference is negative for a request below the previous one.
+        // Distance of `position` from the same position of the previous request: negative below it,
+        // 0 without one.
         let distance = |position: u64, position_of: fn(&RandomAccess) -> u64| {
             previous.map_or(0, |previous| position.wrapping_sub(position_of(&previous)) as i64)
         };
@@ -68,8 +69,8 @@ impl RandomAccess {
             request,
             offset,
             bytes,
-            distance_pages: distance(request.first, |access| access.request.first),
-            distance_bytes: distance(offset, |access| access.offset),
+            distance_pages: distance(request.first, |record| record.request.first),
+            distance_bytes: distance(offset, |record| record.offset),
             missed_count: if access.has_absent_page {
                 previous.map_or(0, |previous| previous.missed_count) + 1
             } else {
@@ -90,8 +91,8 @@ impl RandomAccess {
     /// Requests before and after it may be unreported, so its distances are not evidence. Each of
     /// the three requests must therefore have missed a page.
     ///
-    /// A block has at most about `block_pages_max` pages: longer ones have the length of their
-    /// first request.
+    /// `block_pages_max` is a bound of the caller's windows. The rest of a block is searched for at
+    /// most that number of pages in each direction. A block that is cut off there fits no window.
     pub(super) fn detect_stride(
         &self,
         previous: Option<RandomAccess>,
@@ -108,7 +109,9 @@ impl RandomAccess {
             && [self.offset, previous.offset].iter().all(|offset| offset % PAGE_BYTES == 0);
         let (unit_bytes, distance, request_length, last) =
             match (is_equal_in_bytes, is_equal_in_pages) {
-                // The pages between were used as well: whole contiguous blocks are read.
+                // The pages between the two requests before this one were used as well: contiguous
+                // blocks are read whole. The pages between the previous request and this one are
+                // the rest of the block that begins now, and not read yet.
                 (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
                 // Bytes are exact, so they are preferred to pages.
                 (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
@@ -254,7 +257,7 @@ impl Stride {
         self.unit_bytes == PAGE_BYTES && self.length == self.distance.unsigned_abs()
     }
 
-    /// Page of a block that its reader uses first.
+    /// Page of a block that its reader uses first, as a range of one page.
     pub(super) fn first_used_page(&self, block: PageRange) -> PageRange {
         PageRange::new(block.first + self.lead * self.unit_bytes / PAGE_BYTES, 1)
     }
@@ -275,7 +278,7 @@ impl Stride {
         PageRange { first, end: (block.end - 1).max(first) }
     }
 
-    /// Minimum number of pages between the pages of two successive blocks.
+    /// Minimum number of pages between the pages of two successive blocks of `block_pages` pages.
     pub(super) fn gap_pages(&self, block_pages: u64) -> u64 {
         let distance_bytes = self.distance.unsigned_abs().saturating_mul(self.unit_bytes);
         (distance_bytes / PAGE_BYTES).saturating_sub(block_pages)

@@ -135,6 +135,7 @@ impl TreeSearch {
             self.shift -= LEVEL_BITS;
             self.slot = self.slot << LEVEL_BITS | slot_in_node(self.index >> self.shift);
         }
+        // At this level the number of a slot is the number of its page.
         pages.is_cached(self.slot)
     }
 }

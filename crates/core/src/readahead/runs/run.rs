@@ -1,7 +1,7 @@
 //! A run: pages that are touched in order, and the direction of that order.
 //!
 //! The policy learns of the touch of a page that is absent, or that carries a *mark* (the readahead
-//! mark). The length of a run is measured by marks.
+//! mark). A run is *watched* while its length is measured: its pages then carry extra marks.
 
 use crate::unit::PageRange;
 
@@ -103,10 +103,10 @@ impl TouchedRun {
 
     /// The length of the run in pages; `None` if only a lower bound is known.
     ///
-    /// It is known if the whole window was touched, or if the run is watched: it then has extra
-    /// marks (`is_length_measured`), and ended before the first mark without a touch. The result is
-    /// the distance of that mark, an upper bound. A position without a mark shows nothing, because
-    /// its touch is not reported.
+    /// It is known if the whole window was touched, or if the run is watched
+    /// (`is_length_measured`): it then ended before the first mark without a touch. The result is
+    /// the distance of that mark from the first page, or of the window's end: an upper bound. A
+    /// position without a mark shows nothing, because its touch is not reported.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
             // The whole window was touched, and no page behind it.

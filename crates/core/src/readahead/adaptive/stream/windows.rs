@@ -20,8 +20,9 @@ struct WindowSize {
 }
 
 impl ReadStream {
-    /// Prefetches the next window, if the reader waits or another request pays for itself. Part of
-    /// the window may be prefetched already, so that only the missing pages are added.
+    /// Prefetches the next window, if the reader waits or another request pays for itself. A
+    /// backward window is prefetched in any case. Part of the window may be prefetched already, so
+    /// that only the missing pages are added.
     pub(in super::super) fn read_ahead(&mut self, access: AccessContext, pages: &mut dyn PageView) {
         let device = &mut *pages.evidence().device;
         self.record_progress(&access, device);
@@ -40,7 +41,7 @@ impl ReadStream {
             return;
         }
         self.window_pages = size.pages;
-        // The limit after an eviction is relaxed again.
+        // Each prefetched window doubles the limit that an eviction has set.
         self.window_pages_max = self.window_pages_max.saturating_mul(2);
         let (shape, behind) = (self.shape.name(), self.run.used_pages);
         let WindowSize { pages: size, why, .. } = size;
@@ -87,14 +88,17 @@ impl ReadStream {
         pages.evidence().device.pays_ahead(begin, length, request_pages, requests_ahead)
     }
 
-    /// Prefetches the window below the prefetched pages. Returns the window. Unlike a forward
-    /// window, it has no test for a small or unprofitable window: any missing part is read.
+    /// Prefetches the window below the prefetched pages, whose lowest page is `prefetch_end`.
+    /// Returns the window; empty if no page is missing. Unlike a forward window, it has no test for
+    /// a small or unprofitable window: any missing part is read. If memory is short, the result has
+    /// the pages that were not added too, and only `prefetch_end` shows them.
     fn read_backward(
         &mut self,
         size: WindowSize,
         request: PageRange,
         pages: &mut dyn PageView,
     ) -> PageRange {
+        // The reader may already be below all prefetched pages.
         let end = self.prefetch_end.min(request.first);
         let missing_pages = size.pages.saturating_sub(request.first - end).min(size.share_pages);
         let window = PageRange { first: round_begin(end, missing_pages), end };
@@ -103,7 +107,7 @@ impl ReadStream {
     }
 
     /// Prefetches the window behind the prefetched pages. Returns the window; empty if it is too
-    /// small or does not pay.
+    /// small or does not pay. If memory is short, the result has the pages that were not added too.
     fn read_forward(
         &mut self,
         size: WindowSize,
@@ -228,7 +232,8 @@ impl ReadStream {
         };
         if !(self.is_continued() || access.is_touch) {
             // Mark each page, so that the reader's next position is reported wherever it is. A
-            // mapping may report first touches of prefetched pages without marks.
+            // mapping may report first touches of prefetched pages without marks. If memory is
+            // short, the next window begins again at the request.
             let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
             self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
             return;
@@ -269,7 +274,8 @@ impl ReadStream {
 
     /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
     /// is set. The block after a quarter of them is marked, so that its use starts the next read
-    /// while most of them are still ahead. Returns the range from the lowest to the highest page.
+    /// while most of them are still ahead. Ends early at an end of the file, or if memory is short.
+    /// Returns the range from the lowest to the highest page of the added blocks.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
