@@ -193,9 +193,10 @@ impl AdaptiveSwapin {
         (best.value > 0).then_some(best)
     }
 
-    /// Returns the plan along the slots with the highest value. A predicted page adds the cost of a
-    /// fault, any other page subtracts it. Each page also subtracts 1, its transfer, and each
-    /// request its cost.
+    /// Returns the plan along the slots with the highest value; without pages if no value is above
+    /// 0. A predicted page, by this run or any run of its mapping, adds the cost of a fault. Any
+    /// other page subtracts it. Each page also subtracts 1, its transfer, and each request its
+    /// cost.
     fn plan_by_slot(
         &self,
         fault: &SwapFault,
@@ -210,14 +211,15 @@ impl AdaptiveSwapin {
             value: 0,
         };
         // Sums over the slots so far. A page in memory, or a free slot, ends a request. The first
-        // request counts too, although at a miss it is a part of the fault's own: a bound.
+        // request counts too, although at a miss it may join the fault's own: the value is then a
+        // lower bound.
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let candidates = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
-        // The search stops where the loss exceeds the cost of the largest window. It is 16 faults
-        // (`WINDOW_COST_FACTOR`).
+        // The search stops where the value is more than 16 faults (`WINDOW_COST_FACTOR`), the cost
+        // of the largest window, below the best one.
         let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
         // At most four slots are searched for each page of the largest plan: this bounds the search
         // where most slots are free or have pages in memory.
@@ -262,7 +264,8 @@ fn plan_by_address(
 ) -> SwapinPlan {
     let (mut pages, mut requests) = (0, 0);
     // Slot of the page before: an adjacent slot belongs to the same request. The first page counts
-    // as a request, although at a miss it may join the fault's own: a bound.
+    // as a request, although at a miss it may join the fault's own: the value is then a lower
+    // bound.
     let mut last = None;
     let predicted = run.in_run_order(run.predicted);
     let slots = predicted.filter_map(|page| swapped.absent_slot(fault.memory, page));

@@ -62,10 +62,10 @@ impl HitRate {
     }
 
     /// Number of pages to read at a fault at `position` (a slot, or a page of a mapping), by the
-    /// hits since the last such fault. Resets the count of hits, and records the position if it was
-    /// 0. The result is a power of two, at most `pages_max`.
+    /// hits since the last fault that read. Resets the count of hits, and records the position if
+    /// there was no hit. The result is a power of two, at most `pages_max`.
     pub(super) fn take_window_pages(&mut self, position: u64) -> u64 {
-        // Readahead is off: `page_cluster` is 0.
+        // Readahead is off (`page_cluster` is 0): no page is prefetched, and so none is hit.
         if self.pages_max == 1 {
             return 1;
         }

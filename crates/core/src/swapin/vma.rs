@@ -111,7 +111,7 @@ impl SwapinPolicy for Vma {
             return policy.miss(fault, swapped);
         }
         let hit_rate = self.hit_rate_mut(fault);
-        // Taken before this fault replaces it.
+        // Read before this fault replaces it.
         let previous_page = hit_rate.previous_position();
         let window_pages = hit_rate.take_window_pages(fault.page);
         hit_rate.record_fault(fault.page);

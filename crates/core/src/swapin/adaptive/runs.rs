@@ -152,7 +152,8 @@ impl FaultRun {
         }
     }
 
-    /// Returns true if the predicted positions lie below the run.
+    /// Returns true if the predicted positions lie below the run. An empty prediction has a place
+    /// too: directly below the run, or directly above it.
     pub(super) fn is_backward(&self) -> bool {
         self.predicted.end <= self.last
     }
@@ -181,7 +182,8 @@ impl FaultRun {
         }
     }
 
-    /// Returns true if a readahead decision is due: always for a run with one fault.
+    /// Returns true if a readahead decision is due: always for a run with one fault, and otherwise
+    /// once the run has reached `decision_position`.
     pub(super) fn is_decision_due(&self) -> bool {
         match self.direction {
             RunDirection::Open => true,
