@@ -126,7 +126,8 @@ pub struct Bfq {
     peak_rate: PeakRate,
     /// Measurement of a service time, for the limit of injection.
     measurement: ServiceMeasurement,
-    /// Number of turns of queues so far: activations, and ends of services with requests left.
+    /// Number of turns of queues so far. An activation of a queue is a turn, and the end of its
+    /// service with requests left.
     turns: u64,
 
     /// Queues of the requests in the device, by identifier of the request.
@@ -168,8 +169,9 @@ impl Bfq {
         }
     }
 
-    /// Merges the new request with an adjacent request of its process's queue. Returns `None` if
-    /// the process has no queue, or no request there can be merged with it.
+    /// Merges the new request with an adjacent request of the queue of its process, or of its
+    /// priority if it is asynchronous. Returns `None` if there is no such queue yet, or no request
+    /// there can be merged with it.
     fn merge_into_queue(
         &mut self,
         request: RequestId,
@@ -191,6 +193,7 @@ impl Bfq {
     /// without requests becomes busy. If the device is kept idle for the queue, the idle time ends.
     /// The statistics decide about idling and weight raising.
     fn enqueue(&mut self, now: Time, id: QueueId, request: RequestId, requests: &RequestTable) {
+        // Before the request is queued: a measurement begins only if the queue has none.
         self.measure_arrival(now, id);
         let rules = ObservationRules {
             slice_idle: self.tunables.slice_idle,
@@ -340,14 +343,13 @@ impl Scheduler for Bfq {
     /// idling for it and the end of its service.
     fn complete(&mut self, now: Time, id: RequestId, _requests: &RequestTable) {
         self.end_expired_idling(now);
-        let request = id;
-        let sent = self.sent[request.0 as usize].take();
-        let id = sent.expect("only what was sent completes");
-        self.measure_completion(now, id, request);
+        let sent = self.sent[id.0 as usize].take();
+        let queue_id = sent.expect("only what was sent completes");
+        self.measure_completion(now, queue_id, id);
         self.peak_rate.on_completion(now);
         self.in_device -= 1;
         let slice_idle = self.tunables.slice_idle;
-        let queue = &mut self.queues[id];
+        let queue = &mut self.queues[queue_id];
         queue.in_device -= 1;
         queue.last_end = now;
         // It has no request any more, queued or in the device, and is not in service.
@@ -356,17 +358,17 @@ impl Scheduler for Bfq {
             queue.empty_since = Some(now);
             queue.raising.on_empty(now, slice_idle);
         }
-        if self.in_service != Some(id) {
-            self.remove_if_unused(id);
+        if self.in_service != Some(queue_id) {
+            self.remove_if_unused(queue_id);
             return;
         }
-        let is_empty = self.queues[id].is_empty();
-        if is_empty && self.is_idling_better(id) {
-            self.begin_idling(now, id);
-        } else if self.is_time_over(now, id) {
-            self.end_service(now, id, EndReason::Timeout, now);
+        let is_empty = self.queues[queue_id].is_empty();
+        if is_empty && self.is_idling_better(queue_id) {
+            self.begin_idling(now, queue_id);
+        } else if self.is_time_over(now, queue_id) {
+            self.end_service(now, queue_id, EndReason::Timeout, now);
         } else if is_empty {
-            self.end_service(now, id, EndReason::NoMoreRequests, now);
+            self.end_service(now, queue_id, EndReason::NoMoreRequests, now);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A queue without requests gets one: its share, its budget, and the service that it may end. A
 //! queue is *raised* if its weight is larger for a while, because its process is interactive or
-//! soft real-time. A queue is *busy* if it has queued requests or is in service.
+//! soft real-time. A queue is *busy* if it has queued requests or is in service. A *turn* of a
+//! queue is its activation, or the end of its service with requests left; turns are numbered.
 
 use super::budgets::EndReason;
 use super::service_trees::Activation;
@@ -47,10 +48,10 @@ impl Bfq {
         self.preempt(now, id, is_continued);
     }
 
-    /// Ends the service of another queue if the queue `id` may take its place. Its class or its
-    /// weight must be higher, or it must continue its own service and be raised at least as much. A
-    /// queue for which idling does not pay gives up its place to any other: it loses no throughput
-    /// and no share by that.
+    /// Ends the service of another queue if the queue `id` may take its place. Its class must be
+    /// higher, or its weight in the same class. Or it must continue its own service and be raised
+    /// at least as much, in any class. A queue for which idling does not pay gives up its place to
+    /// any other: it loses no throughput and no share by that.
     fn preempt(&mut self, now: Time, id: QueueId, is_continued: bool) {
         let Some(served) = self.in_service.filter(|&served| served != id) else { return };
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());

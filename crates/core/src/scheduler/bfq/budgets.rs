@@ -93,7 +93,8 @@ impl Bfq {
         2 * self.max_budget() / 3
     }
 
-    /// Charge for a request of the queue, in sectors.
+    /// Charge for a request of `sectors` sectors of the queue, in sectors. Asynchronous requests
+    /// cost more while all weights are equal.
     pub(super) fn charge(&self, id: QueueId, sectors: u32) -> u64 {
         let queue = &self.queues[id];
         let is_equal = !queue.raising.is_raised() && !self.is_asymmetric();
@@ -121,8 +122,8 @@ impl Bfq {
         };
     }
 
-    /// Charges the service of the queue by time if it was slow, or if it used less than two thirds
-    /// of its budget in all its time. The charge is the share of the largest budget that belongs to
+    /// Charges the service of the queue by time if it was slow, or if it used at most two thirds of
+    /// its budget in all its time. The charge is the share of the largest budget that belongs to
     /// the length of the service. It is never less than the sectors served. Weight-raised and
     /// asynchronous queues are not charged by time. A charge above the budget raises the budget to
     /// it. `until` is the end of the service, without the last idling.
@@ -134,7 +135,8 @@ impl Bfq {
         let max = self.max_budget();
         let mut length = until.since(queue.service_start);
         let is_slow = if length < SHORT_SERVICE {
-            // Too short for a rate. On a disk at least one seek is charged.
+            // Too short for a rate: a seeky queue counts as slow. On a disk at least one seek is
+            // charged.
             length = if self.is_rotational { self.tunables.slice_idle } else { SEEKY_IDLE };
             queue.is_seeky()
         } else if length > SLOW_SERVICE_MIN {
@@ -142,6 +144,7 @@ impl Bfq {
             // inner ones, and the estimate is a mean of both.
             self.trees.service(id) < max / 2
         } else {
+            // The rate varies too much: a seeky queue counts as slow here too.
             queue.is_seeky()
         };
         let is_budget_left = self.trees.budget_left(id) >= self.trees.budget(id) / 3;

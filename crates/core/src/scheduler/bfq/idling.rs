@@ -68,7 +68,8 @@ impl Bfq {
     }
 
     /// Returns true if the queue would lose its share of the device without idling. The requests of
-    /// the others would reach the device meanwhile, which orders them as it likes.
+    /// the others would reach the device meanwhile, which orders them as it likes. True also for
+    /// the only busy queue, as in the kernel: idling for it delays no other.
     fn needs_idling_for_its_share(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
         let has_plain_others = self.busy_raised < self.busy;
@@ -83,7 +84,8 @@ impl Bfq {
     }
 
     /// Begins to keep the device idle for the queue in service. Idling for a seeky queue costs
-    /// throughput, so that the time is short, unless different weights demand the whole of it.
+    /// throughput, so that the time is short, unless different weights demand the whole of it. A
+    /// raised queue is idled for longer, seeky or not.
     pub(super) fn begin_idling(&mut self, now: Time, id: QueueId) {
         let is_asymmetric = self.is_asymmetric();
         let queue = &mut self.queues[id];
@@ -102,7 +104,7 @@ impl Bfq {
     pub(super) fn end_expired_idling(&mut self, now: Time) {
         let Some(until) = self.idle_until.take_if(|until| *until <= now) else { return };
         let id = self.in_service.expect("the device idles for the queue in service");
-        // Its time has ended during the idle time.
+        // The time of its service has ended as well, during the idle time.
         let is_late = self.queues[id].service_end <= until;
         let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
         let service_stop = self.queues[id].idling_start;

@@ -3,8 +3,10 @@
 //! During a service the device is idle, or nearly so, whenever the queue in service waits for its
 //! process. Requests of other queues fill these holes, up to a limit on the requests in the device.
 //! The limit follows from a measurement: the time of the first request of an empty queue, from its
-//! arrival to its completion. The *baseline* is this time without injected requests. If the time
-//! with them exceeds one and a half baselines, the limit falls by one, otherwise it rises by one.
+//! arrival to its completion. The *baseline* is the newest such time without injected requests, or
+//! a shorter one since, with or without them. A time with them of one and a half baselines or more
+//! lowers the limit by one. A shorter one raises it by one, unless the limit already exceeds the
+//! largest number of requests that the device has had.
 //!
 //! Sources: P. Valente's descriptions of two changes in Linux. "block, bfq: inject other-queue I/O
 //! into seeky idle queues on NCQ flash" is of 2018, and "block, bfq: tune service injection basing
@@ -29,8 +31,9 @@ const LARGE_SECTORS: u32 = 2 * 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InjectionLimit {
     /// Number of requests in the device below which another one is injected.
-    requests: u32,
-    /// Service time without injected requests; `None` before the first measurement.
+    limit: u32,
+    /// Service time without injected requests, or a shorter one since; `None` before the first
+    /// measurement.
     baseline: Option<Time>,
     /// Last decrease of the limit, or the start of the measurements. `None` before the first
     /// request.
@@ -51,38 +54,41 @@ struct MeasuredService {
 }
 
 impl InjectionLimit {
-    /// Starts again if the measurements are old. A process that thinks for long hardly notices one
-    /// injected request.
+    /// Starts again if the measurements are old, with a limit of 1 for a process that thinks for
+    /// long, and 0 otherwise: the former hardly notices one injected request.
     fn refresh(&mut self, now: Time, has_short_think_time: bool) {
         if self.lowered.is_none_or(|lowered| lowered + MEMORY <= now) {
-            let requests = u32::from(!has_short_think_time);
-            *self = InjectionLimit { requests, baseline: None, lowered: Some(now) };
+            let limit = u32::from(!has_short_think_time);
+            *self = InjectionLimit { limit, baseline: None, lowered: Some(now) };
         }
     }
 
-    /// Updates the limit and the baseline by a measurement.
+    /// Updates the limit and the baseline by a measurement. Only a time with injected requests
+    /// changes an existing limit, and only compared with a baseline. The first baseline, which
+    /// needs a device without other requests, raises the limit to 1 at least.
     fn update(&mut self, now: Time, measured: MeasuredService) {
         let MeasuredService { time, has_injected, in_device, in_device_max } = measured;
         if let Some(baseline) = self.baseline
             && has_injected
         {
             if 2 * time.ns() >= 3 * baseline.ns() {
-                if self.requests > 0 {
-                    self.requests -= 1;
+                if self.limit > 0 {
+                    self.limit -= 1;
                     self.lowered = Some(now);
                 }
-            } else if self.requests <= in_device_max {
-                self.requests += 1;
+            } else if self.limit <= in_device_max {
+                self.limit += 1;
             }
         }
         let is_alone = in_device == 1;
         match self.baseline {
             None if is_alone => {
-                self.requests = self.requests.max(1);
+                self.limit = self.limit.max(1);
                 self.baseline = Some(time);
             }
             None => {}
-            // With injected requests the time is a bound, and without them the baseline itself.
+            // With injected requests the time is an upper bound of the baseline, and without them
+            // the baseline itself.
             Some(baseline) if time < baseline || !has_injected && is_alone => {
                 self.baseline = Some(time);
             }
@@ -100,7 +106,7 @@ pub(super) struct ServiceMeasurement {
     request: Option<(RequestId, Time)>,
     /// True if a request was injected since the device was empty.
     has_injected: bool,
-    /// Largest number of requests in the device.
+    /// Largest number of requests in the device since the start.
     in_device_max: u32,
 }
 
@@ -112,7 +118,9 @@ impl ServiceMeasurement {
 }
 
 impl Bfq {
-    /// Begins a measurement by a request that arrives at the queue `id`, which has none queued.
+    /// Begins a measurement by a request that arrives at the queue `id`. Only a synchronous queue
+    /// in service with none queued is measured, and only some time after its limit has fallen, or
+    /// its measurements have started again. Drops measurements that are too old.
     pub(super) fn measure_arrival(&mut self, now: Time, id: QueueId) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
@@ -122,16 +130,20 @@ impl Bfq {
         let has_short_think_time = queue.has_short_think_time(slice_idle);
         queue.injection.refresh(now, has_short_think_time);
         let InjectionLimit { baseline, lowered, .. } = queue.injection;
+        // Requests in the device delay the measured one. The delay is of interest only if some of
+        // them were injected, and a baseline shows its size.
         let is_measurable =
             self.in_device == 0 || baseline.is_some() && self.measurement.has_injected;
         let is_gap_over = lowered.is_none_or(|lowered| lowered + MEASUREMENT_GAP <= now);
         if self.in_service == Some(id) && is_measurable && is_gap_over {
             self.measurement.arrived = Some(now);
+            // An empty device has no injected request any more.
             self.measurement.has_injected &= self.in_device > 0;
         }
     }
 
-    /// Records the dispatch of `request` of the queue `id`.
+    /// Records the dispatch of `request` of the queue `id`. After the arrival that is measured, the
+    /// first request of the queue in service to be sent is that request.
     pub(super) fn measure_dispatch(&mut self, id: QueueId, request: RequestId) {
         let measurement = &mut self.measurement;
         measurement.in_device_max = measurement.in_device_max.max(self.in_device);
@@ -177,7 +189,8 @@ impl Bfq {
     }
 
     /// The queue of which a request may be injected: the one with the latest turn, among the queues
-    /// whose budget suffices.
+    /// whose budget suffices. `None` also if the device has as many requests as the limit allows,
+    /// or if injection would spoil the throughput of the queue `served`.
     fn queue_to_inject(
         &self,
         now: Time,
@@ -186,24 +199,25 @@ impl Bfq {
     ) -> Option<QueueId> {
         let slice_idle = self.tunables.slice_idle;
         let queue = &self.queues[served];
-        // A raised process that issues its requests soon does not suffer injected requests, except
-        // of other raised processes.
-        let takes_all = !queue.raising.is_raised() || !queue.has_short_think_time(slice_idle);
+        // Into the service of a raised process that sends its requests soon, only requests of other
+        // raised queues are injected, and none of plain ones. With one raised queue, its own, there
+        // are none.
+        let allows_plain = !queue.raising.is_raised() || !queue.has_short_think_time(slice_idle);
         if self.tunables.strict_guarantees
             || self.does_idling_raise_throughput(served)
-            || !takes_all && self.busy_raised <= 1
+            || !allows_plain && self.busy_raised <= 1
         {
             return None;
         }
         let is_long_idle = self.idle_until.is_some() && queue.idling_start + slice_idle <= now;
         // Without a measurement, one request is tried in a long hole.
-        let is_trial = queue.injection.requests == 0 && queue.injection.baseline.is_none();
-        let limit = if is_trial && is_long_idle { 1 } else { queue.injection.requests };
+        let is_trial = queue.injection.limit == 0 && queue.injection.baseline.is_none();
+        let limit = if is_trial && is_long_idle { 1 } else { queue.injection.limit };
         if self.in_device >= limit {
             return None;
         }
         let others = self.queues.iter().filter(|(id, other)| {
-            *id != served && (takes_all || other.raising.is_raised()) && other.next.is_some()
+            *id != served && (allows_plain || other.raising.is_raised()) && other.next.is_some()
         });
         let fitting = others.filter(|(id, other)| {
             let next = other.next.and_then(|key| other.requests.waiting(key));
@@ -232,7 +246,7 @@ mod tests {
             let time = Time::from_us(us);
             let measured = MeasuredService { time, has_injected, in_device, in_device_max: 2 };
             limit.update(Time::ZERO, measured);
-            (limit.requests, limit.baseline.map_or(0, |time| time.ns() / 1_000))
+            (limit.limit, limit.baseline.map_or(0, |time| time.ns() / 1_000))
         };
         assert_eq!(after(4_000, false, 2), (0, 0), "not alone: no baseline");
         assert_eq!(after(4_000, false, 1), (1, 4_000), "the baseline allows one");

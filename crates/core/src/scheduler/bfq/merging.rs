@@ -1,7 +1,8 @@
 //! Stable merges: the queues of processes that begin together become one queue.
 //!
 //! Parallel processes of one program need no protection from each other, and only their common end
-//! counts. A new queue of the priority of the one created just before is therefore merged with it.
+//! counts. A *group* is the queues of one priority that are created within 600 ms of the first. A
+//! new queue is merged with the first of its group if that was created at most 180 ms before it.
 //! On a disk, and on a device that takes one request at a time, the merge waits until the requests
 //! of the queue are known. It does not happen if idling for the queue raises the throughput and no
 //! raised queue is busy.
@@ -18,7 +19,8 @@ use super::{Bfq, QueueId};
 use crate::request::{Priority, ProcessId};
 use crate::unit::Time;
 
-/// Longest time between the creations of two queues that are merged (bfq_burst_interval).
+/// Longest time from the creation of the first queue of a group to the creation of a queue that is
+/// merged with it (bfq_burst_interval).
 const CREATION_GAP: Time = Time::from_ms(180);
 
 /// Time after which a created queue is the first of another group (bfq_activation_stable_merging).
@@ -36,8 +38,9 @@ pub(super) struct GroupStart {
 }
 
 impl Bfq {
-    /// Groups a new queue of `process` with the ones created just before. Returns the queue for
-    /// the requests of the process: the common one if the merge does not wait.
+    /// Adds the new queue `id` of `process` to the present group, or begins a group with it. Merges
+    /// it with the first queue of the group, or plans the merge. Returns the queue for the requests
+    /// of the process: the common one if the merge does not wait.
     pub(super) fn group_new_queue(
         &mut self,
         now: Time,
@@ -45,13 +48,14 @@ impl Bfq {
         id: QueueId,
     ) -> QueueId {
         let priority = self.queues[id].priority;
-        let is_other =
-            |start: GroupStart| start.created + GROUP_TIME < now || start.priority != priority;
-        let Some(start) = self.group_start.filter(|start| !is_other(*start)) else {
+        let is_same_group =
+            |start: &GroupStart| now <= start.created + GROUP_TIME && start.priority == priority;
+        let Some(start) = self.group_start.filter(is_same_group) else {
             self.group_start = Some(GroupStart { id, created: now, priority });
             return id;
         };
         if start.created + CREATION_GAP < now {
+            // Too late to be merged, and too early to begin another group.
             return id;
         }
         if !self.is_rotational && self.has_queueing {
@@ -62,8 +66,9 @@ impl Bfq {
         id
     }
 
-    /// Does the delayed merge of the queue of `process`, if its time has come. Returns the queue
-    /// for the next request of the process.
+    /// Does the delayed merge of the queue of `process`, if its time has come. The decision is made
+    /// once: if idling for the queue is useful then, the plan is dropped. Returns the queue for the
+    /// next request of the process.
     pub(super) fn merge_if_due(&mut self, now: Time, process: ProcessId, id: QueueId) -> QueueId {
         let queue = &mut self.queues[id];
         if queue.is_new || now <= queue.created + MERGE_AGE {
@@ -79,13 +84,14 @@ impl Bfq {
         target
     }
 
-    /// Gives the process of the queue `id` the queue `target`. Requests that are queued stay.
+    /// Gives the process of the queue `id` the queue `target` for its next requests, with the
+    /// raised weight. Requests that are queued stay in the queue `id`.
     fn merge_queues(&mut self, now: Time, process: ProcessId, id: QueueId, target: QueueId) {
         self.processes.insert(process, target);
         self.queues[target].processes += 1;
         self.queues[id].processes -= 1;
-        if let Some(raising) = self.queues[id].raising.give_state() {
-            self.queues[target].raising.take_state(raising);
+        if let Some(raising) = self.queues[id].raising.take_raised_state() {
+            self.queues[target].raising.adopt_raised_state(raising);
         }
         if self.in_service == Some(id) && self.queues[id].requests.is_empty() {
             self.end_service(now, id, EndReason::NoMoreRequests, now);

@@ -9,8 +9,8 @@ use crate::unit::Time;
 /// Binary digits after the point of a rate in sectors per microsecond.
 pub(super) const RATE_BITS: u32 = 16;
 
-/// Reference rates in sectors per microsecond: of a disk (109 MB/s) and of solid-state storage
-/// (258 MB/s). The initial estimate is two thirds of it.
+/// Reference rates in sectors per microsecond, with [`RATE_BITS`] digits after the point: of a disk
+/// (109 MB/s) and of solid-state storage (258 MB/s). The initial estimate is two thirds of it.
 pub(super) const REFERENCE_RATE: [u64; 2] = [14_000, 33_000];
 
 /// Length of an observation interval.
@@ -44,7 +44,7 @@ pub(super) struct PeakRate {
     requests: u64,
     /// Number of requests near the one before, dispatched while the device was busy.
     sequential: u64,
-    /// Number of sectors of these requests.
+    /// Number of sectors of all requests of this interval, sequential or not.
     sectors: u64,
 }
 

@@ -85,9 +85,9 @@ pub(super) struct BfqQueue {
     pub last_end: Time,
     /// Mean think time: from a completion to the next request, in microseconds.
     think: DecayingMean,
-    /// Start of the observation of `idle_time`.
+    /// Start of the observation of `idle_time`, moved forward when both are halved.
     observed_since: Time,
-    /// Time without a request.
+    /// Time without a request, queued or in the device, since then.
     idle_time: Time,
     /// True if its process has requests for most of the time.
     is_io_bound: bool,
@@ -177,7 +177,8 @@ impl BfqQueue {
         !self.is_seeky() && self.is_io_bound && self.has_short_think_time(slice_idle)
     }
 
-    /// Returns true if its process thinks for at most half of `slice_idle`, or for an unknown time.
+    /// Returns true if the mean think time of its process, from a completion to the next request,
+    /// is at most half of `slice_idle`, or is unknown.
     pub(super) fn has_short_think_time(&self, slice_idle: Time) -> bool {
         let slice_idle_us = slice_idle.ns() / 1_000;
         !self.think.is_valid() || self.think.mean() <= slice_idle_us / 2
@@ -202,10 +203,12 @@ impl BfqQueue {
         self.end_of_last = Some(request.end());
     }
 
-    /// Decides if the process is I/O-bound: without a request for at most a fifth of its observed
-    /// time. `pause` is the time since its last completion. Longer observations are halved, so that
-    /// old times lose weight.
+    /// Decides at a new request if the process is I/O-bound: without a request for at most a fifth
+    /// of its observed time. `pause` is the time since its last completion, which counts if the
+    /// process had no request in it. An observation of more than 200 ms (`IDLE_OBSERVATION`) is
+    /// halved, so that old times lose weight.
     fn observe_idle_time(&mut self, now: Time, pause: Time) {
+        // The new request is not in the queue yet.
         if self.is_empty() {
             self.idle_time += pause;
         }

@@ -117,16 +117,16 @@ impl Raising {
         self.state != RaisingState::None
     }
 
-    /// Ends the raising of a queue whose process gets another queue. Returns its state and its end,
-    /// or `None` if the weight was not raised.
-    pub(super) fn give_state(&mut self) -> Option<RaisedState> {
+    /// Ends the raising of a queue whose process gets another queue. Returns the raising, to be
+    /// passed on, or `None` if the weight was not raised.
+    pub(super) fn take_raised_state(&mut self) -> Option<RaisedState> {
         let state = core::mem::replace(&mut self.state, RaisingState::None);
         let raised = RaisedState { state, until: self.until, service: self.service };
         (state != RaisingState::None).then_some(raised)
     }
 
     /// Raises the weight as the one of a merged queue was, unless it is raised already.
-    pub(super) fn take_state(&mut self, raised: RaisedState) {
+    pub(super) fn adopt_raised_state(&mut self, raised: RaisedState) {
         if !self.is_raised() {
             RaisedState { state: self.state, until: self.until, service: self.service } = raised;
         }
@@ -140,7 +140,8 @@ impl Raising {
         }
     }
 
-    /// Records service of the queue.
+    /// Adds a service of `sectors` to both counts: since the raising began, and since the queue
+    /// last got requests after it had none.
     pub(super) fn on_service(&mut self, sectors: u64) {
         self.service += sectors;
         self.backlog_service += sectors;

@@ -204,7 +204,8 @@ impl ServiceTrees {
         self.deactivate(id);
     }
 
-    /// Removes an idle queue and its weight. Its finish is kept for a continuation.
+    /// Removes an idle queue and its weight. Its finish is kept for a continuation. A queue that is
+    /// forgotten already stays so.
     fn forget(&mut self, id: QueueId) {
         let entity = &mut self.entities[id.0 as usize];
         if core::mem::take(&mut entity.state) == EntityState::Idle {
@@ -262,7 +263,8 @@ impl ServiceTrees {
         tree.virtual_time += duration(sectors, tree.weight_sum);
     }
 
-    /// Raises the budget of the queue in service to `sectors`. A larger budget stays.
+    /// Raises the budget of a queue that is in service, or was until now, to `sectors`. A larger
+    /// budget stays.
     pub(super) fn raise_budget_to(&mut self, id: QueueId, sectors: u64) {
         let budget = &mut self.entities[id.0 as usize].budget;
         *budget = (*budget).max(sectors);

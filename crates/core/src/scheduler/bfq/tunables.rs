@@ -15,7 +15,7 @@ pub struct BfqTunables {
     /// Time for which the device is kept idle for the next request of a process (`slice_idle`; 8
     /// ms); 0: never. It costs throughput on devices with more than one head.
     pub slice_idle: Time,
-    /// Largest budget of a queue, in sectors (`max_budget`; 0: what the device moves in
+    /// Largest budget of a queue, in sectors (`max_budget`; 0: the sectors that the device moves in
     /// `timeout_sync` at its estimated peak rate). A larger one makes other queues wait longer.
     pub max_budget: u64,
     /// Longest service of a queue (`timeout_sync`; 125 ms).
