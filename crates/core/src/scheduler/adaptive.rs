@@ -80,6 +80,11 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
+/// Under a limit on active processes, only a process with a *place* has its reads dispatched. A
+/// read that must wait for a place, or for the depth, is *parked*; any other is *dispatchable*. A
+/// read is *in progress* while it is dispatchable or in the device. It is *outstanding* while it is
+/// parked or in progress.
+///
 /// Invariants:
 ///
 /// 1. Reads are parked while their process has no place under a limit, or beyond the useful depth;
@@ -173,8 +178,8 @@ impl ProcessHistory {
         self.reads_in_progress() > 0 || !self.parked.is_empty()
     }
 
-    /// Returns true while the device is kept idle for the process, which has no outstanding
-    /// request.
+    /// Returns true while the device may be kept idle for the process: it has no read in progress,
+    /// and its last completion is recent.
     fn is_device_idle_for_it(&self, now: Time) -> bool {
         self.reads_in_progress() == 0 && now < self.last_completion + IDLE_TIMEOUT
     }
@@ -294,7 +299,7 @@ impl AdaptiveScheduler {
     /// reads in progress of processes without a place. While there are some, they delay the reads
     /// of the process, and each completion restarts its time slice. The slice begins with the first
     /// completion without them. The latency of that read, which includes the seek to the process,
-    /// then enters the mean of first requests.
+    /// then enters the mean of first requests. An unknown process has no counts to update.
     fn on_read_completed(
         &mut self,
         now: Time,

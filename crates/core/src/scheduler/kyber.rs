@@ -125,7 +125,7 @@ impl Domain {
 
     /// Sets the depth at the end of a period. The percentile of an earlier period counts at the
     /// next congestion, because a domain may have too few samples in the congested period. It
-    /// counts once.
+    /// counts once. Without any percentile the depth stays.
     fn adjust_depth(&mut self, at: Time, is_congested: bool, depth_max: u32) {
         let mut percentile = self.total_times.take_percentile(at, DEPTH_PERCENTILE);
         if is_congested {

@@ -127,7 +127,7 @@ impl MqDeadline {
     /// Returns true if requests wait, and all of the highest class with requests are in the device.
     fn withholds(&self) -> bool {
         self.queued() > 0
-            && self.busy_classes().next().is_some_and(|it| self.classes[it].count() == 0)
+            && self.busy_classes().next().is_some_and(|class| self.classes[class].count() == 0)
     }
 
     /// Ends the run of the queue if it withholds requests and none is aged, and plans the next run

@@ -223,6 +223,7 @@ impl QueuedRequests {
             return (only.id == id).then_some(*key);
         }
         let start = requests[id].start;
+        // Several requests may start at this sector.
         let mut key = SectorKey::before_all_at(start);
         loop {
             let (found_key, SectorEntry { waiting, .. }) = self.by_sector.first_from(&key)?;

@@ -82,9 +82,9 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.block_first_keys[index] = self.block_first_keys[index].min(key);
     }
 
-    /// Removes and returns the value of a key; `None` if the key is absent. Merges small blocks. A
-    /// block below half is merged with the next one, or the block before it with it, if both are
-    /// small.
+    /// Removes and returns the value of a key; `None` if the key is absent. A block that is less
+    /// than half full is merged with the next one, and then the block before with the result, if
+    /// they are small.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         if self.blocks.is_empty() {
             return None;
@@ -133,16 +133,17 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.block_first_keys.partition_point(|first| first <= key).saturating_sub(1)
     }
 
-    /// Merges the block with index `block` with the next one if both have few entries, or one is
-    /// empty.
-    fn merge_with_next_if_small(&mut self, block: usize) {
-        let count = self.blocks[block].count;
-        if let Some(behind) = self.blocks.get(block + 1)
+    /// Merges the block at `index` with the next one if the two have fewer than half of `BLOCK_MAX`
+    /// entries together, or one is empty. The first key of the block at `index` stays: it is a
+    /// lower bound of the merged keys. No effect on the last block.
+    fn merge_with_next_if_small(&mut self, index: usize) {
+        let count = self.blocks[index].count;
+        if let Some(behind) = self.blocks.get(index + 1)
             && (count + behind.count < BLOCK_MAX / 2 || count == 0 || behind.count == 0)
         {
-            self.block_first_keys.remove(block + 1);
-            let behind = self.blocks.remove(block + 1);
-            self.blocks[block].append(&behind);
+            self.block_first_keys.remove(index + 1);
+            let behind = self.blocks.remove(index + 1);
+            self.blocks[index].append(&behind);
         }
     }
 }

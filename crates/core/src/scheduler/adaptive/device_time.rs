@@ -107,7 +107,7 @@ pub(super) struct Credit {
 impl Credit {
     /// Adds the credit of the time without an outstanding read, which ends now. After four rounds
     /// of others the process is new, with the largest credit. A rest of that above one round is
-    /// kept, and grows no more.
+    /// kept, and grows no more. Half a round or more makes the process favoured.
     pub(super) fn end_idle_time(&mut self, device: &DeviceTime) {
         let earned_ns = device.equal_share_ns - self.idle_since_share_ns;
         self.idle_since_share_ns = device.equal_share_ns;
@@ -132,7 +132,8 @@ impl Credit {
         self.is_slow = think_time.is_some_and(|think_time| think_time > idle_time);
     }
 
-    /// Returns true if the next read is expected soon after a completion.
+    /// Returns true if the reads of the process go first, and its next one is expected soon after a
+    /// completion.
     pub(super) fn is_chain(&self) -> bool {
         self.is_favoured && !self.is_slow
     }

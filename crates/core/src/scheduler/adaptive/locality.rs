@@ -1,7 +1,7 @@
 //! Locality: a process reads on close to its last request.
 //!
 //! A request is near if it begins within 400 KiB of the end of the last request of its process, and
-//! is no larger than any before. A larger one belongs to a stream with a growing readahead window:
+//! is no larger than the largest before. A larger one belongs to a stream with a growing window:
 //! each visit brings more than the one before, and waiting for it is unnecessary. A process is near
 //! if at most an eighth of its newest requests are not. A near request takes about 1 ms and a far
 //! one 8 ms, so that below that share the far ones do not dominate. The threshold and its reason
@@ -38,9 +38,8 @@ pub(super) struct Locality {
 }
 
 impl Locality {
-    /// Updates the mean nearness of the process's requests by a new request. A request is near if
-    /// it begins close to the end of the previous one, and is no larger than the largest before it.
-    /// The first request has no predecessor and does not count.
+    /// Updates the share of near requests by a new request, and remembers it as the last one. The
+    /// first request has no predecessor and does not count.
     pub(super) fn record_request(&mut self, request: &Request) {
         let mut sectors_max = request.sectors;
         if let Some(last) = self.last {
@@ -49,6 +48,7 @@ impl Locality {
             let is_near = is_close && request.sectors <= last.sectors_max;
             let sample = if is_near { ALL_NEAR } else { 0 };
             self.requests = (self.requests + 1).min(EWMA_WINDOW);
+            // The mean of the first 16 samples; each later one weighs a sixteenth.
             self.near_share = (self.near_share * (self.requests - 1) + sample) / self.requests;
         }
         self.last = Some(LastRequest { end: request.end(), sectors_max });

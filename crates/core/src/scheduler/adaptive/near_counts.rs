@@ -26,15 +26,15 @@ impl NearCounts {
     /// them the near ones, by their locality. All other processes do not read now, and a limit does
     /// not concern them.
     pub(super) fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
-        let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
+        let mut counts = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
         for process in processes
             .values()
             .filter(|process| process.has_outstanding_reads() || process.is_device_idle_for_it(now))
         {
-            near.all += 1;
-            near.near_total += usize::from(process.locality.is_near());
-            near.near_or_unknown += usize::from(process.locality.may_be_near());
+            counts.all += 1;
+            counts.near_total += usize::from(process.locality.is_near());
+            counts.near_or_unknown += usize::from(process.locality.may_be_near());
         }
-        near
+        counts
     }
 }

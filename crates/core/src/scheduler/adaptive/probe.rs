@@ -237,8 +237,8 @@ impl ThroughputTuner {
     }
 
     /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
-    /// is ended. At the lower of the known rates they would have taken 32 ms less. Returns false
-    /// without a trial.
+    /// is ended. At the rate that would be enough, they would have taken over 32 ms less. Returns
+    /// false without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);

@@ -21,7 +21,8 @@ pub(super) struct QueueDepth {
 
 impl QueueDepth {
     /// Updates the mean depth by a new request, while `outstanding` other requests of the process
-    /// are outstanding. Only the first request of a burst counts.
+    /// are outstanding. Only the first request of a burst counts. The result is the mean of the
+    /// first 16 samples ([`EWMA_WINDOW`]); each later one weighs a sixteenth.
     pub(super) fn record_request(&mut self, outstanding: u64) {
         if core::mem::replace(&mut self.is_burst, true) {
             return;

@@ -117,6 +117,7 @@ impl Cfq {
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
+        // A quantum of 1 has no half: one request is always allowed.
         let limit = if queue.is_idle_class() { 1 } else { (self.tunables.quantum / 2).max(1) };
         if in_device < limit {
             return Ok(Some(limit));

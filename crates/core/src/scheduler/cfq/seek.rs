@@ -67,7 +67,8 @@ impl SeekDetector {
         SeekDetector { end_of_last: None, state }
     }
 
-    /// Updates the detector by the next request of the queue: `sectors` sectors from `start`.
+    /// Updates the detector by the next request of the queue: `sectors` sectors from the sector
+    /// `start` on.
     pub(super) fn observe(&mut self, start: u64, sectors: u32) {
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
         match &mut self.state {
