@@ -93,7 +93,8 @@ pub struct MqDeadline {
     in_device: [u32; CLASSES],
     /// The batch in progress, which all classes share.
     batch: BatchState,
-    /// False after a run that withheld requests, until an arrival or `rerun_at`.
+    /// False after a run that withheld requests, until an arrival or `rerun_at`. A run of the queue
+    /// is a series of dispatches until no request may be sent.
     may_run: bool,
     /// Time of the next run for withheld requests; `None` while none is planned. An earlier run,
     /// which an arrival causes, does not change it.
@@ -156,8 +157,9 @@ impl MqDeadline {
         classes.find_map(|class| self.choose_aged_of(class, now, requests))
     }
 
-    /// Chooses an aged request of this class; `None` without one. It is the request that the batch
-    /// serves next, if that is aged, and otherwise the oldest of both directions.
+    /// Chooses an aged request of this class, which has waited `prio_aging_expire` or longer;
+    /// `None` without one. It is the request that the batch serves next, if that is aged, and
+    /// otherwise the oldest of both directions.
     fn choose_aged_of(&self, class: usize, now: Time, requests: &RequestTable) -> Option<Choice> {
         let aging = self.tunables.prio_aging_expire;
         let queues = &self.classes[class];

@@ -3,7 +3,8 @@
 //! Bitmap heap scans, sparse indexes, header scans and images with holes read blocks in the order
 //! of the file and skip a part of them. No distance repeats, so they form no stride, and each
 //! block is a request. The gaps are read along with the blocks, as one stream, if a gap costs less
-//! than the request that it saves.
+//! than the request that it saves. A cost in pages is the time in which the device transfers that
+//! number of pages.
 //!
 //! How it works:
 //!

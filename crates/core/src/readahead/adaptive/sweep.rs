@@ -1,11 +1,13 @@
 //! Whole-file prefetch: reads all of a file, or a region of it, that is under random access.
 //!
-//! The decision follows ski rental. A request that continues no stream and misses pages adds the
-//! marginal cost of its request to `cost_paid_pages`. Its own pages are not counted, because they
-//! must be read in any case. If the device is limited by bandwidth alone, there is therefore
-//! nothing to save. A request that finds all its pages adds its marginal cost to
-//! `cost_avoided_pages`. The benefit of reading the rest is unknown in advance, because the program
-//! may end with its next request. It becomes visible as avoided cost.
+//! The decision follows ski rental. A cost in pages is the time in which the device transfers that
+//! number of pages. The *marginal cost* of a request is the time that one more request costs the
+//! waiting readers. A request that continues no stream and misses pages adds its marginal cost to
+//! `cost_paid_pages`. Its own pages are not counted, because they must be read in any case. If the
+//! device is limited by bandwidth alone, there is therefore nothing to save. A request that finds
+//! all its pages adds its marginal cost to `cost_avoided_pages`. The benefit of reading the rest is
+//! unknown in advance, because the program may end with its next request. It becomes visible as
+//! avoided cost.
 //!
 //! How it works:
 //!

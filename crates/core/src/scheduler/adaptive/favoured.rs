@@ -2,7 +2,8 @@
 //!
 //! A process is favoured while it has enough *credit*: device time that it did without
 //! (`device_time.rs`). Its reads form a *chain* if it sends each soon after the one before has
-//! completed.
+//! completed. While the device is *reserved*, reads of other processes stay in the scheduler, and
+//! the device is kept idle between the reads of a chain for the *idle time*.
 
 use super::{AdaptiveScheduler, DispatchedRead, IDLE_TIMEOUT};
 use crate::request::{ProcessId, RequestId, RequestTable};
@@ -31,7 +32,7 @@ impl AdaptiveScheduler {
 
     /// Returns the answer of `dispatch` while the device is reserved; `None` without a reservation.
     /// The answer has the end of the idle time, or no time while a favoured read is in the device.
-    /// Ends a reservation that is over; the tuners exclude its duration from their measurements.
+    /// First ends a reservation that is over; the tuners exclude its duration from measurements.
     /// Begins one for a read that waits in the device for longer than others do, because the device
     /// prefers other requests.
     pub(super) fn dispatch_reserved(&mut self, now: Time) -> Option<Dispatch> {

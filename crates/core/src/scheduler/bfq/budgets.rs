@@ -2,7 +2,9 @@
 //!
 //! A queue that uses up its budget gets a larger one, for throughput. A queue that leaves the
 //! device idle gets a smaller one, since a small budget is an early finish and thus a low latency.
-//! A queue that is slow is charged by time: it cannot take more of the device than a fast one.
+//! A queue that is slow is charged by time: it cannot take more of the device than a fast one. A
+//! queue is *seeky* if most of its requests are far apart. It is *raised* if its weight is larger
+//! for a while.
 
 use super::tunables::SEEKY_IDLE;
 use super::{Bfq, QueueId};

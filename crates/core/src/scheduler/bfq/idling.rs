@@ -1,6 +1,7 @@
 //! The decision to keep the device idle for a queue's next request, and the end of the idle time. A
 //! queue is *raised* if its weight is larger for a while, because its process is interactive or
-//! soft real-time. All other queues are *plain*.
+//! soft real-time. All other queues are *plain*. A queue is *seeky* if most of its requests are far
+//! apart, and *busy* if it has queued requests or is in service.
 
 use super::budgets::EndReason;
 use super::tunables::SEEKY_IDLE;

@@ -8,6 +8,9 @@
 //! lowers the limit by one. A shorter one raises it by one, unless the limit already exceeds the
 //! largest number of requests that the device has had.
 //!
+//! A queue is *raised* if its weight is larger for a while. The *turn* of a queue is the number of
+//! its last activation, or of the last end of its service with requests left.
+//!
 //! Sources: P. Valente's descriptions of two changes in Linux. "block, bfq: inject other-queue I/O
 //! into seeky idle queues on NCQ flash" is of 2018, and "block, bfq: tune service injection basing
 //! on request service times" of 2019. Omitted: the injection of the same process's writes, and of

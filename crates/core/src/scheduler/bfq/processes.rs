@@ -22,8 +22,9 @@ impl Bfq {
         }
     }
 
-    /// The queue for `request`, created if necessary. A new priority counts from its next
-    /// activation or service on.
+    /// The queue for `request`, created if necessary. A synchronous request sets the priority of
+    /// the queue, which counts from its next activation or service on. Its queue may also be merged
+    /// with another one here: the result is then the common queue.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         if let Some(id) = self.find_queue(request) {
             if request.is_sync {
@@ -40,7 +41,8 @@ impl Bfq {
         self.trees.add(id);
         if request.is_sync {
             self.processes.insert(request.process, id);
-            // A device without a head that orders its requests serves a burst fast enough.
+            // A burst is a number of processes that begin together. A device without a head that
+            // orders its requests serves one fast enough.
             if self.is_rotational || !self.has_queueing {
                 self.add_to_burst(now, id);
             }

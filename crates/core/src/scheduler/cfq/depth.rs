@@ -146,8 +146,8 @@ impl Cfq {
     }
 
     /// Reports a completion to the detector, before the request is removed from the counts. A
-    /// completion while the active queue has an idle window and few requests does not count: the
-    /// scheduler itself keeps the device below its depth then.
+    /// completion while the active queue has an idle window (idling for it pays) and few requests
+    /// does not count: the scheduler itself keeps the device below its depth then.
     pub(super) fn observe_load(&mut self, now: Time) {
         let is_held_back = self.active.is_some_and(|id| {
             let queue = &self.queues[id];

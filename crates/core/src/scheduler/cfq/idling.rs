@@ -1,6 +1,8 @@
 //! Idling: keeping the device free for the next request of the process that was just served,
 //! because that request will be close and any other far. A queue has an *idle window* while idling
-//! for it pays. A *jiffy* is the time unit of the scheduler: 1 ms, as in a kernel with HZ = 1000.
+//! for it pays. A queue is *seeky* if its requests are far apart. A *slice* is the time for which
+//! one queue, the *active* one, has the device. A *jiffy* is the time unit of the scheduler: 1 ms,
+//! as in a kernel with HZ = 1000.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};

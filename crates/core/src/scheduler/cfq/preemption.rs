@@ -1,8 +1,9 @@
 //! Preemption: a request of one queue ends the slice of another.
 //!
-//! The preempting queue is put in front of its tree by a whole second. This also makes its *tree*
-//! the one with the lowest key. Trees with frequent preemption therefore get more than their share.
-//! An example is sync-noidle, by its own rule below: the queues for which idling does not pay. Two
+//! A *tree* has the queues of one class and kind, in the order of their keys, which are times. The
+//! preempting queue is put in front of its tree by a whole second. This also makes its tree the one
+//! with the lowest key. Trees with frequent preemption therefore get more than their share. An
+//! example is sync-noidle, by its own rule below: the queues for which idling does not pay. Two
 //! processes that keep preempting can starve others. Both are properties of the kernel's policy,
 //! reproduced here.
 

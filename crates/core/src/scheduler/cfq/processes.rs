@@ -2,7 +2,9 @@
 //! requests.
 //!
 //! Queues with neighbouring requests are *joined*: the processes of one move to the other. A joined
-//! queue is *split* again, process by process, once it is seeky: its requests are far apart.
+//! queue is *split* again, process by process, once it is seeky: its requests are far apart. A
+//! queue has an *idle window* while idling for its next request pays. A *tree* has the queues of
+//! one class and kind.
 
 use alloc::collections::BTreeMap;
 
@@ -59,7 +61,7 @@ impl Cfq {
     /// The queue for `request`, created if necessary. An asynchronous request belongs to the shared
     /// queue of its priority. A synchronous one belongs to the queue of its process. The process is
     /// moved if its queue was joined with another one. It gets a queue of its own if they are
-    /// split.
+    /// split. A new priority of the process is applied to the queue that it stays in or moves to.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         let now_jiffies = jiffies(now);
         let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {
