@@ -92,13 +92,13 @@ impl BackendKind {
     /// Builds a backend for `depth` transfers and one exclusive thread.
     ///
     /// # Errors
-    /// The kernel provides none of this kind.
+    /// The kernel provides none of this kind, or `depth` exceeds the limit of io_uring.
     pub(crate) fn build(self, depth: u32) -> Result<BuiltBackend, BackendError> {
         self.first_available(depth, &EXCLUSIVE_ORDER, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => Box::new(UringBackend::new(depth)?),
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
-                // `first_available` never passes `Auto`.
+                // Threads: `first_available` never passes `Auto`.
                 _ => Box::new(ThreadPoolBackend::new(depth)),
             })
         })
@@ -132,6 +132,7 @@ impl BackendKind {
                     let sleeper = aio.sleeper();
                     (Box::new(aio), Arc::new(sleeper))
                 }
+                // Threads: `first_available` never passes `Auto`.
                 _ => {
                     let threads = ThreadPoolBackend::new(depth);
                     let sleeper = ThreadsSleeper(Arc::clone(threads.pool()));
@@ -154,6 +155,7 @@ impl BackendKind {
     ) -> Result<BuiltBackend, BackendError> {
         #[cfg(simulation)]
         if let Some(built) = crate::simulation::disk::backend_with_event_fd(event_fd) {
+            // The simulated disk stands for AIO, as in `build_shared`.
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
         self.first_available(depth, &EXCLUSIVE_ORDER, |kind| {
@@ -164,6 +166,7 @@ impl BackendKind {
                     Box::new(ring)
                 }
                 BackendKind::Aio => Box::new(Aio::with_event_fd(depth, event_fd)?),
+                // Threads: `first_available` never passes `Auto`.
                 _ => {
                     let threads = ThreadPoolBackend::new(depth);
                     threads.set_event_fd(event_fd)?;
@@ -176,6 +179,10 @@ impl BackendKind {
     /// Calls `build` with the named kind. For `Auto`, calls it with the kinds of `order` until one
     /// succeeds. Returns its result with the kind. `Auto` takes AIO only if a context of `depth`
     /// requests is within [its share](request_share::check_share) of the system's requests.
+    ///
+    /// # Errors
+    /// The error of the named kind. For `Auto`, the first kind's error if none of `order` is
+    /// available; a `Depth` error of any kind ends the search.
     pub(crate) fn first_available<B>(
         self,
         depth: u32,
@@ -341,8 +348,8 @@ pub trait Sleeper: Send + Sync {
 
 /// Executes transfers on open files.
 ///
-/// Every queued transfer is answered exactly once. Dropping a backend cancels transfers if possible
-/// and waits for the rest.
+/// Every queued transfer is answered exactly once. Dropping a backend may withdraw transfers that
+/// have not begun, and waits for the rest as far as the kernel still answers.
 pub(crate) trait Backend: Send {
     /// Queues a transfer, which starts at the latest with the next `exchange`.
     ///
@@ -352,8 +359,8 @@ pub(crate) trait Backend: Send {
     /// file stays open.
     unsafe fn queue(&mut self, transfer: Transfer<'_>);
 
-    /// True if answers arrived before an `exchange` that could have slept for them. False for
-    /// backends that answer only in `exchange`.
+    /// True if answers are there already, so the next `exchange` does not sleep and their times of
+    /// arrival are unknown. False for backends that answer only in `exchange`.
     fn has_answers(&mut self) -> bool {
         false
     }

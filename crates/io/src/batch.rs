@@ -142,7 +142,8 @@ impl Batch {
                 self.kernel_reads.push(unstarted, residency);
                 return Ok(());
             }
-            // Succeeds on a path with a cache of its own, for pages in the kernel page cache.
+            // Succeeds on a path with a cache of its own, if the kernel page cache has all pages of
+            // the read and that cache has none.
             if let Some(copy) =
                 handle.copy_resident(offset, bytes_in_file, || self.free_buffers.pop())
             {
@@ -159,8 +160,8 @@ impl Batch {
     }
 
     /// Submits all reads that have not started to the storage, and releases the pages of returned
-    /// reads. No effect in a child process that was forked after the batch was created, and on a
-    /// path whose engine [`wait`](Batch::wait) could not build.
+    /// reads. No effect in a child process that was forked after the batch was created, and as long
+    /// as the path has no engine: [`wait`](Batch::wait) tries to build it.
     pub fn start(&mut self) {
         if !self.engine.is_of_this_process()
             || self.engine.existing_engine().is_none()
@@ -175,9 +176,9 @@ impl Batch {
         self.unstarted.clear();
     }
 
-    /// Releases the reads that the caller has finished with and submits the pending ones, under one
-    /// lock. Returns the engine's locked state and the batch's queue in it. Requires a built
-    /// engine.
+    /// Releases the reads that the caller has finished with and submits the unstarted ones, under
+    /// one lock. Reads that complete at once move to `ready`. Returns the engine's locked state and
+    /// the batch's queue in it. Requires a built engine. The caller clears `unstarted`.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
         // Without the lock, which the registration of a handle takes.
         self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
@@ -344,13 +345,14 @@ impl Batch {
     /// once if none is in flight.
     ///
     /// # Errors
-    /// The storage has failed, or the engine cannot be built: the reads are still in `unstarted`.
+    /// The storage has failed. Or the engine cannot be built, and the reads stay in `unstarted`.
     fn wait_for_engine_reads(&mut self) -> Result<(), ReadError> {
         self.engine.engine_or_build()?;
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
-            // A batch reads no bytes past the cache, so it also waits for a stalled thread.
+            // A single read leaves a stalled thread's request and bypasses the cache. A batch has
+            // no such way out, so it waits for that thread.
             let ends_when_stalled = false;
             let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {
@@ -431,7 +433,7 @@ impl BatchRead<'_> {
     /// cache, or in one copy.
     ///
     /// # Errors
-    /// The read failed.
+    /// As [`bytes`](BatchRead::bytes).
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
         // A copy needs no engine, which may not exist.
@@ -444,7 +446,7 @@ impl BatchRead<'_> {
     /// Copies the bytes to the start of `buffer` and returns their number.
     ///
     /// # Errors
-    /// The read failed.
+    /// As [`bytes`](BatchRead::bytes).
     ///
     /// # Panics
     /// The buffer is too small.

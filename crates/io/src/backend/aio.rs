@@ -349,8 +349,8 @@ impl AioContext {
                 submitted_count += accepted as usize;
                 continue;
             }
-            // A sandbox has come to forbid the call. Other errors concern this request alone. In
-            // both cases a thread executes it.
+            // The kernel takes the requests before a rejected one. An error is thus of the first
+            // request passed, unless a sandbox now forbids the call. A thread executes it.
             if let errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS) = last_errno() {
                 self.submit_errno.store(errno, Ordering::Relaxed);
             }
@@ -525,8 +525,8 @@ impl Backend for Aio {
         (errno != 0).then_some(BackendError::NoAio { errno })
     }
 
-    /// Submits queued requests and moves answers to `answers`. Sleeps on the eventfd for the first
-    /// answer as `sleep` allows.
+    /// Submits queued requests and moves answers to `answers`. With a transfer unanswered and no
+    /// answer at hand, sleeps on the eventfd for the first answer as `sleep` allows.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -553,8 +553,8 @@ impl Backend for Aio {
 }
 
 impl Drop for Aio {
-    /// Withdraws queued requests without an answer. Waits for all submitted ones, because the
-    /// kernel writes to their memory. The context may be reused if all of them were answered.
+    /// Withdraws queued requests without an answer. Waits for all submitted ones and for the jobs
+    /// of the threads, because both write to memory. The context may then be reused.
     fn drop(&mut self) {
         let withdrawn_count = {
             let mut queued = self.context.lock_queued();
@@ -563,7 +563,8 @@ impl Drop for Aio {
         };
         self.unanswered -= withdrawn_count;
         let mut answers = Vec::new();
-        // Answers are taken without a system call that could be forbidden by now.
+        // `exchange` never fails: answers are taken without a system call that could be forbidden
+        // by now.
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
         self.context.may_be_reused.store(self.unanswered == 0, Ordering::Relaxed);
     }

@@ -45,11 +45,11 @@ pub(crate) enum NextStep {
         /// Bytes moved by this answer; at least 1.
         bytes: u64,
     },
-    /// No bytes moved, and no error: repeat the request.
+    /// No bytes moved, by `EINTR` or `EAGAIN`: repeat the request.
     Retry,
 }
 
-/// Largest number of consecutive answers that are repeated before the error is reported. A driver
+/// Largest number of consecutive repetitions of a request before the error is reported. A driver
 /// that never has room (`EAGAIN`) would otherwise cause an endless loop. The number is chosen, not
 /// measured.
 pub(crate) const RETRIES_MAX: u32 = 64;
@@ -85,7 +85,7 @@ pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
 pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         // EILSEQ: failed integrity check of the block layer. ENODATA: medium error of some drivers.
-        // EREMOTEIO: error of a target.
+        // EREMOTEIO: error of a remote target.
         libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO => DeviceError::Medium,
         libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN => DeviceError::Gone,
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,

@@ -104,8 +104,8 @@ impl ThreadPoolBackend {
         ThreadPoolBackend { pool: Arc::new(pool) }
     }
 
-    /// Like [`new`](ThreadPoolBackend::new), with all threads and lists allocated, as far as the
-    /// system provides them.
+    /// Like [`new`](ThreadPoolBackend::new), with threads and segment lists for `depth` transfers
+    /// made now, as far as the system provides threads.
     pub(crate) fn with_threads(depth: u32) -> ThreadPoolBackend {
         let threads = ThreadPoolBackend::new(depth);
         let lists = (0..depth).map(|_| Vec::with_capacity(SEGMENTS_CAPACITY));
@@ -226,8 +226,8 @@ impl ThreadPool {
         !state.workers.is_empty()
     }
 
-    /// Takes the oldest job for the calling thread. Also returns true if no answer is there for the
-    /// owner. Returns `None` without a job.
+    /// Takes the oldest job for the calling thread. The flag is true if the owner has no answer to
+    /// take now. Returns `None` without a job.
     fn take_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
         let found_no_answer = state.answers.is_empty();

@@ -149,9 +149,8 @@ impl UringBackend {
     /// Clears the eventfd and polls it again.
     fn rearm_event_fd_poll(&mut self) {
         let Some(event_fd) = &self.event_fd else { return };
-        let mut count = [0u8; 8];
         // Fails if it was already cleared; there is nothing to do then.
-        let _ = rustix::io::read(event_fd, &mut count);
+        let _ = rustix::io::read(event_fd, &mut [0; 8]);
         self.queue_event_fd_poll();
     }
 
@@ -250,8 +249,9 @@ pub(crate) struct UringSleeper {
 }
 
 impl Sleeper for UringSleeper {
-    /// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if it was
-    /// allowed to sleep and no answer was there before: the present ones have just arrived.
+    /// Submits queued entries and sleeps for one answer as `sleep` allows, or up to 1 ms if memory
+    /// is short. Returns true if it was allowed to sleep and no answer was there before: the
+    /// present ones have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
@@ -381,12 +381,9 @@ impl Backend for UringBackend {
         };
         self.unanswered += 1;
         self.push(&entry.user_data(token));
-        if self.submission_queue().len() >= AUTO_SUBMIT_BATCH {
-            // If the kernel has no room now, the entries stay queued. `exchange` tries again and
-            // reports the error.
-            if self.enter_errno.is_none() {
-                let _ = self.ring.submit();
-            }
+        if self.enter_errno.is_none() && self.submission_queue().len() >= AUTO_SUBMIT_BATCH {
+            // After an error the entries stay queued. `exchange` tries again and reports it.
+            let _ = self.ring.submit();
         }
     }
 
@@ -409,8 +406,9 @@ impl Backend for UringBackend {
         Ok(self.take_answers(answers))
     }
 
-    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows.
-    /// Errors end the ring's use, but not a lack of memory while it executes transfers.
+    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows,
+    /// but without a limit if memory is short while the kernel executes transfers. Any other error
+    /// of the submission ends the ring's use.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -428,7 +426,7 @@ impl Backend for UringBackend {
         }
         match enter(&self.ring, sleep) {
             Ok(()) => {}
-            // As in the sleeper: a shortage of memory.
+            // The kernel is short of memory for requests or answers.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.has_transfers_in_kernel() => {
                 wait_for_answer(&self.ring)?;
             }
@@ -453,6 +451,7 @@ impl UringBackend {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
         self.enter_errno = Some(errno);
         let queued_entries = self.submission_queue().len();
+        // Entries of an earlier call stay queued without tokens, so the queue may be longer.
         let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
         let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
         let unsubmitted_tokens: Vec<u64> =
@@ -470,7 +469,8 @@ impl UringBackend {
 }
 
 impl Drop for UringBackend {
-    /// Waits for the answers of all transfers, because the kernel writes to their memory.
+    /// Waits for the answers of all transfers, because the kernel writes to their memory. An error
+    /// also ends it: `stop_using_ring` has then awaited all answers that arrive without the call.
     fn drop(&mut self) {
         let mut answers = Vec::new();
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}

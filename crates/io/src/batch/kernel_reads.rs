@@ -1,4 +1,4 @@
-//! Batch reads that were submitted to the kernel page cache, taken in order of completion.
+//! Batch reads that were submitted to the kernel page cache, taken as they complete.
 //!
 //! To submit a read is to make the kernel start its I/O. A page is *resident* if it is in the
 //! kernel page cache. A read with absent pages is awaited in the *ring*, an io_uring of the batch,
@@ -183,6 +183,7 @@ impl KernelReads {
                         free_buffers,
                     )
                 }
+                // Not ended on its thread, in the ring, or beyond the limit of checks.
                 _ => None,
             };
             if let Some(status) = status {
@@ -194,8 +195,8 @@ impl KernelReads {
     }
 
     /// Sleeps until a read completes, in the ring or on helper threads. May return early. Returns
-    /// false if only a thread can wait and the system provides none. Buffers of queued reads are
-    /// taken from `free_buffers`.
+    /// false if a read needs a thread and the system provides none, also with reads in the ring.
+    /// Buffers of queued reads are taken from `free_buffers`.
     fn wait(&mut self, free_buffers: &mut Vec<AlignedBytes>) -> bool {
         self.queue_in_ring(free_buffers);
         let needs_threads = self.thread_reads > 0;
@@ -259,7 +260,8 @@ impl KernelReads {
     }
 
     /// Starts helper threads for the oldest reads of each file that need one, and sleeps until one
-    /// completes or until `timeout`. Returns false if the system provides no thread.
+    /// completes or until `timeout`; `None` is no limit. Does not sleep if one has ended already.
+    /// Returns false if the system provides no thread.
     fn wait_on_threads(&mut self, timeout: Option<Duration>) -> bool {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut waiters_by_file: BTreeMap<*const OpenFile, u32> = BTreeMap::new();
@@ -283,7 +285,7 @@ impl KernelReads {
                     Err(_) => return false,
                 }
             }
-            // A read that has not ended unparks this thread when it ends.
+            // `poll` returns true for a read that has ended. Any other unparks this thread later.
             has_ended |= match &kernel_read.wait {
                 ReadWait::Thread(read) => read.poll(&waker),
                 ReadWait::Unassigned | ReadWait::Ring { .. } => false,

@@ -80,7 +80,7 @@ impl KernelRing {
         self.reads.is_empty()
     }
 
-    /// True if a read of `bytes` bytes fits into the ring now.
+    /// True if a read of `bytes` bytes fits into the ring now. An empty ring takes any read.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.reads.is_empty()
             || self.reads.len() < READS_MAX && self.bytes_in_ring.saturating_add(bytes) <= BYTES_MAX
@@ -117,7 +117,7 @@ impl KernelRing {
     /// ended.
     pub(super) fn take_answer(&mut self) -> Option<RingAnswer> {
         if self.answers.is_empty() && !self.reads.is_empty() {
-            // After a failure of the ring, its unsubmitted reads are answered with that error. A
+            // The error needs no handling: a failed ring answers its unsubmitted reads with it. A
             // ring without an eventfd queues nothing here.
             let _ = self.backend.collect(&mut self.answers);
         }

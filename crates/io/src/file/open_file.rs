@@ -12,7 +12,7 @@ use readpath_core::request::DeviceCaps;
 use crate::backend::BackendError;
 use crate::file::File;
 use crate::nfs::error::NfsError;
-use crate::nfs::lookup::RegularFile;
+use crate::nfs::lookup::FoundFile;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
@@ -156,7 +156,7 @@ pub(crate) fn look_up_nfs_again(handle: &Handle) -> Result<Option<Handle>, OpenF
 /// Identity of an NFS file's version, from its attributes. It has no unstable id, because files of
 /// a server are not checked at each read. (Such an id marks a version whose next change may leave
 /// its times as they are.)
-fn nfs_identity(file: &RegularFile) -> Identity {
+fn nfs_identity(file: &FoundFile) -> Identity {
     let Attributes { fsid, fileid, bytes, modified, changed, .. } = file.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
     Identity {

@@ -168,9 +168,9 @@ impl NfsRead {
         }
     }
 
-    /// Accounts for a reply's data, which is already in memory. Returns the outcome of the request,
-    /// or `None` if another READ is needed. A reply without data counts as the end of the file,
-    /// so that READs are not repeated without end.
+    /// Accounts for a reply's data, which is already in memory and has at most `bytes_requested`
+    /// bytes. Returns the outcome of the request, or `None` if another READ is needed. A reply
+    /// without data counts as the end of the file, so that READs are not repeated without end.
     fn advance(&mut self, head: DataHead) -> Option<Outcome> {
         self.bytes_done += u64::from(head.bytes);
         if self.bytes_done == self.bytes {

@@ -23,12 +23,12 @@
 //!    wait and not many.
 //! 4. `NFS3ERR_JUKEBOX` means "try later": the call rests for [`POSTPONE_DELAY_FIRST`], then twice
 //!    as long each time up to [`POSTPONE_DELAY_MAX`], and is sent under a new id.
-//! 5. An answer that cannot be decoded is ignored and the call is sent again, up to
-//!    [`GARBLED_REPLIES_MAX`] times in all. An answer to no call (late, or a duplicate) is dropped.
-//!    After bytes that are no answer at all, the connection is not trustworthy and is given up.
+//! 5. An answer that cannot be decoded is ignored and the call is sent again. The last
+//!    of [`GARBLED_REPLIES_MAX`] such answers fails it. An answer to no call (late, or a duplicate)
+//!    is dropped. After bytes that are no answer at all, the connection is given up.
 //! 6. Data that is still arriving when the head of its reply is complete goes directly to the
 //!    memory of its call. Conditions: the call waits for the reply's id, the head reports success
-//!    with no more bytes than requested, and the record has the matching length. The call ends when
+//!    with no more bytes than requested, and the record's length matches. The call ends when
 //!    all data has come. If the call ends earlier (timeout or cancellation), the rest is discarded.
 //!    If the connection or the record ends early, the call is sent again. Only the memory of calls
 //!    in flight is ever written to.
@@ -55,8 +55,8 @@ pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
 /// The additional system call costs less than the copy. Smaller replies are received together.
 const DIRECT_DATA_BYTES_MIN: u32 = 16 << 10;
 
-/// Number of bytes received behind a large READ's data: its padding, and the next reply's head
-/// (record mark 4, RPC 24, status and attributes 92, counts 12).
+/// Number of bytes received behind a large READ's data: its padding of at most 3, and the next
+/// reply's head of 132 (record mark 4, RPC 24, status and attributes 92, counts 12).
 const NEXT_HEAD_BYTES: usize = 3 + 132;
 
 /// Number of garbled answers after which a call fails. If one answer in six is garbled, eight in a
@@ -390,7 +390,7 @@ impl Client {
                     }
                 }
                 Ok(Some(RecordStep::End { is_whole })) => {
-                    // Without its reply the call has ended earlier.
+                    // `None` if the call has ended earlier, and the rest was discarded.
                     let Some(reply) = self.direct_reply.take() else { continue };
                     let (call, results) =
                         (CallId(reply.slot_index), CallResults::DataInPlace(reply.head));
@@ -507,7 +507,7 @@ impl Client {
         })
     }
 
-    /// Creates a new transaction id for a call in slot `index`. Its lower bits are the index.
+    /// Creates a transaction id for slot `index`: low bits of the next `sequence` above the index.
     fn next_xid(&mut self, index: u32) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence << SLOT_BITS | index

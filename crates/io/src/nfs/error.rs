@@ -96,8 +96,8 @@ pub enum NfsError {
     Outside {
         /// Requested URL.
         url: String,
-        /// Target of the link, from the component that leaves the export, with control characters
-        /// escaped.
+        /// Target of the link if it is absolute, with control characters escaped. `..` if a
+        /// relative link leaves the export.
         target: String,
     },
     /// The path names neither a regular file nor a directory.

@@ -23,9 +23,10 @@ pub(crate) struct ExportPath {
     pub(crate) export_names: usize,
 }
 
-/// A file of the server. [`find`](ExportPath::find) returns only readable regular files.
+/// A file, directory or link found on the server. [`find`](ExportPath::find) returns only readable
+/// regular files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegularFile {
+pub(crate) struct FoundFile {
     /// The server's identifier of the file.
     pub(crate) handle: FileHandle,
     /// Attributes at the time of the look-up.
@@ -38,7 +39,7 @@ impl ExportPath {
     /// # Errors
     /// The file does not exist, is no regular file, or may not be read. A link leads nowhere. The
     /// server does not answer.
-    pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<RegularFile, NfsError> {
+    pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<FoundFile, NfsError> {
         let names = self.url.path_names();
         let Some(file) = self.walk_names(server, &names[self.export_names..])? else {
             return Err(NfsError::Directory { url: self.url.to_string() });
@@ -74,12 +75,12 @@ impl ExportPath {
         &self,
         server: &mut impl CallServer,
         names: &[&[u8]],
-    ) -> Result<Option<RegularFile>, NfsError> {
+    ) -> Result<Option<FoundFile>, NfsError> {
         let missing = || NfsError::Missing { url: self.url.to_string() };
         // Reversed: the next name is the last element.
         let mut names_left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
         // Path from below the export to the present file or directory.
-        let mut walked_files: Vec<RegularFile> = Vec::new();
+        let mut walked_files: Vec<FoundFile> = Vec::new();
         let mut link_count = 0;
         while let Some(name) = names_left.pop() {
             // A name behind a file that is no directory.
@@ -137,7 +138,7 @@ impl ExportPath {
         server: &mut impl CallServer,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<RegularFile, NfsError> {
+    ) -> Result<FoundFile, NfsError> {
         let put_arguments =
             |message: &mut Vec<u8>| procedures::put_lookup(message, directory, name);
         let (handle, server_attributes) = self.file_result(server.ask(
@@ -157,7 +158,7 @@ impl ExportPath {
                 ))?
             }
         };
-        Ok(RegularFile { handle, attributes })
+        Ok(FoundFile { handle, attributes })
     }
 
     /// Converts the answer to a call into a result for the file: the decoded results, or an error

@@ -38,7 +38,8 @@ pub struct NfsOptions {
     /// `mountport`: port of MOUNT. Default: the URL's port, or without one the port from the
     /// server's port mapper.
     pub mount_port: Option<u16>,
-    /// `uid`, `gid`: user of the calls. Default: the user that this program runs as.
+    /// `uid`, `gid`: user of the calls. Default: the user that this program runs as. The options
+    /// leave the other groups as they are.
     pub credentials: Credentials,
     /// `source`: `reserved` (default) or `any`.
     pub source_port: SourcePort,

@@ -41,6 +41,7 @@ pub struct FileHandle {
 impl FileHandle {
     /// Creates a handle of at most [`HANDLE_BYTES_MAX`] bytes. More bytes are `Garbled`.
     pub(crate) fn new(bytes: &[u8]) -> Result<FileHandle, Garbled> {
+        // Too long a handle does not fit below, so its cut length is never used.
         let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], used_bytes: bytes.len() as u8 };
         handle.bytes.get_mut(..bytes.len()).ok_or(Garbled)?.copy_from_slice(bytes);
         Ok(handle)
@@ -179,8 +180,8 @@ pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(D
 }
 
 /// Decodes the head of the results of a READ whose data is still arriving. Also returns the
-/// received data and the bytes behind it. `None` while the head is incomplete, and if there will be
-/// no data.
+/// received data and the bytes behind it. `None` while the head is incomplete, if it is garbled,
+/// and if there will be no data.
 pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
     // A status other than 0 is a failure, which has no data. `None` also if it is incomplete.

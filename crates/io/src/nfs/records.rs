@@ -94,9 +94,10 @@ impl Records {
     }
 
     /// Returns memory for the socket, used after the bytes that [bypass](Records::direct_bytes) the
-    /// buffer. It has space for the rest of the current fragment and for up to `extra_bytes` bytes
-    /// more. Never empty after [`next`](Records::next) has returned `None`.
-    pub(crate) fn receive_buffer(&mut self, extra_bytes: usize) -> &mut [u8] {
+    /// buffer. It has space for the rest of the current fragment and for up to `extra_bytes_max`
+    /// bytes more, which are at least [`HEADER_BYTES`]. Never empty after [`next`](Records::next)
+    /// has returned `None`.
+    pub(crate) fn receive_buffer(&mut self, extra_bytes_max: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0
@@ -116,7 +117,7 @@ impl Records {
             (None, None) => HEADER_BYTES,
         };
         let bytes =
-            fragment_bytes_left.saturating_add(extra_bytes).min(self.buffer.len() - self.end);
+            fragment_bytes_left.saturating_add(extra_bytes_max).min(self.buffer.len() - self.end);
         &mut self.buffer[self.end..self.end + bytes]
     }
 
@@ -204,9 +205,9 @@ impl Records {
     }
 
     /// Makes the data of the [incomplete record](Records::incomplete_record) bypass the buffer,
-    /// behind the record's first `head_bytes` bytes. The rest must consist of `data_bytes` bytes of
-    /// data and their padding. Returns false without a change if the first fragment's length does
-    /// not match.
+    /// behind the record's first `head_bytes` bytes, which were received. The rest must consist of
+    /// `data_bytes` bytes of data and their padding. Returns false without a change if the first
+    /// fragment's length does not match.
     pub(crate) fn divert(&mut self, head_bytes: usize, data_bytes: usize) -> bool {
         let Some((is_last, fragment_bytes)) = self.next_header() else { return false };
         let Some(fragment_left) = fragment_bytes.checked_sub(head_bytes) else { return false };

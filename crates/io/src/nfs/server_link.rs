@@ -151,8 +151,9 @@ impl ServerLink {
         self.clock
     }
 
-    /// Sends and receives until a call has ended or `deadline` has come. `None` means no deadline.
-    /// The caller is informed of each ended call. Returns at once if no call is in flight.
+    /// Receives and sends, and repeats this with sleeps until a call has ended or `deadline` has
+    /// come. `None` means no deadline. The caller is informed of each ended call. Does not sleep if
+    /// no call is in flight.
     pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
         let mut watch = CallWatch { caller, has_ended_call: false };
         loop {
@@ -274,7 +275,7 @@ impl ServerLink {
         }
         for _ in 0..RECEIVES_PER_CALL_MAX {
             self.receive_segments.clear();
-            // Number of bytes of the reply's data received so far, and number of bytes to come.
+            // `data_offset` bytes of the reply's data were received, and `bytes` are to come.
             if let Some((call, data_offset, bytes)) = self.client.direct_data() {
                 caller.data_memory(call, data_offset, bytes, &mut self.receive_segments);
             }

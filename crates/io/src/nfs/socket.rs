@@ -101,6 +101,7 @@ impl Socket {
             // End of the stream: the server has closed the connection.
             Ok(0) => Err(ConnectionLost(0)),
             Ok(bytes) => Ok(Some(bytes)),
+            // A call that would block counts as 0 bytes: none are available.
             Err(_) => transferred_bytes(Err(std::io::Error::last_os_error())).map(|_| None),
         }
     }

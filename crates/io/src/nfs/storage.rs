@@ -26,7 +26,7 @@ use super::calls_in_flight::{CallPurpose, CallsInFlight, NfsRead};
 use super::client::Traffic;
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
-use super::lookup::{ExportPath, RegularFile};
+use super::lookup::{ExportPath, FoundFile};
 use super::procedures;
 use super::rpc::{CallError, Procedure};
 use super::server_link::{CallServer, ServerLink, WakeEvents};
@@ -171,7 +171,7 @@ impl NfsStorage {
     }
 
     /// Adds a file and returns its first sector, which identifies it until its removal.
-    pub(crate) fn add(&mut self, regular_file: RegularFile) -> u64 {
+    pub(crate) fn add(&mut self, regular_file: FoundFile) -> u64 {
         let calls = &mut self.shared.lock().calls;
         let file_index = calls.files.iter().position(Option::is_none).unwrap_or_else(|| {
             calls.files.push(None);
@@ -267,7 +267,8 @@ impl Storage for NfsStorage {
                 let ended_at = state.link.clock().now();
                 let received_at = std::mem::replace(&mut state.received_at, ended_at);
                 if sleep == Sleep::Never || ended_at.since(now) < POLL_SLEEP_MIN {
-                    // The completions may have been in the socket since the last receive.
+                    // Without a sleep, the completions may have been in the socket since the last
+                    // receive. After a sleep they have just arrived, as they are stamped.
                     let unstamped = state.completed.iter_mut();
                     unstamped.for_each(|completion| completion.not_before = received_at);
                 }
@@ -316,8 +317,8 @@ impl Sleeper for NfsSleeper {
         }
         let mut state = self.shared.lock();
         let woken_at = state.link.clock().now();
-        // A sleep ends at once if the socket has bytes. If this one has slept, its bytes have just
-        // arrived.
+        // A call that finds bytes in the socket ends at once. After a longer one, the bytes have
+        // just arrived.
         let has_slept = woken_at.since(now) >= POLL_SLEEP_MIN;
         if has_slept {
             state.received_at = woken_at;
@@ -415,7 +416,7 @@ impl NfsShared {
 
     /// Looks the file up again by its name, while READs are in flight. Returns its present handle
     /// and attributes.
-    pub(crate) fn look_up_again(&self) -> Result<RegularFile, NfsError> {
+    pub(crate) fn look_up_again(&self) -> Result<FoundFile, NfsError> {
         self.export_path.find(&mut &*self)
     }
 

@@ -11,7 +11,7 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
 use super::error::{NfsError, NfsStep};
-use super::lookup::{ExportPath, RegularFile};
+use super::lookup::{ExportPath, FoundFile};
 use super::mount;
 use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::printable::printable;
@@ -26,7 +26,7 @@ pub struct NfsTarget {
     /// Connection to NFS, without a call in flight.
     pub(super) link: ServerLink,
     /// The file as it was found.
-    pub(crate) file: RegularFile,
+    pub(crate) file: FoundFile,
     /// Largest READ in bytes.
     pub(super) read_bytes: u32,
     /// Location of the file, for looking it up again.
@@ -91,8 +91,8 @@ fn negotiated_read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
 fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
     let addresses = resolve_host(url)?;
     let mut last_error = None;
-    for mut address in addresses {
-        match mount_at(url, &mut address, clock) {
+    for address in addresses {
+        match mount_at(url, address, clock) {
             // No server answers there. The host may have it at its next address. Other errors come
             // from a server, and end the search.
             Err(error @ NfsError::Connect { .. }) => last_error = Some(error),
@@ -102,16 +102,16 @@ fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), N
     Err(last_error.expect("a host that was resolved has an address"))
 }
 
-/// Mounts the export through one address of the host, and sets its port to NFS. Returns the address
-/// and the location of the file.
+/// Mounts the export through one address of the host, whose port is ignored. Returns the address
+/// with the port of NFS, and the location of the file.
 fn mount_at(
     url: &NfsUrl,
-    address: &mut SocketAddr,
+    mut address: SocketAddr,
     clock: Clock,
 ) -> Result<(SocketAddr, ExportPath), NfsError> {
-    let (nfs_port, mount_port) = find_ports(url, *address, clock)?;
+    let (nfs_port, mount_port) = find_ports(url, address, clock)?;
     address.set_port(mount_port);
-    let mut link = connect(*address, &url.options, clock)?;
+    let mut link = connect(address, &url.options, clock)?;
     let names = url.path_names();
     let export_names = export_name_count(&mut link, url, &names)?;
     let path = join_names(&names[..export_names]);
@@ -121,7 +121,7 @@ fn mount_at(
         .map_err(|error| NfsError::from_call(NfsStep::Mount, error))?
         .map_err(|status| NfsError::NotMounted { export: printable(&path), status })?;
     address.set_port(nfs_port);
-    Ok((*address, ExportPath { url: url.clone(), export, export_names }))
+    Ok((address, ExportPath { url: url.clone(), export, export_names }))
 }
 
 /// Looks up the addresses of the URL's host, at least one. Their ports are 0.

@@ -7,7 +7,7 @@ use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
 use crate::backend::{BackendError, BackendInUse};
-use crate::nfs::lookup::RegularFile;
+use crate::nfs::lookup::FoundFile;
 use crate::nfs::storage::{NfsShared, NfsStorage};
 use crate::source::direct::SourceFile;
 use crate::source::storage::SourceStorage;
@@ -31,7 +31,7 @@ pub(crate) enum StorageFile {
     /// A file of this machine.
     Local(Target),
     /// A file of the server.
-    Server(RegularFile),
+    Server(FoundFile),
     /// The file of the source.
     Source(Arc<SourceFile>),
 }
