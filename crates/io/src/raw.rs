@@ -119,7 +119,7 @@ pub struct RawStats {
     /// Bytes of these chunks, in whole blocks.
     pub written_bytes: u64,
     /// Bytes copied between the caller's memory and buffers, because they could not be moved
-    /// directly. Partial blocks of writes are not included.
+    /// directly. A write counts its whole chunks if they go through buffers, and nothing otherwise.
     pub copied_bytes: u64,
 }
 
@@ -202,7 +202,7 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The length of the file cannot be read.
+    /// The length of the file cannot be read, or a child made by `fork` cannot open a channel.
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
         let path = &self.path;
         let error = |fault| RawError { path: path.clone(), fault };
@@ -271,7 +271,7 @@ impl RawFile {
         let overwriting =
             self.cache_invalidator.as_ref().map(|invalidator| invalidator.begin_overwrite(range));
         let written = self.channel()?.write(memory, offset);
-        // Invalidates the range again.
+        // Invalidates the range again: reads may have cached old bytes during the write.
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
@@ -474,7 +474,7 @@ impl RawFile {
             .channels
             .for_this_process(&self.channel_parameters)
             .map_err(|fault| self.error(fault))?;
-        // A panic leaves no request in flight, and each call resets the counts of the channel: a
+        // A panic leaves no request in flight, and each call resets the channel's free buffers: a
         // poisoned lock is safe.
         Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
@@ -484,8 +484,11 @@ impl RawFile {
         RawError { path: self.path.clone(), fault }
     }
 
-    /// Returns an error if a range exceeds the largest offset. Kernel offsets are signed, and the
-    /// last block must end at or below the largest.
+    /// Checks that a range ends at or below the largest offset. Kernel offsets are signed, and the
+    /// last block must end there too.
+    ///
+    /// # Errors
+    /// The range exceeds it.
     fn check_range(&self, bytes: usize, offset: u64) -> Result<(), RawError> {
         // Room for the rest of the last block.
         let end_max = i64::MAX as u64 - u64::from(self.alignment_bytes);

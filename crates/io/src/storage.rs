@@ -76,7 +76,7 @@ pub trait Storage: Send {
 /// Files and block devices as one storage. Each has a sector range of its own, so requests of two
 /// files are never adjacent.
 pub struct FileStorage {
-    // Dropped before the targets, which its transfers read.
+    // Dropped before the targets, which its transfers access.
     transfers: Transfers<()>,
     /// Open files by slot; the slot number is the upper part of the sector number.
     targets: Vec<Option<Target>>,
@@ -116,7 +116,7 @@ impl FileStorage {
     }
 
     /// Storage of any number of files for several threads, with the sleeper of its `depth`
-    /// requests.
+    /// requests. With the backend `Auto`, threads may also execute requests themselves.
     ///
     /// # Errors
     /// As [`for_one_thread`](FileStorage::for_one_thread).
@@ -135,7 +135,8 @@ impl FileStorage {
         Ok((files, sleeper))
     }
 
-    /// Storage of any number of files over the given backend.
+    /// Storage of any number of files over the given backend. Threads may not execute its requests
+    /// themselves.
     pub(crate) fn with_backend(
         backend: Box<dyn Backend>,
         in_use: BackendInUse,

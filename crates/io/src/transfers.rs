@@ -116,14 +116,14 @@ impl TransferProgress {
         }
     }
 
-    /// Starts a transfer over the memory of `segments`.
+    /// Prepares a transfer over the memory of `segments`, which has as many bytes as `start`.
     pub(crate) fn new(start: TransferStart, segments: Vec<libc::iovec>) -> TransferProgress {
         let mut progress = TransferProgress { segments, ..TransferProgress::unused() };
         progress.reset(start);
         progress
     }
 
-    /// Resets the state for a new transfer; `segments` must already describe its memory.
+    /// Resets the state for a new transfer. The field `segments` must describe its memory already.
     fn reset(&mut self, start: TransferStart) {
         debug_assert_eq!(
             self.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
@@ -160,7 +160,8 @@ impl TransferProgress {
     /// follow.
     fn on_answer(&mut self, raw: i32) -> Option<Outcome> {
         match next_step(raw, &self.transfer) {
-            // A thread that exits takes its queued requests with it: repeat, up to a limit.
+            // Not cancelled here: a thread that exits takes its queued requests with it. Repeat, up
+            // to a limit.
             NextStep::Ended(Outcome::Failed(DeviceError::Cancelled))
                 if !self.is_cancelled && self.transfer.retries < RETRIES_MAX =>
             {
@@ -338,8 +339,8 @@ impl<K> Transfers<K> {
     }
 
     /// Submits started transfers and processes answers. Sleeps until a transfer ends or until
-    /// `deadline`; `None` is no deadline. Returns at once if `next_ended` has a result or no
-    /// transfer is in flight.
+    /// `deadline`; `None` is no deadline. Does not sleep if `next_ended` has a result or no
+    /// transfer is in flight. May return early.
     pub(crate) fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
         let sleep = match deadline {
             _ if !self.ended.is_empty() => Sleep::Never,
@@ -376,8 +377,8 @@ impl<K> Transfers<K> {
     }
 
     /// Submits started transfers and processes answers: ended transfers come out of `next_ended`.
-    /// Sleeps for the first answer as long as `sleep` allows. The rest of a transfer with a short
-    /// answer is submitted here too, because the owner may sleep elsewhere from now on.
+    /// Sleeps for the first answer as long as `sleep` allows. A transfer that must be continued or
+    /// repeated is submitted here too, because the owner may sleep elsewhere from now on.
     ///
     /// # Errors
     /// The backend fails to submit requests or to take answers.
@@ -452,7 +453,7 @@ impl<K> Transfers<K> {
         self.free_slots.push(index);
     }
 
-    /// Passes the rest of the transfer with this id to the backend.
+    /// Passes the rest of the transfer with this id to the backend: all of it at its start.
     fn queue(&mut self, id: RequestId) {
         let index = self.slot_by_id[id.0 as usize];
         let transfer = self.slots[index as usize].progress.next_request(id.0.into());
@@ -463,7 +464,8 @@ impl<K> Transfers<K> {
 }
 
 impl<K> Drop for Transfers<K> {
-    /// Cancels all transfers and waits until none of them accesses memory.
+    /// Cancels all transfers and waits until none of them accesses memory. An error of the backend
+    /// ends the wait.
     fn drop(&mut self) {
         self.drain();
         if self.in_flight() > 0 {

@@ -30,8 +30,8 @@ fn parse_mount(line: &str) -> Option<Mount<'_>> {
     let (before_separator, after_separator) = line.split_once(" - ")?;
     let mut fields = before_separator.split(' ');
     let number = fields.next()?.parse().ok()?;
-    // The parent's number is skipped.
-    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    let _parent_number = fields.next()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
     // The form of the field `device`: 20 bits of minor number below the major one.
     let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
     let (root, mount_point) = (fields.next()?, fields.next()?);

@@ -72,9 +72,9 @@ impl ReadaheadSetting {
             // The folder of a disk has its name. A partition has no setting of its own, and takes
             // the disk's.
             Some(queue) => {
-                let disk = queue.canonicalize().ok()?;
-                let name = disk.parent()?.file_name()?;
-                Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
+                let queue_of_disk = queue.canonicalize().ok()?;
+                let disk_name = queue_of_disk.parent()?.file_name()?;
+                Path::new("/sys/block").join(disk_name).join("queue/read_ahead_kb")
             }
             // No block device: the kernel lists the file system's own setting by its number.
             None => {

@@ -222,7 +222,7 @@ impl UringBackend {
         is_event_fd_signalled
     }
 
-    /// True if the kernel executes transfers, besides the ones that are only queued.
+    /// True if the kernel surely executes transfers: more are unanswered than entries are queued.
     fn has_transfers_in_kernel(&self) -> bool {
         self.unanswered as usize > self.submission_queue().len()
     }

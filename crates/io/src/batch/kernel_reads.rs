@@ -251,6 +251,7 @@ impl KernelReads {
                     read.wait = ReadWait::Ring { token: ring.queue_read(file, *offset, buffer) };
                     files_in_ring.insert(open_file);
                 }
+                // The file is not suited, or the ring is full and has none of its reads.
                 None => {
                     read.needs_thread = true;
                     self.thread_reads += 1;

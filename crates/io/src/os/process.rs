@@ -51,7 +51,7 @@ impl ProcessNumber {
 
     /// Converts a stored `number` back.
     #[inline]
-    pub(crate) const fn of(number: u32) -> ProcessNumber {
+    pub(crate) const fn from_number(number: u32) -> ProcessNumber {
         ProcessNumber(number)
     }
 

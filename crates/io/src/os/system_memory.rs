@@ -121,8 +121,8 @@ fn read_number(path: &Path) -> Option<u64> {
 }
 
 /// Returns the control groups of a line of `/proc/self/cgroup` that limit memory, innermost first,
-/// each with the file names of its version. There are none if the line has another form or is of
-/// version 1 and other controllers.
+/// each with the file names of its version. The line has the form `NUMBER:CONTROLLERS:PATH`, in
+/// version 2 without controllers. There are none if it has another form or other controllers.
 fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -148,8 +148,8 @@ fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFil
 /// the file cannot be read.
 fn total_stall_us(path: &Path) -> u64 {
     let text = read_to_string(path).unwrap_or_default();
-    let total = text.lines().next().and_then(|line| line.split("total=").nth(1));
-    total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)
+    let total = text.lines().next().and_then(|line| line.split_once("total="));
+    total.and_then(|(_, total_us)| total_us.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

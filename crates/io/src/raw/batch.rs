@@ -45,6 +45,7 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 pub struct RawBatch<'f> {
     /// File whose path and options errors name.
     file: &'f RawFile,
+    /// The file as `Transfers` needs it, with its length at opening.
     file_to_transfer: TransferFile,
     /// Transfers in flight, which only the creating process may use.
     transfers: ProcessOwned<Transfers<TransferContext<'f>>>,
@@ -149,7 +150,7 @@ impl<'f> RawBatch<'f> {
     }
 
     /// Checks range and alignment and starts a transfer of the first `bytes` bytes of `memory`. A
-    /// write invalidates its range in the read path's cache.
+    /// write invalidates its range in the read path's cache. After an error `memory` is dropped.
     fn start(
         &mut self,
         op: Op,

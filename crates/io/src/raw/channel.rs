@@ -107,22 +107,27 @@ pub(super) struct Channel {
 unsafe impl Send for Channel {}
 
 impl Channel {
-    /// Builds a channel with its buffers and the first available backend.
+    /// Builds a channel with its buffers and a backend of the named kind. `Auto` is the first
+    /// available of AIO and threads, and threads for buffered I/O.
+    ///
+    /// # Errors
+    /// The system lacks memory for the buffers, or a backend is not available.
     pub(super) fn new(
         target: Target,
         policy: Box<dyn ChunkingPolicy + Send + Sync>,
-        backend: BackendKind,
+        backend_kind: BackendKind,
         clock: Clock,
     ) -> Result<Channel, RawOpenError> {
         let buffers = Buffers::new(policy.chunk_bytes(), policy.depth())?;
         let depth = policy.depth().max(TRANSFERS_MIN);
         let mut buffers_are_registered = false;
-        // A call waits for buffered I/O in any case, so the calling thread executes it itself.
+        // A call waits for buffered I/O in any case, so with the backend of threads the calling
+        // thread executes it itself.
         let order = match target.mode() {
             Mode::Direct => &SHARED_ORDER[..],
             Mode::Buffered(_) => &[BackendKind::Threads],
         };
-        let built = backend.first_available(depth, order, |kind| {
+        let built = backend_kind.first_available(depth, order, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
                     let mut ring = UringBackend::for_any_thread(depth)?;
@@ -132,7 +137,8 @@ impl Channel {
                     Box::new(ring)
                 }
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
-                // Threads and lists are made now, so that later calls allocate no memory.
+                // Threads: the kind is never `Auto`. They and their lists are made now, so that
+                // later calls allocate no memory.
                 _ => Box::new(ThreadPoolBackend::with_threads(depth)),
             })
         });
@@ -141,7 +147,8 @@ impl Channel {
         Ok(Channel { buffers_are_registered, ..channel })
     }
 
-    /// Builds a channel over the given backend, which any thread may use.
+    /// Builds a channel over the given backend, which any thread may use. `buffers` has one chunk
+    /// for each transfer of the policy's depth, and is not registered.
     pub(super) fn with_backend(
         target: Target,
         policy: Box<dyn ChunkingPolicy + Send + Sync>,
@@ -199,7 +206,7 @@ impl Channel {
         Ok(stat.st_size as u64)
     }
 
-    /// Waits for requests left in flight by an earlier call, and discards their results.
+    /// Cancels or awaits requests that a dropped reader left in flight, and discards their results.
     pub(super) fn drain_earlier_call(&mut self) {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}
@@ -286,9 +293,9 @@ impl Channel {
         }
     }
 
-    /// Writes all of `memory` to the file at `offset` and returns the number of bytes. An error
-    /// contains the number of bytes written. A regular file that direct I/O has extended to a whole
-    /// block is truncated again.
+    /// Writes `memory` to the file at `offset` and returns the number of bytes written, less only
+    /// if the kernel stops without an error. An error contains that number. A regular file that
+    /// direct I/O has extended to a whole block is truncated again.
     pub(super) fn write(&mut self, memory: &[u8], offset: u64) -> Result<u64, RawFault> {
         let end = offset + memory.len() as u64;
         if memory.is_empty() {
@@ -453,7 +460,7 @@ impl Channel {
         if self.target().is_block_device() || length_bytes >= covered_end {
             return Ok(());
         }
-        // Longer than this write can make it: another writer has extended the file. Keep its bytes.
+        // Not longer than the content: done. Longer than `covered_end`: by another writer, keep it.
         if !(length_bytes + 1..=covered_end).contains(&self.bytes()?) {
             return Ok(());
         }

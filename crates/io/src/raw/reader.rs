@@ -2,7 +2,7 @@
 //!
 //! A call that reads into the caller's memory ends with fewer and fewer chunks in flight, and with
 //! none between two calls. A [`RawReader`] returns the ring's own buffers instead, one after
-//! another. A returned buffer is resubmitted at once, so the device always has the policy's depth
+//! another. The next call resubmits a returned buffer, so the device always has the policy's depth
 //! in flight, less the chunk in use. No bytes are copied, whatever the caller's alignment, and the
 //! kernel registers the buffers at opening if allowed.
 
@@ -82,8 +82,8 @@ impl Deref for RawChunk<'_> {
 }
 
 impl<'f> RawReader<'f> {
-    /// Creates a reader of the byte range `requested`, which lies within the file. The channel has
-    /// [begun a stream](Channel::begin_stream).
+    /// Creates a reader of the byte range `requested`, which lies within the file and may be empty.
+    /// The channel has [begun a stream](Channel::begin_stream).
     pub(super) fn new(
         channel: &'f mut Channel,
         path: &'f Path,
@@ -149,8 +149,8 @@ impl<'f> RawReader<'f> {
     }
 
     /// Waits for the next chunk and returns its buffer, the number of leading bytes to skip in it,
-    /// and its byte range in the file. Returns `None` at the end. Starts further chunks in free
-    /// buffers.
+    /// and the byte range of the rest in the file. Returns `None` at the end. Before the wait,
+    /// frees the buffer returned last and starts further chunks in free buffers.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
         if !self.process.is_current() {
             return Err(RawFault::Forked(Forked::UnderWay));

@@ -351,7 +351,7 @@ impl Handle {
     /// True if cached bytes may be returned without [`Handle::current`].
     #[inline]
     pub(crate) fn is_fast_path_enabled(&self) -> bool {
-        ProcessNumber::of(self.fast_path_process.load(Ordering::Relaxed)).is_current()
+        ProcessNumber::from_number(self.fast_path_process.load(Ordering::Relaxed)).is_current()
     }
 
     /// True if the own cache may contain pages of the file.
