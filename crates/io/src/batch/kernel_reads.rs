@@ -101,9 +101,9 @@ impl KernelReads {
     }
 
     /// Removes and returns the next completed read, and waits if there is none. Returns `None` if
-    /// no read is in flight. Reads of up to `copied_bytes_max` bytes are returned as copies where
-    /// that is as cheap. Buffers are taken from `free_buffers`. If the system provides no thread to
-    /// wait on, the oldest read is returned uncompleted, and the caller has to make it.
+    /// no read is in flight. A read found resident is copied if it has at most `copied_bytes_max`
+    /// bytes, and otherwise left to the caller. Buffers are taken from `free_buffers`. If the
+    /// system provides no thread to wait on, the oldest read is left to the caller uncompleted.
     pub(super) fn next(
         &mut self,
         copied_bytes_max: u64,
@@ -157,8 +157,8 @@ impl KernelReads {
 
     /// Polls each read that a thread makes, and the [`CHECKS_MAX`] oldest reads without a method of
     /// waiting, once. Removes the first completed one. Returns `None` if none has completed. Reads
-    /// of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`. Reads in the
-    /// ring are left to [`take_ring_answer`](KernelReads::take_ring_answer).
+    /// without a method are copied up to `copied_bytes_max` bytes, into memory of `free_buffers`.
+    /// Reads in the ring are left to [`take_ring_answer`](KernelReads::take_ring_answer).
     fn take_first_completed(
         &mut self,
         copied_bytes_max: u64,

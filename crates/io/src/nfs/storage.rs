@@ -207,8 +207,9 @@ impl Storage for NfsStorage {
         Ok(true)
     }
 
-    /// Starts the first READ of a request, which is sent later. A write is completed at once as
-    /// refused, because files on a server are only read.
+    /// Starts the first READ of a request, which is sent later. The upper bits of the request's
+    /// first sector are the file's index. A write is completed at once as refused, because files on
+    /// a server are only read.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
@@ -303,6 +304,7 @@ impl Sleeper for NfsSleeper {
             // With a completion at hand there is no sleep.
             _ if !state.completed.is_empty() => Some(now),
             Sleep::AtMost(timeout) => Some(now + Time(timeout.as_nanos() as u64)),
+            // `Never` has returned above.
             Sleep::Never | Sleep::UntilAnswered => None,
         };
         let wake_at = [deadline, state.link.next_wake()].into_iter().flatten().min();

@@ -72,7 +72,7 @@ impl CacheInvalidator {
     /// Checks that `target` is the file that the read path has open.
     ///
     /// # Errors
-    /// It is another file.
+    /// It is another file, or this is a child made by `fork` that cannot use the read path.
     pub(super) fn check_same_file(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
         let open_error =
             |error: ReadError| RawOpenError::Open(OpenError::from_io_error(name, &error.into()));

@@ -126,7 +126,7 @@ impl<'f> RawReader<'f> {
     ///
     /// # Errors
     /// The device failed on the next bytes; all bytes before them were returned. Every later call
-    /// returns the same error.
+    /// returns the same error. Or this is a child made by `fork`.
     pub fn next_chunk(&mut self) -> Result<Option<RawChunk<'_>>, RawError> {
         match self.next_range() {
             Ok(None) => Ok(None),

@@ -34,8 +34,8 @@ pub(super) struct ChunksInFlight<'l> {
 }
 
 impl ChunksInFlight<'_> {
-    /// Starts to move a chunk. A buffer of the ring must be free. The index of the buffer
-    /// identifies the transfer, so a chunk that is moved directly takes one too.
+    /// Starts to move a chunk of whole blocks. A buffer of the ring must be free. The index of the
+    /// buffer identifies the transfer, so a chunk that is moved directly takes one too.
     ///
     /// # Safety
     /// The caller's memory is valid until the chunk has ended. Other code does not access it (for a
@@ -74,8 +74,8 @@ impl ChunksInFlight<'_> {
         unsafe { self.in_flight.start(self.op, chunk_state, [io_segment(start, chunk.bytes)]) };
     }
 
-    /// Ends a chunk of which `bytes` bytes were moved: copies the bytes that a read has in buffers
-    /// to the caller, and frees the buffer.
+    /// Ends a chunk of which the first `bytes` bytes were moved: copies the bytes that a read has
+    /// in buffers to the caller, and frees the buffer.
     ///
     /// # Safety
     /// The caller's memory is valid, and other code does not access it.
