@@ -177,7 +177,7 @@ pub(crate) struct Client {
     link: ClientLink,
     /// Next pause before an attempt to connect; zero after an answer.
     reconnect_delay: Time,
-    /// Time of the last received byte.
+    /// Time of the last received byte, or of the present connection if it was made later.
     last_byte_at: Time,
     /// True if a call has expired, and the server has sent nothing since.
     is_silent: bool,
@@ -574,8 +574,8 @@ impl Client {
         self.free_slots.push(index);
     }
 
-    /// Marks the connection as to be closed, and drops the received bytes. The next action is then
-    /// to disconnect.
+    /// Marks the connection, if there is one, as to be closed, and drops the received bytes. The
+    /// next action is then to disconnect.
     fn mark_for_closing(&mut self) {
         if let ClientLink::Up { must_close } = &mut self.link {
             *must_close = true;

@@ -200,7 +200,8 @@ fn join_names(names: &[&[u8]]) -> Vec<u8> {
     path
 }
 
-/// Connects to a server. A missing server is reported at once.
+/// Connects to a server, and waits up to the timeout of a call. A missing server is reported at
+/// once. The link has room for answers with the data of the largest READ.
 fn connect(
     address: SocketAddr,
     options: &NfsOptions,

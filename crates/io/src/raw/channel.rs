@@ -346,17 +346,17 @@ impl Channel {
     ) -> Result<(), RawFault> {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(requested, block_bytes);
-        let edges = [layout.head_offset(), layout.tail_offset()];
+        let edge_offsets = [layout.head_offset(), layout.tail_offset()];
         let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
-        for (index, block) in edges.into_iter().enumerate() {
-            let Some(block) = block else { continue };
+        for (index, block_start) in edge_offsets.into_iter().enumerate() {
+            let Some(block_start) = block_start else { continue };
             // Bytes behind the end of the file are zeros.
             let address = self.buffers.edge(index);
             // SAFETY: an edge is a page and a block is at most a page; no request is in flight on
             // it.
             unsafe { address.write_bytes(0, block_bytes as usize) };
-            if block < file_bytes {
-                let chunk = Chunk { offset: block, bytes: block_bytes };
+            if block_start < file_bytes {
+                let chunk = Chunk { offset: block_start, bytes: block_bytes };
                 // The index only identifies the transfer: an edge uses no buffer of the ring.
                 let chunk_state = ChunkState { chunk, buffer: index as u32 };
                 self.counters.count_chunk(Op::Read, block_bytes);
@@ -384,10 +384,11 @@ impl Channel {
         drop(in_flight);
         // Copy the new bytes over the content. After a fault this has no use, and the fault ends
         // the write below.
-        for (index, block) in edges.into_iter().enumerate() {
-            let Some(block) = block else { continue };
-            let part = layout.requested_in(&(block..block + block_bytes));
-            let edge_part = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
+        for (index, block_start) in edge_offsets.into_iter().enumerate() {
+            let Some(block_start) = block_start else { continue };
+            let part = layout.requested_in(&(block_start..block_start + block_bytes));
+            let edge_part =
+                self.buffers.edge(index).wrapping_add((part.start - block_start) as usize);
             // SAFETY: both sides hold these bytes, and no request is in flight.
             unsafe { copy_range(memory.address_of(part.start), edge_part, &part) };
         }
