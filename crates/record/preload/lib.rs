@@ -248,7 +248,8 @@ impl RecordedCall {
     }
 
     /// Writes the call into a slot of the ring. `result`: bytes read, or the negative number of an
-    /// error. A call at an unknown offset or on a descriptor without positions is left out.
+    /// error. A call at an unknown offset, on a descriptor without positions, or of a file too
+    /// short to be reported is left out. With a full ring it counts as lost.
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let file = files::device_and_inode(ring, self.descriptor, end_ns);

@@ -17,7 +17,7 @@ use crate::{
     ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno,
 };
 
-/// Lines are usually shorter, in bytes. The number is chosen. With more than this in the buffer, a
+/// Number of bytes, chosen: most lines are shorter. With at least this many in the buffer, a
 /// function that reads a line passes at once, and a fill within it is not recorded. A larger number
 /// would read the clock at more lines.
 const LINE_BYTES: usize = 512;

@@ -229,9 +229,10 @@ impl Recorder {
         self.tracker.has_no_tasks()
     }
 
-    /// Sleeps for `span`. While the advisor is awake, it gets the events as soon as they arrive,
-    /// but waits at least `READ_INTERVAL_MIN` between two times. Otherwise it gets them once, at
-    /// the end.
+    /// Sleeps for `span`. The advisor is *awake* for a while after a useful prefetch. It then gets
+    /// the events as soon as they arrive, at most once per `READ_INTERVAL_MIN`. Otherwise it gets
+    /// them once, at the end. A resting recorder (module `rest`) has no events. It samples the
+    /// files in use instead, at the end.
     ///
     /// # Errors
     /// The buffers cannot be read.
@@ -258,9 +259,9 @@ impl Recorder {
         }
     }
 
-    /// Reads the events of the recorded tasks and passes them to the advisor, which then also
-    /// continues its whole-file prefetches. Without an advisor the events are only kept. Fails if a
-    /// buffer cannot be read.
+    /// Reads the events of the recorded tasks, and the names of the files that they have opened.
+    /// The advisor gets both, and then continues its whole-file prefetches. Without an advisor they
+    /// are only kept. Fails if a buffer cannot be read.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.read_task_events()?;
@@ -325,7 +326,8 @@ impl Recorder {
 
     /// Passes the records of the events since the last call to `on_record`. Events of the last
     /// millisecond (`MARGIN_NS`) stay for the next call. The advisor, if there is one, judges its
-    /// advice. To be called as often as [`record`](Recorder::record).
+    /// advice. A resting recorder passes no record. To be called as often as
+    /// [`record`](Recorder::record).
     ///
     /// # Errors
     /// The buffers cannot be read, or `on_record` failed.
@@ -348,7 +350,8 @@ impl Recorder {
         self.pass_on_records(records, on_record)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.judge_periodically(now_ns);
-            // The check may have started the advice. From then on each event is needed at once.
+            // The waits in these records may have started the advice, or a pause of it may be over.
+            // From then on each event is needed at once.
             advisor.continue_whole_files(now_ns);
         }
         self.record_calls += 1;

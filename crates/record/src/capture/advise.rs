@@ -4,7 +4,9 @@
 //! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
 //! (`advise/hand.rs`), like the rest of a large read in progress. The rest of a file is prefetched
 //! as well if the file is *used up*: read once, in pieces of any order (`advise/used_up.rs`). The
-//! program still reads from the kernel. The worst result is a wasted read. Invariants:
+//! program still reads from the kernel. The worst result is a wasted read. A *miss* adds absent
+//! pages to the cache for a task. The *evidence* of a device holds the estimates of its costs. A
+//! file has one number in the ledger and another one in the recording. Invariants:
 //! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full
 //!    budget the oldest pages are evicted, if they are two seconds old.
 //! 2. *Credit* is the number of pages that may still be prefetched. Each prefetched page takes one,
@@ -115,7 +117,7 @@ pub(super) struct Advisor {
     last_miss_ns: HashMap<u32, u64>,
     /// Disk and inode number of a file by its number in the recording.
     recorded_files: HashMap<u32, (u64, u64)>,
-    /// For each file with missing pages: true if the requests of its device are reported.
+    /// By disk and inode number of a file: true if the requests of its device are reported.
     request_events: HashMap<(u64, u64), bool>,
     /// Time of the last verdict.
     last_check_ns: u64,
@@ -181,6 +183,7 @@ impl Advisor {
         if has_waited {
             self.on_miss(task, (inode, range), names, at_ns);
         }
+        // Taken before the use of the pages, which are a part of it.
         let rest = self.whole_file_rest(inode);
         let new_pages = self.record_used(inode, range, at_ns);
         self.credit.record_access(new_pages, rest);
@@ -299,8 +302,8 @@ impl Advisor {
         }
     }
 
-    /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses it. Also
-    /// counts the resident pages, and forgets misses older than `STALE_NS`.
+    /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses or stops
+    /// it. Also counts the resident pages, and forgets misses older than `STALE_NS`.
     pub fn judge_periodically(&mut self, at_ns: u64) {
         if at_ns < self.last_check_ns + CHECK_INTERVAL_NS {
             return;
@@ -384,6 +387,7 @@ impl Advisor {
     /// knows some of them as cached and none has its mark, which asks for a call at that page.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
+        // Taken before the use of the pages, which are a part of it.
         let rest = self.whole_file_rest(inode);
         // A fault reports all pages of a folio, also those that earlier faults have mapped.
         let new_pages = self.record_used(inode, range, at_ns);
@@ -448,8 +452,8 @@ impl Advisor {
     }
 
     /// Records the use of pages. Returns the number of pages used for the first time, or all of
-    /// `range` for a file whose use is not followed. If prefetched pages were used, events are
-    /// processed at once for `AWAKE_NS`.
+    /// `range` for a file without advice or with too many pages to follow. If prefetched pages were
+    /// used, events are processed at once for `AWAKE_NS`.
     fn record_used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();
@@ -470,6 +474,7 @@ impl Advisor {
 
     /// Passes a read to the readahead policy of its file while the advice is on, and prefetches the
     /// chosen ranges. The policy is not asked about pages it knows as read or advised (`is_quiet`).
+    /// The time of the read is kept in any case.
     fn run_policy(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.last_miss_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         // The task of this read counts, even if it does not wait.
@@ -503,9 +508,9 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the absent pages of a range within budget and credit. Returns their number, 0
-    /// while the advice is off or for a file without a target. The policy is informed of the parts
-    /// that stay absent.
+    /// Prefetches the absent pages of a range within budget and credit. Returns their number. It is
+    /// 0 while the advice is off, for a file that gets no advice, and without absent pages. The
+    /// policy is informed of the parts that stay absent.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
@@ -551,7 +556,8 @@ impl Advisor {
         prefetched_pages
     }
 
-    /// Evicts stale prefetched pages until `pages` more fit into the budget.
+    /// Evicts stale prefetched pages, the oldest first, until `pages` more fit into the budget. It
+    /// ends early at the first range that is not stale.
     fn make_room(&mut self, pages: u64, at_ns: u64) {
         while self.ledger.pages().saturating_add(pages) > self.budget_pages {
             match self.ledger.oldest_range() {
@@ -570,13 +576,14 @@ impl Advisor {
         at_ns.saturating_sub(unused.since_ns) >= STALE_NS && !is_whole_file_in_use
     }
 
-    /// Drops an unused prefetched range from the page cache, and counts it as wasted.
-    fn evict_unused(&mut self, UnusedRange { file, range, .. }: UnusedRange) {
-        let lost_pages = self.ledger.remove_range(file, range);
+    /// Drops an unused range from the page cache and the ledger, and counts it as wasted.
+    fn evict_unused(&mut self, UnusedRange { file: number, range, .. }: UnusedRange) {
+        let lost_pages = self.ledger.remove_range(number, range);
         self.credit.record_lost(lost_pages);
-        let Some(file) = self.inodes.get(&file).and_then(|inode| self.files.get_mut(inode)) else {
-            return;
-        };
+        let file = self.inodes.get(&number).and_then(|inode| self.files.get_mut(inode));
+        // A file with unused pages is never forgotten, so it is known here.
+        let Some(file) = file else { return };
+        // For the policy the pages are absent again, and for the evidence no longer unused.
         let device = self.devices.entry(file.disk).or_default();
         file.advised.on_evicted(range, &mut device.evidence);
         file.advice_target.evict(range);

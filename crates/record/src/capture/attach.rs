@@ -51,8 +51,8 @@ impl Recorder {
             new.retain(|task| !listed.contains(task));
         }
         while !new.is_empty() {
-            // The list keeps the starting thread, which ends here: to empty it takes the kernel
-            // 90 ms.
+            // The thread that starts programs stays in the list, though it ends with the
+            // attachment: the kernel takes 90 ms to empty the list.
             self.record_events_of(&new)?;
             let listed = self.kernel_list();
             // A process that has ended has no threads.

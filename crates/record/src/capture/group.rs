@@ -70,8 +70,8 @@ fn process_numbers() -> io::Result<impl Iterator<Item = u32>> {
     Ok(names.filter_map(|name| name.parse().ok()))
 }
 
-/// Numbers of the living processes that `process` has started, of those that these have started,
-/// and so on. A process whose starter has ended belongs to another tree.
+/// Numbers of the living descendants of `process`: its children, their children, and so on. A
+/// process whose starter has ended belongs to another tree.
 ///
 /// # Errors
 /// `/proc` cannot be listed.
@@ -80,8 +80,8 @@ pub(super) fn descendants(process: u32) -> io::Result<Vec<u32>> {
     Ok(below(process, &pairs.collect::<Vec<(u32, u32)>>()))
 }
 
-/// Numbers of a process and of its descendants, from the lists of children of its threads. A kernel
-/// without these lists searches all processes, which takes milliseconds.
+/// Numbers of a process and of its descendants, from the lists of children of its threads. Where
+/// the kernel has no such lists, all processes are searched, which takes milliseconds.
 pub(super) fn with_descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut index = 0;
@@ -90,12 +90,14 @@ pub(super) fn with_descendants(process: u32) -> Vec<u32> {
             let list = fs::read_to_string(format!("/proc/{starter}/task/{thread}/children"));
             match list {
                 Ok(list) => found.extend(list.split_whitespace().flat_map(str::parse::<u32>)),
-                // A thread without a list lives in a kernel without lists, or has ended.
+                // Either the kernel has no lists, or the thread has ended. In doubt all processes
+                // are searched.
                 Err(_) if starter == process && threads(process).is_ok() => {
                     found.truncate(1);
                     found.extend(descendants(process).unwrap_or_default());
                     return found;
                 }
+                // The lists of `process` have shown that the kernel has them: the thread has ended.
                 Err(_) => {}
             }
         }
@@ -104,9 +106,11 @@ pub(super) fn with_descendants(process: u32) -> Vec<u32> {
     found
 }
 
-/// Number of the process that started a living process, as the kernel has it now.
+/// Number of the parent of a living process. If the starter has ended, the kernel has given the
+/// process another parent. `None` if the process has ended.
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the command name come the state (0) and the parent (1).
     proc_text::stat_fields(&stat)?.nth(1)?.parse().ok()
 }
 

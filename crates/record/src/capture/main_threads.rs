@@ -70,8 +70,9 @@ impl Recorder {
         match event.data {
             EventData::TaskEnds => self.note_end(event.at_ns, event.task),
             EventData::Exec { former } if self.tracker.is_recorded(former) => {
-                // The tracker renames the thread.
+                // The process has a main thread again. The tracker renames the thread.
                 self.main_threads.ended.retain(|ended| ended.process != event.task);
+                // Linux before 5.19 may have removed the number from its list.
                 if former != event.task && !self.kernel_list().contains(&event.task) {
                     self.main_threads.lost.push(event.task);
                 }
@@ -104,7 +105,8 @@ impl Recorder {
             }
             match main_thread(ended.process, &former_threads) {
                 MainThread::Ended => self.main_threads.ended.push(ended),
-                // The event of the exec or of the last end may be among the next ones.
+                // The event of the exec or of the last end may be among the next ones, so the
+                // process is checked once more.
                 _ if !ended.is_gone => {
                     self.main_threads.ended.push(EndedMainThread { is_gone: true, ..ended });
                 }

@@ -65,12 +65,14 @@ impl Maps {
         self.processes.entry(process).or_default().insert(address, mapping);
     }
 
-    /// Removes the addresses from `first` to `end` (exclusive). Returns the removed parts of
-    /// mappings with their addresses. Parts outside the range stay.
+    /// Removes the addresses from `first` to `end` (exclusive; at least `first`). Returns the
+    /// removed parts of mappings with their addresses. Parts outside the range stay. An empty range
+    /// within a mapping splits it at `first`, and returns an empty part of it.
     pub fn remove(&mut self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get_mut(&process) else { return Vec::new() };
         // The mapping that begins before the range may reach into it.
         let previous = maps.range(..first).next_back().map(|(start, _)| *start);
+        // A map panics on a range that ends before its start.
         let within = maps.range(first..end.max(first)).map(|(start, _)| *start);
         let candidates: Vec<u64> = previous.into_iter().chain(within).collect();
         let mut removed = Vec::new();
@@ -80,6 +82,7 @@ impl Maps {
                 continue;
             }
             maps.remove(&start);
+            // The mapping from address `begin` to `end` only.
             let part = |begin: u64, end: u64| Mapping {
                 end,
                 offset: mapping.offset + (begin - start),
@@ -133,10 +136,11 @@ impl Maps {
         self.processes.remove(&process);
     }
 
-    /// Returns the parts of mappings from address `first` to `end` (exclusive), with their
-    /// addresses.
+    /// Returns the parts of mappings from address `first` to `end` (exclusive; at least `first`),
+    /// with their addresses. An empty range within a mapping returns an empty part of it.
     pub fn mappings_within(&self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get(&process) else { return Vec::new() };
+        // The mapping that begins before the range may reach into it.
         let previous = maps.range(..first).next_back();
         let candidates = previous.into_iter().chain(maps.range(first..end.max(first)));
         let parts =

@@ -90,7 +90,8 @@ pub(super) fn overlays(mountinfo: &str) -> HashSet<u64> {
     overlays.map(|mount| mount.device).collect()
 }
 
-/// File systems by the numbers of their mounts. Read again when a number is new.
+/// Device number of the file system of each mount, by the number of the mount. Read again when a
+/// number is new.
 static MOUNTS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 
 /// Returns the text of `/proc/self/mountinfo`. It is empty if the file cannot be read.
@@ -107,7 +108,8 @@ fn kernel_device(device: u64) -> u64 {
 /// a known mount it is the number of `stat(2)`. `metadata` are the attributes of that file.
 pub(super) fn inode_at(path: &Path, metadata: &Metadata) -> Inode {
     let from_stat = Inode { device: kernel_device(metadata.dev()), number: metadata.ino() };
-    // A block device has one number only. Otherwise the mount decides, as for btrfs.
+    // A file system on a block device has one number only. Otherwise the mount decides, as for
+    // btrfs.
     if major(metadata.dev()) != 0 {
         return from_stat;
     }

@@ -160,7 +160,8 @@ impl System {
         self.fanotify.take()
     }
 
-    /// Ends the reports of opened files until [`resume_reports`](System::resume_reports).
+    /// Ends the reports of opened files until [`resume_reports`](System::resume_reports). Reports
+    /// that were not yet read are discarded.
     pub fn pause_reports(&mut self) {
         let Some(fanotify) = &self.fanotify else { return };
         let flags = MarkFlags::FAN_MARK_FLUSH | MarkFlags::FAN_MARK_FILESYSTEM;
@@ -224,10 +225,9 @@ impl System {
     }
 }
 
-/// Stores path and length of an open file by its inode, and returns the inode. A file without a
-/// path is ignored. The path of a file with at most `unnamed_bytes_max` bytes stays empty. With 0
-/// bytes as this limit every file gets its path, also an empty one. `None` if `/proc` cannot be
-/// read.
+/// Stores path and length of an open file by its inode, and returns the inode. The path of a file
+/// with at most `unnamed_bytes_max` bytes stays empty. With 0 bytes as this limit every file gets
+/// its path, also a file without bytes. `None` if `/proc` cannot be read: nothing is stored then.
 fn remember_path(
     paths: &mut HashMap<Inode, NamedFile>,
     descriptor: impl AsFd,

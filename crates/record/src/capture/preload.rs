@@ -351,8 +351,9 @@ impl Preload {
         })
     }
 
-    /// Writes the names of one ring to the recording, or returns the error of a write. Returns the
-    /// number of cells taken, including abandoned ones, which have no name.
+    /// Writes the names of one ring (`Cells::Short` or `Cells::Long`) to the recording, or returns
+    /// the error of a write. Returns the number of cells taken, including abandoned ones, which
+    /// have no name. It takes at most one round of the ring.
     fn take_names<W: Write>(
         &mut self,
         cells: Cells,
@@ -403,8 +404,8 @@ impl Preload {
             if self.longest_wait(read) > 0
                 && self.own_requests.has_none(get(&slot.device), requests)
             {
-                // The thread inserted no page for this read: it waited for the request of another
-                // one.
+                // The thread waited for the request of another one. A record of 0 inserted bytes
+                // shows it.
                 let &ReadRecord { end_ns: at_ns, thread, file, offset, .. } = read;
                 let none = PagesInserted { at_ns, thread, file, offset, bytes: 0 };
                 self.put_called(Record::Insert(none), get(&slot.task), writer)?;

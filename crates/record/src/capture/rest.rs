@@ -120,6 +120,7 @@ impl Recorder {
         let held_files = held.collect();
         let prefetched_bytes = self.advisor.as_ref().map_or(0, |it| it.prefetched_bytes());
         let Some(rest) = &mut self.rest else { return Ok(()) };
+        // The tracing since the last rest was of use, so this rest may be short again.
         if prefetched_bytes > rest.prefetched_bytes {
             rest.rest_min = Duration::ZERO;
         }
@@ -150,11 +151,12 @@ impl Recorder {
             let absent_pages = absent_pages(file);
             ends_rest(&mut rest.held_files, file.1, absent_pages)
         });
-        let has_help = ending.next().is_some();
+        // Ends at the first such file.
+        let must_end = ending.next().is_some();
         rest.long_files = long_files;
         let pause = SAMPLE_INTERVAL.max(begin.elapsed() * TIME_PER_SAMPLE);
         rest.next_sample = Some(begin + pause);
-        if has_help {
+        if must_end {
             rest.next_sample = None;
             self.tracker.names().resume_reports();
             self.tracing.submissions.iter_mut().for_each(Submissions::resume);
@@ -226,7 +228,8 @@ fn absent_pages(&(process, inode): &LongFile) -> u64 {
 }
 
 /// True if a file with this number of absent pages ends the rest. `held`: the files in use since
-/// its begin, with their largest numbers so far. The number of a file that is read falls.
+/// its begin, with their largest numbers so far. The number of a file that is read falls. A file
+/// that is not among them has come into use since, and counts as read.
 fn ends_rest(held: &mut BTreeMap<Inode, u64>, inode: Inode, absent_pages: u64) -> bool {
     let is_read = held.get_mut(&inode).is_none_or(|largest| {
         let is_read = absent_pages < *largest;

@@ -38,6 +38,7 @@ pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) 
             // Without a time, padding fills the rest of the page. Otherwise it is one discarded
             // event.
             PADDING if since_ns == 0 => return Some(()),
+            // The word behind the head holds the length of the data, and is a part of them.
             PADDING => (4, word_at(rest, 4)? as usize),
             TIME_EXTEND => {
                 now_ns += (u64::from(word_at(rest, 4)?) << TIME_BITS) + since_ns;
@@ -50,7 +51,7 @@ pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) 
                 rest = rest.get(8..)?;
                 continue;
             }
-            // The word before the event holds the length and counts itself.
+            // The word behind the head holds the length of the data, and counts itself.
             0 => (8, (word_at(rest, 4)? as usize).checked_sub(4)?),
             words => (4, words as usize * 4),
         };

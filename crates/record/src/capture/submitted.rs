@@ -204,52 +204,54 @@ impl Submissions {
 }
 
 /// Decodes a record of the programs. Returns `None` for a record that is too short or of unknown
-/// kind. Requests of io_uring that are no reads, and open files that are not regular, are `None`
-/// too.
+/// kind. A read by io_uring whose fields have other offsets in this kernel, and an opened file that
+/// is not regular, are `None` too.
 ///
 /// The head is task 0, process 4, time in ns 8, kind 16, and address of the request 24 (of an
 /// opened file: its descriptor). Records of files continue with inode number 0, device 8, flags of
-/// the file 16, mode 24 and result 32. The numbers are offsets in bytes, here from the end of the
-/// head.
+/// the file 16, mode 24 and result 32. The numbers are offsets in bytes. They count from the start
+/// of the record in the head, and from the end of the head behind it.
 fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
-    let word =
+    let u64_at =
         |offset: usize| Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
-    let half_word =
+    let u32_at =
         |offset: usize| Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
-    let (task, process, at_ns, request) = (half_word(0)?, half_word(4)?, word(8)?, word(24)?);
+    let (task, process, at_ns, request) = (u32_at(0)?, u32_at(4)?, u64_at(8)?, u64_at(24)?);
     let copy_offset = program::HEAD_BYTES;
     let file = || {
         let is_regular =
-            word(copy_offset + 24)? & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG);
-        let inode = Inode { number: word(copy_offset)?, device: word(copy_offset + 8)? };
+            u64_at(copy_offset + 24)? & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG);
+        let inode = Inode { number: u64_at(copy_offset)?, device: u64_at(copy_offset + 8)? };
+        // The programs copy 0 from an address that they cannot read.
         Some(inode).filter(|inode| is_regular && inode.number != 0)
     };
-    let data = match half_word(16)? {
+    let data = match u32_at(16)? {
         program::OPENED => EventData::Opened {
             descriptor: request,
             inode: file()?,
-            flags: word(copy_offset + 16)?,
+            flags: u64_at(copy_offset + 16)?,
         },
         program::COMPLETED => {
-            let result = half_word(copy_offset + 32)? as i32;
-            let flags = word(copy_offset + 16)?;
+            let result = u32_at(copy_offset + 32)? as i32;
+            let flags = u64_at(copy_offset + 16)?;
             EventData::UringEnds { request, inode: file(), flags, result }
         }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
-            let operation = half_word(copy_offset + 16)? as u16;
+            let operation = u32_at(copy_offset + 16)? as u16;
             let is_vectored = operation == aio_operations::READV;
             if operation != aio_operations::READ && !is_vectored {
+                // The object of the descriptor is not known here: it counts as a file.
                 let activity = aio_operations::activity_of_operation(operation, || true);
                 let activity = activity.unwrap_or(Activity::Others);
                 return Some(TraceEvent { at_ns, task, data: EventData::AioOther { activity } });
             }
-            let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);
-            let descriptor = Some(u64::from(half_word(copy_offset + 20)?));
+            let bytes = (!is_vectored).then_some(u64_at(copy_offset + 32)?);
+            let descriptor = Some(u64::from(u32_at(copy_offset + 20)?));
             EventData::AioRead(SubmittedRead {
                 request,
                 descriptor,
-                offset: word(copy_offset + 40)?,
+                offset: u64_at(copy_offset + 40)?,
                 bytes,
             })
         }
@@ -258,15 +260,16 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
             // descriptor 92. Behind its copy are operation and user_data of the event. They differ
             // if the fields of the struct have other offsets in this kernel.
             let operation = u64::from(*bytes.get(copy_offset + 64)?);
-            let [event_operation, user_data] = [word(copy_offset + 96)?, word(copy_offset + 104)?];
-            if event_operation & 0xff != operation || word(copy_offset + 80)? != user_data {
+            let [event_operation, user_data] =
+                [u64_at(copy_offset + 96)?, u64_at(copy_offset + 104)?];
+            if event_operation & 0xff != operation || u64_at(copy_offset + 80)? != user_data {
                 return None;
             }
             let is_vectored = operation == URING_READV;
-            let is_fixed = word(copy_offset + 72)? & FIXED_FILE != 0;
-            let descriptor = (!is_fixed).then_some(u64::from(half_word(copy_offset + 92)?));
-            let bytes = (!is_vectored).then_some(u64::from(half_word(copy_offset + 56)?));
-            let offset = word(copy_offset + 8)?;
+            let is_fixed = u64_at(copy_offset + 72)? & FIXED_FILE != 0;
+            let descriptor = (!is_fixed).then_some(u64::from(u32_at(copy_offset + 92)?));
+            let bytes = (!is_vectored).then_some(u64::from(u32_at(copy_offset + 56)?));
+            let offset = u64_at(copy_offset + 8)?;
             let read = SubmittedRead { request, descriptor, offset, bytes };
             EventData::UringRead { read, process }
         }

@@ -125,7 +125,8 @@ impl TimeSplit {
             .collect()
     }
 
-    /// Adds the time since the last event to the first activity that a thread is in.
+    /// Adds the time since the last event to the first activity that a thread is in. The first call
+    /// only starts the count.
     fn count_until(&mut self, at_ns: u64) {
         let passed_ns = match self.counted_until_ns {
             0 => 0,

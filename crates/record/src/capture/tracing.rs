@@ -74,6 +74,7 @@ pub struct Tracing {
 }
 
 impl Drop for Tracing {
+    /// Takes the lock under which the other fields are dropped afterwards.
     fn drop(&mut self) {
         self.removal_lock = Some(self.tasks.instance.lock());
     }
@@ -113,8 +114,8 @@ impl Tracing {
     }
 
     /// Removes the objects in another process, which the caller does not wait for. It outlives this
-    /// process by some 0.4 s. In a PID namespace, which may end with this process, the objects are
-    /// removed here, and without a new process too.
+    /// process by some 0.4 s. The objects are removed here in a PID namespace, which may end with
+    /// this process, and if no process can be created.
     pub fn remove_in_background(mut self) {
         // An instance is busy while a process has its buffers open.
         self.tasks.pipes.clear();

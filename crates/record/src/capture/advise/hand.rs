@@ -48,6 +48,7 @@ impl AdviceTarget {
     pub fn open_file_of_task(task: u32, inode: Inode, path: Option<&str>) -> Option<AdviceTarget> {
         let proc_folder = PathBuf::from(format!("/proc/{task}"));
         let likely_path = path.map(PathBuf::from).into_iter();
+        // Links to the task's open and mapped files. Unreadable ones are left out.
         let links = ["fd", "map_files"].map(|name| fs::read_dir(proc_folder.join(name)));
         let links = links.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
         let opened = likely_path.chain(links).find_map(|path| open_inode(&path, inode));

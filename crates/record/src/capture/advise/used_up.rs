@@ -234,7 +234,8 @@ impl FileUse {
         }
     }
 
-    /// Shortens a range so that it ends before the first long part already used.
+    /// Shortens a range so that it ends before the first part of at least `USED_RUN_PAGES` used
+    /// pages, and with an unused page.
     fn cut_at_used(&self, range: PageRange) -> PageRange {
         // Behind the last unused page so far.
         let mut end = range.first;

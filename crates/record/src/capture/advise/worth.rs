@@ -17,7 +17,7 @@
 //!   had been prefetched. The share is taken once the program has used as many pages as are
 //!   prefetched and unused. Random order in a file that is prefetched as a whole can hit only the
 //!   prefetched part of its rest. The limit there is half of that part, if that is less;
-//! - more pages than the start were evicted or became stale, and more than were used;
+//! - at least as many pages as the start were evicted or became stale, and more than were used;
 //! - the program waited 1.5 times as long per byte as without advice.
 //!
 //! A negative verdict pauses the advice: one second at first, and twice as long after each further
@@ -179,7 +179,8 @@ pub(super) struct AdviceCredit {
 }
 
 impl AdviceCredit {
-    /// Creates the state before any advice. The initial credit is at most half of the budget.
+    /// Creates the state before any advice. The initial credit is at most half of the budget, but
+    /// at least one page.
     pub fn new(budget_pages: u64) -> AdviceCredit {
         let start_pages = INITIAL_CREDIT_PAGES.min(budget_pages / 2).max(1);
         AdviceCredit {
@@ -226,8 +227,9 @@ impl AdviceCredit {
     }
 
     /// Number of pages that may be prefetched for `reason` now: the credit, and the additional
-    /// credit for a file that is being used up. Zero means that no credit is left. `page_ps` is the
-    /// time in picoseconds in which the device reads a page.
+    /// credit for a file that is being used up. Zero means that no credit is left. The rest of a
+    /// read in progress has no limit. `page_ps` is the time in picoseconds in which the device
+    /// reads a page.
     pub fn room_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
         let waited_ns = self.without.waited_ns + self.with.waited_ns;
         // A nanosecond has 1,000 picoseconds.
@@ -268,7 +270,8 @@ impl AdviceCredit {
         }
     }
 
-    /// Records that the program used prefetched pages, and returns two pages of credit for each.
+    /// Records that the program used prefetched pages, and returns two pages of credit for each, up
+    /// to a credit of `CREDIT_PAGES_MAX`.
     pub fn record_used(&mut self, pages: u64) {
         self.used_pages += pages;
         self.credit_pages = (self.credit_pages + 2 * pages as i64).min(CREDIT_PAGES_MAX);
@@ -311,8 +314,9 @@ impl AdviceCredit {
     }
 
     /// Returns the reason of a negative verdict, or `None` while the advice pays or is not yet
-    /// judged. The share of used pages is judged once, then the next refusal starts its count
-    /// again.
+    /// judged. The share of used pages is judged once enough pages were accessed: as many as are
+    /// prefetched and unused or lost, and at least the start. The next refusal then starts its
+    /// count again.
     fn negative_verdict(&mut self, unused_pages: u64, stale_pages: u64) -> Option<StopReason> {
         // The credit at the start of this trial, which each negative verdict halves.
         let pages_min = (self.start_pages >> self.consecutive_negative_verdicts).max(1);

@@ -144,8 +144,9 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Opens the expired fault of a task again, if its page is one of `pages`. Only its mapped
-    /// pages are recorded then, because its read record exists.
+    /// Opens the expired fault of a task again, if its page is one of `pages`. Otherwise that fault
+    /// is forgotten. Only the mapped pages of the opened fault are recorded, because its read
+    /// record exists.
     fn reopen_fault(&mut self, at_ns: u64, task: u32, inode: Inode, pages: PageRange) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let expired = state.expired_fault.take();
@@ -182,8 +183,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Identifies the unknown file of a mapping by the first `filemap` event after an exception in
-    /// it, and opens the fault of that exception. No effect if the task had no such exception, or
-    /// if its page is not one of the event's `pages`.
+    /// it, and opens the fault of that exception. No effect if the task had no such exception. If
+    /// its page is not one of the event's `pages`, the exception is only forgotten.
     fn identify_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let exception =

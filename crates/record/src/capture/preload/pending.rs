@@ -92,11 +92,11 @@ impl PendingRecords {
         }
     }
 
-    /// Takes the next record, with the wait of a read bounded, and with its open.
-    /// `None` if no record is left, or if
-    /// the oldest is too young or unclaimed. With `must_end`, or beyond `RECORDS_MAX` records, it
-    /// is taken in any case. A record without a wait only waits for its predecessors.
-    fn next(&mut self, must_end: bool) -> Option<(Record, Option<OpenRecord>)> {
+    /// Takes the next record, with the wait of a read bounded, and with its open. `None` if no
+    /// record is left, or if the oldest is too young or unclaimed. With `must_end`, or beyond
+    /// `RECORDS_MAX` records, it is taken in any case. A record without a wait only waits for its
+    /// predecessors.
+    fn take_next(&mut self, must_end: bool) -> Option<(Record, Option<OpenRecord>)> {
         let first = self.records.front()?;
         let is_full = self.records.len() > RECORDS_MAX;
         let is_due =
@@ -179,7 +179,7 @@ impl Preload {
             self.pending.sampled_ns = u64::MAX;
         }
         self.pending.claim();
-        while let Some((record, open)) = self.pending.next(must_end) {
+        while let Some((record, open)) = self.pending.take_next(must_end) {
             self.put_with_open(record, open, writer)?;
         }
         self.pending.sleep_times.forget_ended_threads(now_ns());
@@ -221,7 +221,7 @@ mod tests {
 
     /// Wait of the next record, if it is due.
     fn next_wait(pending: &mut PendingRecords) -> Option<u64> {
-        match pending.next(false)?.0 {
+        match pending.take_next(false)?.0 {
             Record::Read(read) => Some(read.waited_ns),
             other => panic!("{other:?}"),
         }

@@ -74,8 +74,9 @@ impl MappingPages {
         MappingPages { address, inode, named, pages, is_mapped, mapped_counts, is_active }
     }
 
-    /// Ranges of the file's pages that have been mapped since the last look. Chunks in which all
-    /// pages were mapped are not read again. Empty if the mapping or its process is gone.
+    /// Ranges of the file's pages that have been mapped since the last look at their chunks. A page
+    /// counts once, even if it is unmapped and mapped again. Chunks in which all pages were mapped
+    /// are thus not read again. Empty if the mapping or its process is gone.
     pub fn newly_mapped(&mut self, page_table: &File, scope: LookScope) -> Vec<PageRange> {
         let mut added: Vec<PageRange> = Vec::new();
         let was_active = self.is_active.clone();

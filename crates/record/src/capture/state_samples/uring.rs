@@ -330,7 +330,7 @@ impl Ring {
             in_flight: VecDeque::new(),
             overwritten: VecDeque::new(),
         };
-        // It is not known which of the newest requests they are: any of storage may be one.
+        // Any of the newest requests may be in flight, also one that waits for storage.
         let newest_count = taken.min(request_entries);
         let entries = ring.entry_indices(taken.wrapping_sub(newest_count), newest_count, layout);
         let begin_ns = now_ns();
@@ -482,9 +482,9 @@ impl Ring {
     }
 
     /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
-    /// requests. If the ring has overwritten the result (`is_overwritten`), the oldest request in
-    /// flight counts as ended. If the entry of the request was overwritten, it counts as a read of
-    /// unknown file, unless no request next to it was one.
+    /// requests and for reads of sockets and the like. If the ring has overwritten the result
+    /// (`is_overwritten`), the oldest request in flight counts as ended. A request without a known
+    /// entry is a read of unknown file, unless the readable entries of its sample exclude that.
     fn complete(
         &mut self,
         number: u32,

@@ -71,8 +71,8 @@ fn offsets(btf: &[u8]) -> Option<Offsets> {
     })
 }
 
-/// Returns the byte offset of each field of the structures `names`, by structure and field. `None`
-/// for an unknown format.
+/// Returns the byte offset of each field of the structures `names`, by structure and field. Fields
+/// within an unnamed member are left out. `None` for an unknown format.
 fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String), i32>> {
     let word = |position: usize| {
         Some(u32::from_le_bytes(btf.get(position..position + 4)?.try_into().ok()?))

@@ -1,8 +1,12 @@
 //! BPF programs, instruction by instruction.
 //!
 //! Each program builds a record on its stack and writes it to the ring: process and task, time,
-//! kind, address of the request, copied data. Registers: r6 holds the event and r7 to r9 the
-//! program's variables. r1 to r5 are arguments of a call and r0 its result.
+//! kind, address of the request, copied data. The parts of a record are named below.
+//!
+//! The kernel passes the address of the event in register r1, and a program keeps it in r6. The
+//! program's variables are in r7 to r9. The arguments of a call are in r1 to r5, and its result is
+//! in r0. r10 ([`FRAME`]) is the end of the stack, so that offsets on it are negative. A record
+//! ends 8 bytes below this end.
 
 use std::os::fd::RawFd;
 
@@ -18,8 +22,20 @@ pub(super) const URING: u32 = 2;
 pub(super) const OPENED: u32 = 3;
 pub(super) const COMPLETED: u32 = 4;
 
-/// Size of a record's head: process and task, time, kind, address.
+/// Size of a record's head: task and process (4 bytes each), time, kind, address.
 pub(super) const HEAD_BYTES: usize = 32;
+
+/// Offsets in bytes of time, kind and address in the head.
+const TIME: i16 = 8;
+const KIND: i16 = 16;
+const ADDRESS: i16 = 24;
+
+/// Offsets in bytes of the fields of a file record, from the end of its head.
+const INODE_NUMBER: i16 = 0;
+const DEVICE: i16 = 8;
+const FILE_FLAGS: i16 = 16;
+const MODE: i16 = 24;
+const RESULT: i16 = 32;
 
 /// Size of `struct iocb`.
 const IOCB_BYTES: i16 = 64;
@@ -75,7 +91,7 @@ const fn multiply_by_8(to: u8) -> u64 {
 }
 
 /// Loads 8 bytes at the address in `from` plus `offset` into register `to`.
-const fn load_word(to: u8, from: u8, offset: i16) -> u64 {
+const fn load_8_bytes(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x79, to, from, offset, 0)
 }
 
@@ -85,7 +101,7 @@ const fn load_byte(to: u8, from: u8, offset: i16) -> u64 {
 }
 
 /// Loads 4 bytes at the address in `from` plus `offset` into register `to`.
-const fn load_half_word(to: u8, from: u8, offset: i16) -> u64 {
+const fn load_4_bytes(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x61, to, from, offset, 0)
 }
 
@@ -107,7 +123,7 @@ const fn load_map_values(to: u8, descriptor: RawFd) -> u64 {
 }
 
 /// Stores the 8 bytes of register `from` at the address in `to` plus `offset`.
-const fn store_word(to: u8, offset: i16, from: u8) -> u64 {
+const fn store_8_bytes(to: u8, offset: i16, from: u8) -> u64 {
     instruction(0x7b, to, from, offset, 0)
 }
 
@@ -166,16 +182,16 @@ pub(super) struct Output {
     pub dropped: RawFd,
 }
 
-/// Returns instructions that fill in task, kind and time of a record of `bytes` bytes at `base` on
-/// the stack, and write it to the ring.
+/// Returns instructions that fill in task, process, time and kind of a record of `bytes` bytes at
+/// `base` on the stack, and write it to the ring. The other fields must be there already.
 fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
-        store_word(FRAME, base, 0),
+        store_8_bytes(FRAME, base, 0),
         call(KTIME_GET_NS),
-        store_word(FRAME, base + 8, 0),
+        store_8_bytes(FRAME, base + TIME, 0),
         move_value(1, kind as i32),
-        store_word(FRAME, base + 16, 1),
+        store_8_bytes(FRAME, base + KIND, 1),
         // A map reference by descriptor takes two instructions.
         load_map(1, output.ring),
         0,
@@ -197,92 +213,89 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
 /// Returns the program at `sys_enter_io_submit`: it copies each `iocb` of the call. `None` if the
 /// event lacks a field.
 pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Program> {
-    {
-        let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
-        // The record ends 8 bytes below the end of the stack.
-        let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
-        let base = -8 - bytes;
-        let mut body = vec![
-            // r3 = iocbpp + 8 × r9. The address is stored in the record.
-            copy(1, FRAME),
-            add(1, i32::from(base + 24)),
-            move_value(2, 8),
-            copy(3, 9),
-            multiply_by_8(3),
-            add_register(3, 8),
-            call(PROBE_READ_USER),
-            // Each 0 after a call is replaced by a jump below.
-            0,
-            copy(1, FRAME),
-            add(1, i32::from(base) + HEAD_BYTES as i32),
-            move_value(2, i32::from(IOCB_BYTES)),
-            load_word(3, FRAME, base + 24),
-            call(PROBE_READ_USER),
-            0,
-        ];
-        body.extend(output_record(AIO, base, i32::from(bytes), output));
-        let end = body.len() as i16;
-        // An unreadable request is skipped.
-        body[7] = jump_if_not_equal(0, 0, end - 8);
-        body[13] = jump_if_not_equal(0, 0, end - 14);
-        // r7 = number of requests, r8 = iocbpp, r9 = index of the request. The loop ends behind the
-        // body and the two instructions that continue it.
-        let mut program = vec![
-            copy(6, 1),
-            load_word(7, 6, count),
-            load_word(8, 6, list),
-            move_value(9, 0),
-            jump_if_at_least_value(9, IOCBS_MAX, end + 3),
-            jump_if_at_least(9, 7, end + 2),
-        ];
-        program.extend(body);
-        // The jump goes back over itself, the addition, the body and the two conditions.
-        program.extend([add(9, 1), jump(-(end + 4)), move_value(0, 0), EXIT]);
-        Some(program)
-    }
+    let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
+    // The record ends 8 bytes below the end of the stack.
+    let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
+    let base = -8 - bytes;
+    let mut body = vec![
+        // r3 = iocbpp + 8 × r9. The address is stored in the record.
+        copy(1, FRAME),
+        add(1, i32::from(base + ADDRESS)),
+        move_value(2, 8),
+        copy(3, 9),
+        multiply_by_8(3),
+        add_register(3, 8),
+        call(PROBE_READ_USER),
+        // Each 0 after a call is replaced by a jump below.
+        0,
+        copy(1, FRAME),
+        add(1, i32::from(base) + HEAD_BYTES as i32),
+        move_value(2, i32::from(IOCB_BYTES)),
+        load_8_bytes(3, FRAME, base + ADDRESS),
+        call(PROBE_READ_USER),
+        0,
+    ];
+    body.extend(output_record(AIO, base, i32::from(bytes), output));
+    let end = body.len() as i16;
+    // An unreadable request is skipped.
+    body[7] = jump_if_not_equal(0, 0, end - 8);
+    body[13] = jump_if_not_equal(0, 0, end - 14);
+    // r7 = number of requests, r8 = iocbpp, r9 = index of the request. The loop ends behind the
+    // body and the two instructions that continue it.
+    let mut program = vec![
+        copy(6, 1),
+        load_8_bytes(7, 6, count),
+        load_8_bytes(8, 6, list),
+        move_value(9, 0),
+        jump_if_at_least_value(9, IOCBS_MAX, end + 3),
+        jump_if_at_least(9, 7, end + 2),
+    ];
+    program.extend(body);
+    // The jump goes back over itself, the addition, the body and the two conditions.
+    program.extend([add(9, 1), jump(-(end + 4)), move_value(0, 0), EXIT]);
+    Some(program)
 }
 
 /// Returns the program at `io_uring_submit_req`: it copies each read request. `None` if the event
 /// lacks a field.
 pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Program> {
-    {
-        let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
-        // The record ends with the operation and `user_data`, 8 bytes each.
-        let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
-        let base = -8 - bytes;
-        let copy_offset = base + HEAD_BYTES as i16;
-        // r7 = address of the request, r8 = operation, r9 = user_data.
-        let mut rest = vec![
-            load_word(7, 6, request),
-            store_word(FRAME, base + 24, 7),
-            store_word(FRAME, copy_offset + REQUEST_BYTES, 8),
-            load_word(9, 6, user_data),
-            store_word(FRAME, copy_offset + REQUEST_BYTES + 8, 9),
-            copy(1, FRAME),
-            add(1, i32::from(copy_offset)),
-            move_value(2, i32::from(REQUEST_BYTES)),
-            copy(3, 7),
-            call(PROBE_READ_KERNEL),
-        ];
-        rest.extend(output_record(URING, base, i32::from(bytes), output));
-        let end = rest.len() as i16;
-        // Operations 1 (READV), 4 (READ_FIXED) and 22 (READ) are read requests.
-        let mut program = vec![
-            copy(6, 1),
-            load_byte(8, 6, operation),
-            jump_if_equal(8, 1, 3),
-            jump_if_equal(8, 4, 2),
-            jump_if_equal(8, 22, 1),
-            jump(end),
-        ];
-        program.extend(rest);
-        program.extend([move_value(0, 0), EXIT]);
-        Some(program)
-    }
+    let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
+    // The record ends with the operation and `user_data`, 8 bytes each.
+    let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
+    let base = -8 - bytes;
+    let copy_offset = base + HEAD_BYTES as i16;
+    // r7 = address of the request, r8 = operation, r9 = user_data.
+    let mut rest = vec![
+        load_8_bytes(7, 6, request),
+        store_8_bytes(FRAME, base + ADDRESS, 7),
+        store_8_bytes(FRAME, copy_offset + REQUEST_BYTES, 8),
+        load_8_bytes(9, 6, user_data),
+        store_8_bytes(FRAME, copy_offset + REQUEST_BYTES + 8, 9),
+        copy(1, FRAME),
+        add(1, i32::from(copy_offset)),
+        move_value(2, i32::from(REQUEST_BYTES)),
+        copy(3, 7),
+        call(PROBE_READ_KERNEL),
+    ];
+    rest.extend(output_record(URING, base, i32::from(bytes), output));
+    let end = rest.len() as i16;
+    // Operations 1 (READV), 4 (READ_FIXED) and 22 (READ) are read requests. They jump to the
+    // rest; other operations skip it.
+    let mut program = vec![
+        copy(6, 1),
+        load_byte(8, 6, operation),
+        jump_if_equal(8, 1, 3),
+        jump_if_equal(8, 4, 2),
+        jump_if_equal(8, 22, 1),
+        jump(end),
+    ];
+    program.extend(rest);
+    program.extend([move_value(0, 0), EXIT]);
+    Some(program)
 }
 
 /// Appends instructions that read `bytes` bytes of kernel memory into the stack at `slot`. The
-/// address is the pointer in r8 plus `offset`.
+/// address is the pointer in r8 plus `offset`. An unreadable address reads as 0.
 fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
     program.extend([
         copy(1, FRAME),
@@ -291,7 +304,6 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
         copy(3, 8),
         add(3, offset),
         call(PROBE_READ_KERNEL),
-        // An invalid pointer reads as 0.
     ]);
 }
 
@@ -299,27 +311,28 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 /// record at `base` on the stack. They overwrite r8, and the 8 bytes below the record.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
     let copy_offset = base + HEAD_BYTES as i16;
-    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| copy_offset + offset);
+    let [number, device, flags, mode] =
+        [INODE_NUMBER, DEVICE, FILE_FLAGS, MODE].map(|offset| copy_offset + offset);
     let pointer = base - 8;
     push_kernel_read(program, flags, offsets.file_flags, 4);
     push_kernel_read(program, pointer, offsets.file_inode, 8);
-    program.push(load_word(8, FRAME, pointer));
+    program.push(load_8_bytes(8, FRAME, pointer));
     push_kernel_read(program, number, offsets.inode_number, 8);
     push_kernel_read(program, mode, offsets.inode_mode, 2);
     push_kernel_read(program, pointer, offsets.inode_block, 8);
-    program.push(load_word(8, FRAME, pointer));
+    program.push(load_8_bytes(8, FRAME, pointer));
     push_kernel_read(program, device, offsets.block_device, 4);
 }
 
 /// Size of a file record: its head, and inode number, device, flags, mode and result.
 const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
 
-/// Location of a file record on the stack, relative to its end.
+/// Location of a file record, relative to the end of the stack.
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
 /// Returns instructions that clear the file record, since a field may be wider than its value.
 fn clear_record() -> Program {
-    let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
+    let words = (0..FILE_BYTES / 8).map(|nth| store_8_bytes(FRAME, FILE_BASE + 8 * nth, 0));
     std::iter::once(move_value(0, 0)).chain(words).collect()
 }
 
@@ -333,22 +346,24 @@ pub(super) fn open_program(
     let [result] = layout.offsets(&["ret"])?;
     let mut program = vec![copy(6, 1)];
     program.extend(clear_record());
+    // Space below the record for a pointer that is read.
     let pointer = FILE_BASE - 8;
     // r7 = the descriptor. r8 follows the pointers from the task to its array of open files.
     // In the record the descriptor takes the place of the address of a request.
-    let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
+    let mut rest =
+        vec![store_8_bytes(FRAME, FILE_BASE + ADDRESS, 7), call(GET_CURRENT_TASK), copy(8, 0)];
     for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
         push_kernel_read(&mut rest, pointer, offset, 8);
-        rest.push(load_word(8, FRAME, pointer));
+        rest.push(load_8_bytes(8, FRAME, pointer));
     }
     // r8 = list + 8 × descriptor.
     rest.extend([multiply_by_8(7), add_register(8, 7)]);
     push_kernel_read(&mut rest, pointer, 0, 8);
-    rest.push(load_word(8, FRAME, pointer));
+    rest.push(load_8_bytes(8, FRAME, pointer));
     push_file_record(&mut rest, FILE_BASE, offsets);
     rest.extend(output_record(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
     // A negative descriptor is an error.
-    program.extend([load_word(7, 6, result), jump_if_negative(7, rest.len() as i16)]);
+    program.extend([load_8_bytes(7, 6, result), jump_if_negative(7, rest.len() as i16)]);
     program.extend(rest);
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
@@ -364,16 +379,18 @@ pub(super) fn completion_program(
     let [request, result] = layout.offsets(&["req", "res"])?;
     let mut program = vec![copy(6, 1)];
     program.extend(clear_record());
+    // Space below the record for a pointer that is read.
     let pointer = FILE_BASE - 8;
+    // r8 = address of the request, r7 = its result, a signed number of 4 bytes.
     program.extend([
-        load_word(8, 6, request),
-        store_word(FRAME, FILE_BASE + 24, 8),
-        load_half_word(7, 6, result),
-        store_word(FRAME, FILE_BASE + HEAD_BYTES as i16 + 32, 7),
+        load_8_bytes(8, 6, request),
+        store_8_bytes(FRAME, FILE_BASE + ADDRESS, 8),
+        load_4_bytes(7, 6, result),
+        store_8_bytes(FRAME, FILE_BASE + HEAD_BYTES as i16 + RESULT, 7),
     ]);
-    // The file is the first field of a request.
+    // The pointer to the file is the first field of a request. r8 = address of the file.
     push_kernel_read(&mut program, pointer, 0, 8);
-    program.push(load_word(8, FRAME, pointer));
+    program.push(load_8_bytes(8, FRAME, pointer));
     push_file_record(&mut program, FILE_BASE, offsets);
     program.extend(output_record(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), output));
     program.extend([move_value(0, 0), EXIT]);

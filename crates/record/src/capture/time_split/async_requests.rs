@@ -181,8 +181,8 @@ impl AsyncRequests {
         self.named.entry(task).or_default().add(activity, 1);
     }
 
-    /// True if a read is of a regular file or a block device, and if its descriptor is unknown or
-    /// closed by now.
+    /// True if a read is of a regular file or a block device. Also true if its descriptor is
+    /// unknown or closed by now. The answer of a look-up is repeated for `DESCRIPTOR_NS`.
     fn reads_file(&mut self, at_ns: u64, process: u32, read: &SubmittedRead) -> bool {
         let Some(descriptor) = read.descriptor else { return true };
         let known = self.files.get(&(process, descriptor));

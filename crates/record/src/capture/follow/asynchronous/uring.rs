@@ -56,7 +56,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Records the file and the range of a read that `process` submits to io_uring. A kernel thread
-    /// that submits is not a recorded task, so the read is assigned to a task of its process.
+    /// that submits is not a recorded task, so the read is assigned to a task of its process. The
+    /// read is dropped without such a task, or with `ASYNC_READS_MAX` reads in flight.
     pub(in crate::capture::follow) fn on_uring_read(
         &mut self,
         at_ns: u64,
