@@ -2,10 +2,14 @@
 //! function that it stands for and reports the read to the recorder.
 //!
 //! `readpath record` uses this library where the tracepoints of the kernel are not available.
-//! Reports go through shared memory (`layout.rs`). The library allocates nothing, locks nothing and
-//! never waits; `errno` stays as it was. A read of a pipe, a socket or a terminal costs one more
-//! system call and is not reported. A read of a file costs none or one, and one more now and then.
-//! Without the environment variable all calls go through at once.
+//! Reports go through shared memory (`layout.rs`), into rings of *cells* with space for one report
+//! each. A *ticket* is the number of a write to a ring. The *turn* of a cell is the ticket that may
+//! write it, or that ticket + 1 once it is written.
+//!
+//! The library allocates nothing, locks nothing and never waits; `errno` stays as it was. A read of
+//! a pipe, a socket or a terminal costs one more system call and is not reported. A read of a file
+//! costs none or one, and one more now and then. Without the environment variable all calls go
+//! through at once.
 //!
 //! **The program must behave as it does alone.** These rules keep that true:
 //!

@@ -93,7 +93,7 @@ pub struct Recorder {
     sub_buffer: Vec<u8>,
     /// Start of the recording by the monotonic clock.
     start_ns: u64,
-    /// The same time in nanoseconds since 1970.
+    /// Start of the recording in nanoseconds since 1970.
     wall_ns: u64,
     /// Number of calls that have taken records, to count the lost events in every sixteenth.
     record_calls: u32,

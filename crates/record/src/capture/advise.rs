@@ -1,7 +1,7 @@
 //! Advice: prefetches a recorded program's next reads into the kernel page cache.
 //!
 //! The kernel's events report the program's reads and faults. One readahead policy per file with
-//! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
+//! missing pages sees these accesses. The ranges that it chooses are prefetched by `readahead(2)`
 //! (`advise/hand.rs`), like the rest of a large read in progress. The rest of a file is prefetched
 //! as well if the file is *used up*: read once, in pieces of any order (`advise/used_up.rs`). The
 //! program still reads from the kernel. The worst result is a wasted read. A *miss* adds absent
@@ -183,7 +183,6 @@ impl Advisor {
         if has_waited {
             self.on_miss(task, (inode, range), names, at_ns);
         }
-        // Taken before the use of the pages, which are a part of it.
         let rest = self.whole_file_rest(inode);
         let new_pages = self.record_used(inode, range, at_ns);
         self.credit.record_access(new_pages, rest);
@@ -282,8 +281,8 @@ impl Advisor {
         }
     }
 
-    /// Learns from a record: names of files, and waits for files with absent pages. Where the
-    /// requests of a device are not reported, its costs are learned from these waits.
+    /// Learns from a record: names of files, and waits for files with absent pages. The costs of a
+    /// device without reported requests are learned from these waits.
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -353,7 +352,8 @@ impl Advisor {
     }
 
     /// Processes pages that a task requested, and calls the policy. A small range counts as used at
-    /// once. A large one is prefetched once, and counts as used as its read goes on.
+    /// once. A large one, longer than the kernel's window, is prefetched once. It counts as used as
+    /// its read goes on, when the kernel reports the rest of the range again.
     fn on_request(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, Some((inode, range)), at_ns);
         let continued = self
@@ -376,7 +376,8 @@ impl Advisor {
         self.run_policy(inode, range, at_ns);
     }
 
-    /// Returns the unused part of a file. `None` if no prefetch of the whole file has begun.
+    /// Returns the unused part of a file, before the use of a read's pages is recorded. `None` if
+    /// no prefetch of the whole file has begun.
     fn whole_file_rest(&self, inode: Inode) -> Option<WholeFileRest> {
         let file = self.files.get(&inode).filter(|file| file.file_use.has_prefetch_begun())?;
         let prefetched_pages = self.ledger.pages_of_file(file.number);
@@ -387,7 +388,6 @@ impl Advisor {
     /// knows some of them as cached and none has its mark, which asks for a call at that page.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
-        // Taken before the use of the pages, which are a part of it.
         let rest = self.whole_file_rest(inode);
         // A fault reports all pages of a folio, also those that earlier faults have mapped.
         let new_pages = self.record_used(inode, range, at_ns);
@@ -496,15 +496,15 @@ impl Advisor {
         // The congestion of the device is not known here.
         let request =
             ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
-        let mut runs = Vec::new();
+        let mut chosen = Vec::new();
         let advised = &mut file.advised;
         let mut pages =
-            KernelPageView { advised, device: evidence, file_pages, advised_ranges: &mut runs };
+            KernelPageView { advised, device: evidence, file_pages, advised_ranges: &mut chosen };
         file.policy.read(&request, &mut pages);
         file.advised.read(range, evidence);
         let reason = PrefetchReason::Predicted { is_used_up: file.file_use.has_prefetch_begun() };
-        for run in runs {
-            self.prefetch(inode, run, reason, at_ns);
+        for chosen_range in chosen {
+            self.prefetch(inode, chosen_range, reason, at_ns);
         }
     }
 

@@ -1,4 +1,7 @@
 //! Attachments to running processes.
+//!
+//! The kernel's *list* (`set_event_pid`) contains the tasks whose events the kernel reports. The
+//! kernel adds their children itself.
 
 use std::collections::HashSet;
 use std::fs;

@@ -297,6 +297,7 @@ impl PageEvent {
         let inode = Inode { device, number };
         // The last field is the last page, but of an insertion and of an eviction the order of the
         // folio: the binary logarithm of its pages. A shift by more than 63 bits would overflow.
+        // Without this field `end` is 1, as for a fault.
         let folio_pages = 1 << last.min(63);
         let end = last.saturating_add(1);
         match self {

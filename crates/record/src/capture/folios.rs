@@ -1,9 +1,11 @@
 //! Large folios of the kernel page cache, from the events of their insertion.
 //!
-//! A fault maps the whole folio of the page that it needs. This was measured on Linux 6.18 with a
-//! file of 256 MiB touched in order: `/proc/PID/pagemap` was read after each fault. Folios of order
-//! 6, 8 and 9 (64, 256 and 512 pages) are mapped by one fault each. `filemap:mm_filemap_map_pages`
-//! names 16 pages for the first two. The third causes no event of `filemap`. `order` of
+//! A *folio* is a group of contiguous pages that the kernel handles as one, of 2ⁿ pages with the
+//! *order* n. A fault maps the whole folio of the page that it needs. This was measured on Linux
+//! 6.18 with a file of 256 MiB touched in order: `/proc/PID/pagemap` was read after each fault.
+//! Folios of order 6, 8 and 9 (64, 256 and 512 pages) are mapped by one fault each.
+//! `filemap:mm_filemap_map_pages` names 16 pages for the first two. The third causes no event of
+//! `filemap`. `order` of
 //! `filemap:mm_filemap_add_to_page_cache` is exact.
 //!
 //! Other sources were rejected. The kernel sets the access bits of all pages that it maps.
@@ -35,7 +37,7 @@ pub(super) struct Folios {
 /// Known folios of a file.
 #[derive(Debug, Default)]
 struct FileFolios {
-    /// Folios larger than [`AROUND_PAGES`]: first page and end (exclusive).
+    /// Folios of more than [`AROUND_PAGES`] pages: first page and end (exclusive).
     large: BTreeMap<u64, u64>,
     /// Pages of known folios, as ranges: first page and end (exclusive).
     known: BTreeMap<u64, u64>,
@@ -77,13 +79,14 @@ impl Folios {
     }
 }
 
-/// Returns the range that contains a page, or `None`. `ranges`: first page and end of each.
+/// Returns the range that contains a page, or `None`. `ranges`: first page and end of each. They
+/// do not overlap.
 fn range_containing(ranges: &BTreeMap<u64, u64>, page: u64) -> Option<PageRange> {
     let (&first, &end) = ranges.range(..=page).next_back()?;
     (page < end).then_some(PageRange { first, end })
 }
 
-/// Removes the ranges that share a page with `range`.
+/// Removes the ranges that share a page with `range`, as a whole. They do not overlap each other.
 fn remove_overlapping(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     while let Some((&first, &end)) = ranges.range(..range.end).next_back() {
         if end <= range.first {

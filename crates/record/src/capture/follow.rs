@@ -162,7 +162,7 @@ struct InsertedRange {
 struct ActiveCall {
     /// The call.
     system_call: SystemCall,
-    /// Its arguments. Those beyond the call's own are 0.
+    /// Its arguments; 0 beyond the call's own ones.
     arguments: [u64; 6],
     /// Its start.
     begin_ns: u64,

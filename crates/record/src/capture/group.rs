@@ -80,8 +80,8 @@ pub(super) fn descendants(process: u32) -> io::Result<Vec<u32>> {
     Ok(below(process, &pairs.collect::<Vec<(u32, u32)>>()))
 }
 
-/// Numbers of a process and of its descendants, from the lists of children of its threads. Where
-/// the kernel has no such lists, all processes are searched, which takes milliseconds.
+/// Numbers of a process and of its descendants, from the lists of children of its threads. Without
+/// these lists (a kernel option) all processes are searched, which takes milliseconds.
 pub(super) fn with_descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut index = 0;

@@ -69,7 +69,8 @@ impl EventLayout {
         for line in text.lines() {
             let Some(rest) = line.trim().strip_prefix("field:") else { continue };
             let mut parts = rest.split(';').map(str::trim);
-            // `char comm[16]`, `const char * filename`, `unsigned long pfn`.
+            // The declaration is the first part, and the name its last word: `char comm[16]`,
+            // `const char * filename`, `unsigned long pfn`.
             let name = parts.next()?.split(['[', ' ', '*']).rfind(|word| is_name(word))?;
             let mut number = |key| parts.find_map(|part| part.strip_prefix(key)?.parse().ok());
             let field = EventField { offset: number("offset:")?, bytes: number("size:")? };

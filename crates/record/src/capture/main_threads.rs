@@ -5,7 +5,7 @@
 //! only ends leaves a zombie until the last thread has ended.
 //!
 //! Linux before 5.19 removes the number of the main thread from the list of recorded tasks at its
-//! end, which may be before the exec. Such a process is attached again, and its reads until then
+//! end, which may be before the exec. The process is then attached again, and its reads until then
 //! are missing.
 
 use std::{fs, io};

@@ -104,7 +104,7 @@ pub struct Preload {
     system: System,
     /// Start of the recording by the monotonic clock.
     start_ns: u64,
-    /// The same time in nanoseconds since 1970.
+    /// Start of the recording in nanoseconds since 1970.
     wall_ns: u64,
     /// Number of lost reports that the recording contains.
     lost: u64,

@@ -228,8 +228,8 @@ fn absent_pages(&(process, inode): &LongFile) -> u64 {
 }
 
 /// True if a file with this number of absent pages ends the rest. `held`: the files in use since
-/// its begin, with their largest numbers so far. The number of a file that is read falls. A file
-/// that is not among them has come into use since, and counts as read.
+/// its begin, with their largest numbers so far, which the call updates. The number of a file that
+/// is read falls. A file that is not among them has come into use since, and counts as read.
 fn ends_rest(held: &mut BTreeMap<Inode, u64>, inode: Inode, absent_pages: u64) -> bool {
     let is_read = held.get_mut(&inode).is_none_or(|largest| {
         let is_read = absent_pages < *largest;

@@ -237,7 +237,7 @@ pub(super) struct StackActivities {
     /// Thread that reads the functions of the kernel, which takes longer than the recorder may
     /// pause.
     reading: Option<JoinHandle<Functions>>,
-    /// Functions of the kernel. None before the thread is joined.
+    /// Functions of the kernel. Empty before the thread is joined.
     functions: Functions,
 }
 

@@ -495,8 +495,8 @@ fn has_swapped(process: u32) -> bool {
     proc_text::field_bytes(&status, "VmSwap:").is_some_and(|bytes| bytes > 0)
 }
 
-/// Time of event number `index` (from 0) of `count` events that are spread evenly over an interval
-/// of clock times. The last event is at the end of the interval.
+/// Time of event number `index` (from 0, below `count`) of `count` events that are spread evenly
+/// over an interval of clock times. The last event is at the end of the interval.
 fn spread((from_ns, to_ns): (u64, u64), index: u32, count: u32) -> u64 {
     let part = u128::from(to_ns - from_ns) * u128::from(index + 1) / u128::from(count);
     from_ns + part as u64

@@ -173,7 +173,7 @@ impl Submissions {
         self.dropped.count() + missed
     }
 
-    /// Descriptors of the maps, the events and the programs.
+    /// Descriptors of the maps, the events and the programs: all that this value keeps open.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let raw = |descriptor: &OwnedFd| descriptor.as_raw_fd();
         let of_attached = move |attached: &Attached| [&attached.event, &attached.program].map(raw);

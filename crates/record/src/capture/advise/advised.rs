@@ -110,6 +110,7 @@ impl Advisor {
         }
         let device = names.disk(inode.device);
         let disk = device.device;
+        // The requests of a device without a name, such as a server's, are not reported.
         let has_requests = self.sees_requests && !device.name.is_empty();
         self.request_events.insert((disk, inode.number), has_requests);
         let number = self.next_number;

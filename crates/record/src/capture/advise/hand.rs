@@ -125,7 +125,8 @@ impl AdviceTarget {
         range.first
     }
 
-    /// Returns the absent ranges within `part`, which has `absent` absent pages, by bisection.
+    /// Returns the absent ranges within `part`, which has `absent` absent pages, by bisection. The
+    /// order is ascending, and neighbouring ranges may touch.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
         // More than all pages can be absent, because pages arrive between two counts.
         if absent >= part.count() {

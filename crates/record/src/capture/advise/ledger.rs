@@ -114,7 +114,7 @@ impl Ledger {
         *self.pages_by_file.entry(file).or_default() += range.count();
     }
 
-    /// Removes a whole range from the ledger and its sums.
+    /// Removes a range from the ledger and its sums. It is one of the ledger's ranges as a whole.
     fn remove(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
         self.unused_ranges.remove(&(file, range.first));
         self.by_age.remove(&(since_ns, file, range.first));

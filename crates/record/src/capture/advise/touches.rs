@@ -215,8 +215,9 @@ impl Touches {
         self.extended_over_gap(task, inode, range)
     }
 
-    /// Ends the fault in progress of a task, and reports the pages that it mapped. Without a fault
-    /// nothing is reported. A fault without added pages found its page resident, and has mapped it.
+    /// Ends the fault in progress of a task, and reports the pages that it mapped as requested.
+    /// Without a fault nothing is reported. A fault without added pages has mapped its own page,
+    /// which was resident.
     fn end_fault(&mut self, task: u32, on_touch: &mut impl FnMut(PageTouch)) {
         let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
             return;

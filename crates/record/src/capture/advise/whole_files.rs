@@ -1,4 +1,7 @@
 //! Prefetch of the files that the program uses up, chunk by chunk.
+//!
+//! The *room* is the number of pages that still fit into the budget. The *credit* is the number of
+//! pages that may still be prefetched, by the use of the ones before.
 
 use super::super::event::Inode;
 use super::used_up::ChunkLimits;

@@ -252,7 +252,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Assigns a block request of `sectors` sectors from `sector` on to the task's first direct
-    /// read with missing bytes, if there is one. `disk` is the number of the block device.
+    /// read with missing bytes, if there is one. A read of unknown length never has them all.
+    /// `disk` is the number of the block device.
     pub(super) fn on_aio_request(&mut self, task: u32, disk: u64, sector: u64, sectors: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let lacks_bytes = |read: &&mut AsyncRead| {

@@ -366,8 +366,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Queues records for a call that has mapped all pages of an address range. Memory without a
-    /// known file is left out.
+    /// Queues records for a call that has mapped all pages of an address range, whose end is
+    /// exclusive. Memory without a known file is left out.
     pub(super) fn on_populate(
         &mut self,
         at_ns: u64,

@@ -152,6 +152,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// beginning, and the ones that the kernel merged into it.
     fn forget_queued(&mut self, device: u64, sector: u64, end_sector: u64) {
         let starting = self.queued.range(..=(device, sector)).next_back();
+        // A request without sectors has merged none. A map panics on a range that ends before its
+        // start.
         let merged = self.queued.range((device, sector + 1)..(device, end_sector.max(sector + 1)));
         let candidates = starting.into_iter().chain(merged);
         let completed = candidates
@@ -162,10 +164,10 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Records that a read request of `task` from `since_ns` was completed at `at_ns`. If no sleep
-    /// of its call or fault is reported, the time counts as a wait when the task cannot continue
-    /// without the result. Only a call or a fault that had begun before the request can have caused
-    /// it.
+    /// Records that a device worked on a read request of `task` from `since_ns` to `at_ns`. The
+    /// call in progress keeps the longest such time, which may stand for its wait. Without a call
+    /// the fault in progress gets the request, unless the task sleeps: then the sleep is the wait.
+    /// Only a call or a fault that had begun before the request can have caused it.
     fn on_own_completion(&mut self, at_ns: u64, task: u32, since_ns: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.last_completion_ns = at_ns;

@@ -2,7 +2,8 @@
 //!
 //! The library does not see an open itself. It reports a file at its first read, and again at the
 //! first read after the flags at its descriptor have changed. Reads and files are in different
-//! rings, so that an open is recorded before the first read that does not end earlier.
+//! rings, so that an open is recorded before the first read that does not end earlier. A *look*
+//! takes the reports that are in the rings at one time.
 
 use std::io::{self, Write};
 

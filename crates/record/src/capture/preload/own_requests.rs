@@ -16,8 +16,8 @@ const MINOR_BITS: u32 = 20;
 pub(super) struct OwnRequests {
     /// True if the kernel counts requests.
     is_counting: bool,
-    /// Devices without a driver's number of which requests were counted. The kernel counts none for
-    /// a file system on the network or in user space.
+    /// Devices with major number 0 of which requests were counted. They have no driver, and the
+    /// kernel counts none for a file system on the network or in user space.
     counted_devices: BTreeSet<u64>,
 }
 

@@ -53,7 +53,8 @@ impl PendingRecords {
         self.reported_opens.of_read(read).cloned()
     }
 
-    /// Returns the wait of a read by its duration, for a copy at this speed.
+    /// Returns the wait of a read by its duration: the part beyond a call without a wait, with a
+    /// copy of its bytes at this speed. The fast copy leaves the longest wait.
     fn wait_of(&self, read: &ReadRecord, speed: CopySpeed) -> u64 {
         let is_direct = self.reported_opens.of_read(read).is_some_and(|open| open.is_direct);
         wait_of_call(read, read.bytes_read(), is_direct, speed)
@@ -121,6 +122,7 @@ impl Preload {
     }
 
     /// Returns the longest wait of a read by its duration. Sampled sleep may shorten it later.
+    /// Without these samples nothing does, so a slow copy is assumed.
     pub(super) fn longest_wait(&self, read: &ReadRecord) -> u64 {
         let speed = if self.samples_sleep() { CopySpeed::Fast } else { CopySpeed::Slow };
         self.pending.wait_of(read, speed)

@@ -1,4 +1,8 @@
 //! Reader of the rings that the preloaded library writes.
+//!
+//! A *cell* of a ring has space for one report. A *ticket* is the number of a write, which a writer
+//! draws. The *turn* of a cell is the ticket that may write it, or that ticket + 1 once it is
+//! written.
 
 use std::sync::atomic::Ordering;
 
@@ -21,13 +25,13 @@ pub(super) struct RingReader {
 }
 
 impl RingReader {
-    /// Reads a ring from its first ticket on. A ticket is the number of a write.
+    /// Reads a ring from its first ticket on.
     pub fn new(cells: Cells) -> RingReader {
         RingReader { cells, ticket: 0, stuck_since_ns: None }
     }
 
-    /// Returns the ticket of the next cell if it is written, or `None`. The turn of a written cell
-    /// is its ticket + 1. A killed writer's cell counts as lost and is skipped.
+    /// Returns the ticket of the next cell if it is written, or `None`. A killed writer's cell
+    /// counts as lost and is skipped. The ticket stays the next one until its cell is released.
     pub fn next_ticket(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;
@@ -42,14 +46,16 @@ impl RingReader {
         }
     }
 
-    /// Returns a cell to the writers, for the ticket one round of the ring later.
+    /// Returns a cell to the writers, for the ticket one round of the ring later. The cell behind
+    /// it is then the next one.
     pub fn release_cell(&mut self, ring: RecordRing, ticket: u64) {
         ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
         (self.ticket, self.stuck_since_ns) = (ticket + 1, None);
     }
 
     /// Returns true if the writer of the next ticket was killed: the ticket was drawn more than
-    /// `STUCK_TIMEOUT_NS` ago, and the cell is not written yet.
+    /// `STUCK_TIMEOUT_NS` ago, and the cell is not written yet. The time counts from the first call
+    /// that finds it so.
     fn is_stuck(&mut self, ring: RecordRing) -> bool {
         let next_drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
         if next_drawn <= self.ticket {

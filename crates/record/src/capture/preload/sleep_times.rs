@@ -171,7 +171,8 @@ impl SleepTimes {
     }
 }
 
-/// Returns the numbers of the intervals that overlap the time from `begin_ns` to `end_ns`.
+/// Returns the indices of the intervals that overlap the time from `begin_ns` to `end_ns`. The
+/// intervals are in the order of their times and do not overlap each other.
 fn overlapping(
     intervals: &VecDeque<Interval>,
     (begin_ns, end_ns): (u64, u64),

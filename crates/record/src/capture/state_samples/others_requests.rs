@@ -201,6 +201,7 @@ impl DiskSamples {
             certain.push((DeviceOperation::Write, begin_ns, end_ns, bytes));
         }
         let bytes = counters.read_bytes.saturating_sub(last.read_bytes);
+        // Bytes of the program that may be among the read ones. The disk has not read the excess.
         let known_bytes = own_bytes.saturating_add(self.own_in_flight);
         let mut excess_bytes = known_bytes.saturating_sub(bytes);
         // Bytes sent to another disk are no longer expected once nothing is in flight here. Then

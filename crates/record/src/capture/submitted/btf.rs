@@ -105,6 +105,7 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
                 // In a packed structure the upper bits are the width of a bit field.
                 let bits = if is_packed { offset & 0xff_ffff } else { offset };
                 let key = (text(name)?.to_owned(), text(word(member)?)?.to_owned());
+                // With several structures of a name, the first one counts.
                 offsets.entry(key).or_insert((bits / 8) as i32);
             }
         }

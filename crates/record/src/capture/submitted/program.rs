@@ -4,9 +4,9 @@
 //! kind, address of the request, copied data. The parts of a record are named below.
 //!
 //! The kernel passes the address of the event in register r1, and a program keeps it in r6. The
-//! program's variables are in r7 to r9. The arguments of a call are in r1 to r5, and its result is
-//! in r0. r10 ([`FRAME`]) is the end of the stack, so that offsets on it are negative. A record
-//! ends 8 bytes below this end.
+//! program's variables are in r7 to r9. The arguments of a call are in r1 to r5, its result is in
+//! r0. Register 10 ([`FRAME`]) is the end of the stack, so that offsets on it are negative. A
+//! record ends 8 bytes below this end.
 
 use std::os::fd::RawFd;
 
@@ -213,6 +213,7 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
 /// Returns the program at `sys_enter_io_submit`: it copies each `iocb` of the call. `None` if the
 /// event lacks a field.
 pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Program> {
+    // `ctx_id` only has to exist: then the event has the known form.
     let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
     // The record ends 8 bytes below the end of the stack.
     let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
