@@ -23,8 +23,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records the living threads of a process that are in the kernel's list. Fails if the process
-    /// has ended.
+    /// Records the living threads of a process, which are in the kernel's list by now, and its open
+    /// files. Recorded threads are skipped. Fails if the process has ended.
     fn attach_listed(&mut self, process: u32) -> io::Result<()> {
         let mut living = group::threads(process)?;
         living.retain(|task| !self.tracker.is_recorded(*task));

@@ -70,7 +70,7 @@ pub(super) struct TaskTracker<N> {
     named_disks: BTreeSet<u64>,
     /// Block ranges requested by tasks. By disk and first sector: the end sector and the
     /// task.
-    queued: BTreeMap<(u64, u64), (u64, u32)>,
+    block_ranges: BTreeMap<(u64, u64), (u64, u32)>,
     /// Requests in progress, by disk and first sector.
     issued: HashMap<(u64, u64), Issued>,
     /// Tasks that are not recorded, with their requests.
@@ -189,7 +189,7 @@ impl<N: FileNames> TaskTracker<N> {
             thread_count: 0,
             disks: HashMap::new(),
             named_disks: BTreeSet::new(),
-            queued: BTreeMap::new(),
+            block_ranges: BTreeMap::new(),
             issued: HashMap::new(),
             others: OtherTasks::default(),
             pending: Asynchronous::default(),
@@ -499,8 +499,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.drain(elapsed_ns)
     }
 
-    /// Ends all calls, faults and reads of all tasks (`None`) at `now_ns` of the kernel's clock.
-    /// Returns all remaining records.
+    /// Ends the faults and asynchronous reads of all tasks at `now_ns` of the kernel's clock. Calls
+    /// in progress have no record. Returns all remaining records.
     pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         for task in self.tasks.keys().copied().collect::<Vec<u32>>() {
             self.end_fault(task, None);

@@ -78,7 +78,7 @@ pub(super) trait FileNames {
 
     /// Returns the contiguous mapped pages around `page`, within a huge page. `None` if the page
     /// itself is not mapped, or the page table cannot be read or has been read too often.
-    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange>;
+    fn pages_mapped_around(&mut self, page: &MappedPage) -> Option<PageRange>;
 
     /// Returns the disk of a device, which may be a partition. `device` is the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
@@ -357,7 +357,7 @@ impl FileNames for System {
         lines.lines().filter_map(parse_mapping).collect()
     }
 
-    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
+    fn pages_mapped_around(&mut self, page: &MappedPage) -> Option<PageRange> {
         if self.lookups_left == 0 {
             return None;
         }

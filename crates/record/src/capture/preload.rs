@@ -280,7 +280,8 @@ impl Preload {
             slots.push(copy_slot(ring.slot(ticket)));
             self.slot_reader.release_cell(ring, ticket);
         }
-        // A file's name precedes its first read.
+        // Taken after the reads: a program reports the name of a file before its first read, so
+        // the names of all these files are there.
         let short = self.take_names(Cells::Short, writer)?;
         let long = self.take_names(Cells::Long, writer)?;
         slots.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));

@@ -109,7 +109,7 @@ type Times = [u64; Activity::ALL.len()];
 
 impl StateSampler {
     /// Starts to sample a process and its descendants. `None` if the kernel does not report the
-    /// system calls of its threads to this user.
+    /// system calls of its threads to this user, or if no thread can be started.
     pub fn start(process: u32, purpose: SamplePurpose) -> Option<StateSampler> {
         let first_state = fs::read(format!("/proc/{process}/task/{process}/syscall"));
         first_state.ok()?;

@@ -166,7 +166,8 @@ impl Submissions {
         self.lost_before_pause.unwrap_or_else(|| self.lost_since_start() - self.lost_in_pauses)
     }
 
-    /// Number of records lost since the start, pauses included.
+    /// Number of records lost since the start, pauses included. Events of open calls that the
+    /// kernel has not passed to a program do not count.
     fn lost_since_start(&self) -> u64 {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
         let missed: u64 = read_programs.map(|attached| missed_events(&attached.program)).sum();

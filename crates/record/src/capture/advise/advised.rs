@@ -222,7 +222,7 @@ mod tests {
             panic!("mappings were read")
         }
 
-        fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
+        fn pages_mapped_around(&mut self, _: &MappedPage) -> Option<PageRange> {
             panic!("a page table was read")
         }
 

@@ -58,7 +58,7 @@ impl<N: FileNames> PageLookup for SystemTables<'_, N> {
     }
 
     fn pages_mapped_around(&mut self, page: &MappedPage) -> Option<PageRange> {
-        self.names.mapped(page)
+        self.names.pages_mapped_around(page)
     }
 }
 

@@ -308,7 +308,7 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(mapped_page) = fault.mapped_page {
             if !self.folios.is_known(fault.inode, fault.page) {
                 // The folio was added before the recording, so the page table is read.
-                let present = self.names.mapped(&mapped_page);
+                let present = self.names.pages_mapped_around(&mapped_page);
                 // A fault that maps a huge folio has no event but its exception.
                 let has_exception_only = fault.window.is_none() && !fault.is_missed;
                 let huge_range = if has_exception_only { mapped_page.huge } else { None };

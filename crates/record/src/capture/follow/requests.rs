@@ -11,8 +11,9 @@ use readpath_trace::recording::{DeviceOperation, OthersRequests, Record, Request
 use super::super::names::FileNames;
 use super::TaskTracker;
 
-/// Maximum number of queued block ranges, chosen. All are discarded beyond it.
-const QUEUED_MAX: usize = 1 << 16;
+/// Maximum number of block ranges that wait for their requests, chosen. All are discarded beyond
+/// it.
+const BLOCK_RANGES_MAX: usize = 1 << 16;
 
 /// Maximum number of tasks of other programs that are kept, chosen.
 const OTHERS_MAX: usize = 1 << 10;
@@ -61,7 +62,7 @@ impl OtherTasks {
 impl<N: FileNames> TaskTracker<N> {
     /// Records the start of a request at a device. `start` is its disk and first sector, `flags`
     /// the kernel's text of its kind. The issuing task may act for another one, so the task that
-    /// queued its first sector counts.
+    /// submitted its first sector counts.
     pub(super) fn on_issue(&mut self, at_ns: u64, start: (u64, u64), bytes: u64, flags: &str) {
         let (disk, sector) = start;
         // The letter F in front stands for a flush before the request.
@@ -72,12 +73,12 @@ impl<N: FileNames> TaskTracker<N> {
         };
         // The letter A marks readahead.
         let is_ahead = flags.contains('A');
-        // The queued range that contains the first sector, if there is one.
-        let queued = self.queued.range(..=start).next_back();
-        let queued = queued.filter(|((queued_disk, _), (end_sector, _))| {
-            *queued_disk == disk && *end_sector > sector
+        // The block range that contains the first sector, if there is one.
+        let block_range = self.block_ranges.range(..=start).next_back();
+        let block_range = block_range.filter(|((range_disk, _), (end_sector, _))| {
+            *range_disk == disk && *end_sector > sector
         });
-        let task = queued.map(|(_, (_, task))| *task);
+        let task = block_range.map(|(_, (_, task))| *task);
         self.issued.insert(start, Issued { begin_ns: at_ns, bytes, work, is_ahead, task });
     }
 
@@ -90,13 +91,13 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Records that `task` requested `sectors` sectors (512 bytes). `start` is their disk and first
-    /// sector. All older ranges are discarded if there are `QUEUED_MAX`.
+    /// sector. All older ranges are discarded if there are `BLOCK_RANGES_MAX`.
     pub(super) fn on_queue(&mut self, task: u32, start: (u64, u64), sectors: u64) {
-        if self.queued.len() >= QUEUED_MAX {
-            self.queued.clear();
+        if self.block_ranges.len() >= BLOCK_RANGES_MAX {
+            self.block_ranges.clear();
         }
         let (_, first_sector) = start;
-        self.queued.insert(start, (first_sector + sectors, task));
+        self.block_ranges.insert(start, (first_sector + sectors, task));
     }
 
     /// Returns one record per device, operation and program with the requests of other programs,
@@ -129,7 +130,7 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.on_own_completion(at_ns, task, issued.begin_ns);
         }
-        self.forget_queued(device, sector, end_sector);
+        self.forget_block_ranges(device, sector, end_sector);
         // The first request of a disk also queues the disk's name record.
         let device = self.disk_number(device);
         if let Some(other) = issued.task.filter(|_| thread.is_none()) {
@@ -148,19 +149,20 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(at_ns, Record::Request(request));
     }
 
-    /// Removes the queued ranges that end within the sectors of a completed request: the one at its
+    /// Removes the block ranges that end within the sectors of a completed request: the one at its
     /// beginning, and the ones that the kernel merged into it.
-    fn forget_queued(&mut self, device: u64, sector: u64, end_sector: u64) {
-        let starting = self.queued.range(..=(device, sector)).next_back();
+    fn forget_block_ranges(&mut self, device: u64, sector: u64, end_sector: u64) {
+        let starting = self.block_ranges.range(..=(device, sector)).next_back();
         // A request without sectors has merged none. A map panics on a range that ends before its
         // start.
-        let merged = self.queued.range((device, sector + 1)..(device, end_sector.max(sector + 1)));
+        let merged =
+            self.block_ranges.range((device, sector + 1)..(device, end_sector.max(sector + 1)));
         let candidates = starting.into_iter().chain(merged);
         let completed = candidates
-            .filter(|((disk, _), (queued_end, _))| *disk == device && *queued_end <= end_sector);
+            .filter(|((disk, _), (range_end, _))| *disk == device && *range_end <= end_sector);
         let keys: Vec<(u64, u64)> = completed.map(|(key, _)| *key).collect();
         for key in keys {
-            self.queued.remove(&key);
+            self.block_ranges.remove(&key);
         }
     }
 

@@ -40,7 +40,7 @@ impl FileNames for KnownFile {
         Vec::new()
     }
 
-    fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
+    fn pages_mapped_around(&mut self, _: &MappedPage) -> Option<PageRange> {
         None
     }
 
@@ -386,7 +386,7 @@ fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
         bytes: 8192,
     };
     assert_eq!(tracker.take_others(40), [Record::OthersRequests(expected)]);
-    assert!(tracker.queued.is_empty(), "{:?}", tracker.queued);
+    assert!(tracker.block_ranges.is_empty(), "{:?}", tracker.block_ranges);
 }
 
 /// Without a reported sleep, the time of a device request counts as a wait if the task cannot

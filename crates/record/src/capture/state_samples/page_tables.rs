@@ -42,8 +42,8 @@ pub(super) enum LookScope {
     Active,
 }
 
-/// File mappings of a process without mapped pages, except programs, libraries and mappings of more
-/// than `pages_max` pages.
+/// File mappings of a process, except programs, libraries and mappings of more than `pages_max`
+/// pages. No page of them counts as mapped so far.
 pub(super) fn file_mappings(process: u32, pages_max: u64) -> Vec<MappingPages> {
     let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let mappings: Vec<_> = lines

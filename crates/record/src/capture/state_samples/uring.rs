@@ -117,7 +117,7 @@ struct Ring {
     /// The recorder's own descriptor of the ring. Another ring may be opened under `descriptor`.
     file: OwnedFd,
     /// Memory with the counters, the results, and the table of indices.
-    rings: Mapped,
+    results: Mapped,
     /// Memory with the entries of the requests.
     requests: Mapped,
     /// Numbers of entries for requests and for results, powers of two.
@@ -308,20 +308,20 @@ impl Ring {
         let table = layout.index_table(result_entries);
         let table_end = table + request_entries as usize * INDEX_BYTES;
         // A ring without a table ends where the table would begin.
-        let rings = Mapped::new(&file, MAP_RINGS, table_end)
+        let results = Mapped::new(&file, MAP_RINGS, table_end)
             .or_else(|| Mapped::new(&file, MAP_RINGS, table))?;
         let request_bytes = request_entries as usize * REQUEST_BYTES;
         let requests = Mapped::new(&file, MAP_REQUESTS, request_bytes)?;
         // In this order: a request that completes between the two loads counts as in flight.
-        let completed = rings.word(layout.result_tail).load(Ordering::Acquire);
-        let taken = rings.word(layout.request_head).load(Ordering::Acquire);
+        let completed = results.word(layout.result_tail).load(Ordering::Acquire);
+        let taken = results.word(layout.request_head).load(Ordering::Acquire);
         // The requests in flight at the first look began before the recorder knew the ring.
         let in_flight_count = difference(taken, completed).unwrap_or(0);
         let mut ring = Ring {
             process,
             descriptor,
             file,
-            rings,
+            results,
             requests,
             request_entries,
             result_entries,
@@ -366,8 +366,8 @@ impl Ring {
         reads: &Sender<UringRead>,
     ) {
         // A request that completes between the two loads appears in the next sample.
-        let completed = self.rings.word(layout.result_tail).load(Ordering::Acquire);
-        let taken = self.rings.word(layout.request_head).load(Ordering::Acquire);
+        let completed = self.results.word(layout.result_tail).load(Ordering::Acquire);
+        let taken = self.results.word(layout.request_head).load(Ordering::Acquire);
         let first_request = std::mem::replace(&mut self.taken, taken);
         let first_result = std::mem::replace(&mut self.completed, completed);
         // The counters went back, or moved by an implausible number. No request in flight is known.
@@ -414,7 +414,7 @@ impl Ring {
             return Vec::new();
         }
         let table = layout.index_table(self.result_entries);
-        let index_at = |position: u32| self.rings.get(table + position as usize * INDEX_BYTES);
+        let index_at = |position: u32| self.results.get(table + position as usize * INDEX_BYTES);
         // The program sets the index before each request. A table of zeros is none.
         let has_table =
             (0..self.request_entries).any(|position| index_at(position).unwrap_or(0) > 0);
@@ -494,7 +494,7 @@ impl Ring {
         files: &mut DescriptorFiles,
     ) -> Option<UringRead> {
         let start = layout.results + (number & (self.result_entries - 1)) as usize * RESULT_BYTES;
-        let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
+        let word = |index: usize| self.results.word(start + 4 * index).load(Ordering::Relaxed);
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
         // A later request may use the same data. The times are estimates: without unknown requests,
         // the oldest request with the data has the result.

@@ -70,7 +70,7 @@ fn ring_in(memory: &OwnedFd) -> Ring {
         process: std::process::id(),
         descriptor: 0,
         file: memory.try_clone().unwrap(),
-        rings: Mapped::new(memory, 0, 4096).unwrap(),
+        results: Mapped::new(memory, 0, 4096).unwrap(),
         requests: Mapped::new(memory, 0, 4096).unwrap(),
         request_entries: 4,
         result_entries: 4,
