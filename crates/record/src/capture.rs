@@ -206,7 +206,7 @@ impl Recorder {
         let started_before = || io::Error::other("this recorder has its program");
         let (child, begun) = self.starter.take().ok_or_else(started_before)?.spawn(command)?;
         self.begin_at(begun);
-        // The name is empty until the events tell it.
+        // The name is empty until an event reports it.
         self.tracker.add_task(child.id(), child.id(), "");
         self.tracker.names().add_process(child.id());
         if let Some(times) = &mut self.time_split {
@@ -424,8 +424,8 @@ impl Recorder {
         Ok((summary, self.tracing))
     }
 
-    /// Reads the events without a task, and passes them to the advisor. Fails if a buffer cannot be
-    /// read.
+    /// Reads the events without a task and the submitted asynchronous reads, and passes them to the
+    /// advisor. Fails if a buffer cannot be read.
     fn read_global_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;

@@ -103,7 +103,7 @@ pub(super) struct Advisor {
     files: HashMap<Inode, AdvisedFile>,
     /// Files with missing pages that get no advice.
     unadvised: UnadvisedFiles,
-    /// Number of files added to these as short.
+    /// Number of files added to these as short, by the length at their open.
     short_files: u64,
     /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
@@ -523,7 +523,7 @@ impl Advisor {
         let range = range.clipped(target.pages());
         // Estimated time of the device for a page, in picoseconds.
         let page_ps = self.devices.entry(file.disk).or_default().evidence.estimate.page_ps();
-        let credit_pages = self.credit.room_pages(why, page_ps);
+        let credit_pages = self.credit.available_pages(why, page_ps);
         if range.count() > credit_pages {
             self.credit.record_credit_refusal();
         }

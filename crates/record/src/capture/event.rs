@@ -556,8 +556,9 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
     }
 }
 
-/// Enables an event in an instance and returns its layout. `name` is its group and its name. Fails
-/// if the kernel lacks it or describes it in an unknown form.
+/// Enables an event in an instance and returns its layout. `name` is its group and its name.
+/// Exceptions by writes stay disabled. Fails if the kernel lacks the event or describes it in an
+/// unknown form.
 fn enable_event(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)

@@ -369,7 +369,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.on_open(task, descriptor, inode, flags);
             }
             EventData::AioRead(submitted) => self.on_aio_read(at_ns, task, submitted),
-            // `process` has handled the others.
+            // `process` has handled the others, or they have no record.
             _ => {}
         }
     }

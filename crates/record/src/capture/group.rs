@@ -97,7 +97,7 @@ pub(super) fn with_descendants(process: u32) -> Vec<u32> {
                     found.extend(descendants(process).unwrap_or_default());
                     return found;
                 }
-                // The lists of `process` have shown that the kernel has them: the thread has ended.
+                // The thread has ended: by the threads of `process` the kernel has lists.
                 Err(_) => {}
             }
         }

@@ -46,8 +46,9 @@ enum MainThread {
     NoProcess,
 }
 
-/// Returns the state of a process's main thread. `threads`: its other recorded threads. A thread
-/// that ends keeps its state for a moment, but then the other threads still have their numbers.
+/// Returns the state of a process's main thread. `threads`: its other recorded threads. A main
+/// thread that ends seems to run for a moment. It counts as ended while one of `threads` exists:
+/// the thread that replaces it ends all others and gives up its own number.
 fn main_thread(process: u32, threads: &[u32]) -> MainThread {
     let folder = format!("/proc/{process}/task");
     let stat = fs::read_to_string(format!("{folder}/{process}/stat")).unwrap_or_default();

@@ -414,6 +414,7 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let mut fields = line.split_whitespace();
     let from_hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (first, end) = fields.next()?.split_once('-')?;
+    // The rights before the offset are skipped.
     let offset = from_hex(fields.nth(1)?)?;
     let (major, minor) = fields.next()?.split_once(':')?;
     let inode = Inode {

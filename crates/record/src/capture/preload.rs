@@ -403,7 +403,7 @@ impl Preload {
             self.called_files.insert((get(&slot.device), get(&slot.inode)));
             let requests = get(&slot.method_and_descriptor) >> REQUESTS_SHIFT;
             if self.longest_wait(read) > 0
-                && self.own_requests.has_none(get(&slot.device), requests)
+                && self.own_requests.sent_none(get(&slot.device), requests)
             {
                 // The thread waited for the request of another one. A record of 0 inserted bytes
                 // shows it.

@@ -104,8 +104,8 @@ impl Recorder {
         self.rest.as_ref().is_some_and(|rest| rest.next_sample.is_some())
     }
 
-    /// Ends the events and the reports of opened files. The recorded tasks are forgotten. Fails if
-    /// the kernel refuses.
+    /// Begins a rest: ends the events and the reports of opened files, and notes the files in use.
+    /// The recorded tasks are forgotten. Fails if the kernel refuses.
     fn begin_rest(&mut self) -> io::Result<()> {
         self.set_tracing("0")?;
         // Events that stay in the buffers would be processed after the rest.
@@ -143,7 +143,8 @@ impl Recorder {
         }
         let long_files = self.long_files_of(program);
         let Some(rest) = &mut self.rest else { return Ok(()) };
-        // Each file once, also with several processes that use it.
+        // The files of this sample and of the last one: each once, also with several processes that
+        // use it.
         let mut sampled = BTreeSet::new();
         let in_both = long_files.intersection(&rest.long_files);
         let new_in_both = in_both.filter(|(_, inode)| sampled.insert(*inode));
@@ -192,8 +193,8 @@ impl Recorder {
         found
     }
 
-    /// Begins a rest after many short files without a read of an advised file. Fails if the kernel
-    /// refuses.
+    /// Begins a rest after many short files without a read of an advised file. No effect during a
+    /// rest. Fails if the kernel refuses.
     pub(super) fn rest_if_short(&mut self) -> io::Result<()> {
         let (Some(rest), Some(advisor)) = (&mut self.rest, &self.advisor) else { return Ok(()) };
         let opened = self.tracker.names().short_opens();

@@ -35,7 +35,7 @@ impl Advisor {
             let Some(file) = self.files.get_mut(&inode) else { return };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
             let page_ps = estimate.page_ps();
-            let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile, page_ps);
+            let credit_pages = self.credit.available_pages(PrefetchReason::WholeFile, page_ps);
             let limits = ChunkLimits { room_pages, credit_pages };
             let is_read = |page| file.advice_target.is_read(page);
             let chunk = file.file_use.next_chunk(estimate, limits, at_ns, is_read);

@@ -230,7 +230,7 @@ impl AdviceCredit {
     /// credit for a file that is being used up. Zero means that no credit is left. The rest of a
     /// read in progress has no limit. `page_ps` is the time in picoseconds in which the device
     /// reads a page.
-    pub fn room_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
+    pub fn available_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
         let waited_ns = self.without.waited_ns + self.with.waited_ns;
         // A nanosecond has 1,000 picoseconds.
         let waited_pages = (waited_ns.saturating_mul(1000) / page_ps.max(1)) as i64;
@@ -388,7 +388,7 @@ mod tests {
         let mut credit = credit_in_advice();
         let mut at_ns = 0;
         for (pause_s, pages) in [(1, 512), (2, 256), (4, 128), (8, 64)] {
-            assert_eq!(credit.room_pages(PREDICTED, PAGE_PS), pages);
+            assert_eq!(credit.available_pages(PREDICTED, PAGE_PS), pages);
             credit.record_lost(pages - 100.min(pages));
             assert!(credit.judge((0, 99.min(pages - 1)), at_ns));
             assert!(!credit.judge((0, 100.min(pages)), at_ns));
@@ -412,7 +412,7 @@ mod tests {
         for step in 0..1_000_000_u64 {
             let at_ns = step * 100_000;
             if credit.state_at(at_ns) == AdviceState::Advise {
-                let pages = credit.room_pages(PREDICTED, PAGE_PS).min(32);
+                let pages = credit.available_pages(PREDICTED, PAGE_PS).min(32);
                 if pages < 32 {
                     credit.record_credit_refusal();
                 }
@@ -437,7 +437,7 @@ mod tests {
         let mut credit = credit_in_advice();
         credit.record_prefetched(256, PREDICTED);
         for step in 0..10_000 {
-            assert!(credit.room_pages(PREDICTED, PAGE_PS) >= 256, "step {step}");
+            assert!(credit.available_pages(PREDICTED, PAGE_PS) >= 256, "step {step}");
             credit.record_prefetched(256, PREDICTED);
             credit.record_access(256, None);
             credit.record_used(256);
@@ -470,20 +470,20 @@ mod tests {
     #[test]
     fn whole_file_prefetch_has_more_credit() {
         let mut credit = credit_in_advice();
-        let whole_file_pages = credit.room_pages(PrefetchReason::WholeFile, PAGE_PS);
+        let whole_file_pages = credit.available_pages(PrefetchReason::WholeFile, PAGE_PS);
         assert_eq!(whole_file_pages, 8192 + 512, "the additional and the initial credit");
         credit.record_prefetched(whole_file_pages, PrefetchReason::WholeFile);
         let within_piece = PrefetchReason::Predicted { is_used_up: true };
         assert_eq!(
             (
-                credit.room_pages(PrefetchReason::WholeFile, PAGE_PS),
-                credit.room_pages(within_piece, PAGE_PS)
+                credit.available_pages(PrefetchReason::WholeFile, PAGE_PS),
+                credit.available_pages(within_piece, PAGE_PS)
             ),
             (0, 512)
         );
         credit.record_prefetched(1 << 20, PrefetchReason::Requested);
         assert_eq!(
-            credit.room_pages(within_piece, PAGE_PS),
+            credit.available_pages(within_piece, PAGE_PS),
             512,
             "the rest of a read needs no credit"
         );
@@ -494,7 +494,7 @@ mod tests {
             credit.record_used(200);
             assert!(credit.judge((8192, 0), piece));
         }
-        assert!(credit.room_pages(PrefetchReason::WholeFile, PAGE_PS) > 8192);
+        assert!(credit.available_pages(PrefetchReason::WholeFile, PAGE_PS) > 8192);
     }
 
     /// Half a second and the first 10 ms, at 8.192 µs a page, are 62,255 pages.
@@ -502,10 +502,10 @@ mod tests {
     fn whole_file_prefetch_may_take_as_long_as_the_waits_so_far() {
         let mut credit = credit_in_advice();
         credit.record_read(SECOND / 2, 1 << 20);
-        assert_eq!(credit.room_pages(PrefetchReason::WholeFile, PAGE_PS), 62_255 + 512);
-        assert_eq!(credit.room_pages(PREDICTED, PAGE_PS), 512);
+        assert_eq!(credit.available_pages(PrefetchReason::WholeFile, PAGE_PS), 62_255 + 512);
+        assert_eq!(credit.available_pages(PREDICTED, PAGE_PS), 512);
         // A device that is a hundred times as slow reads fewer pages than the minimum.
-        assert_eq!(credit.room_pages(PrefetchReason::WholeFile, 100 * PAGE_PS), 8192 + 512);
+        assert_eq!(credit.available_pages(PrefetchReason::WholeFile, 100 * PAGE_PS), 8192 + 512);
     }
 
     /// All pages are used, but the wait for 100 MiB grows from 1 s. The verdict is negative from

@@ -187,7 +187,9 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Assigns a page cache request of a task to its asynchronous read. `page` is the file and the
-    /// first page. Returns false if the request is of no asynchronous read.
+    /// first page. Within `io_submit` the request either begins the next submitted read, whose
+    /// first page it has, or belongs to the read in progress. Returns false if the request is of no
+    /// asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
         // Within a submission to io_uring, the pages are of the request submitted last.
@@ -205,7 +207,7 @@ impl<N: FileNames> TaskTracker<N> {
             read.cached_span.is_none()
                 && read.offset.is_none_or(|offset| offset / PAGE_BYTES == first_page)
         };
-        // No submitted read waits for this page: it belongs to the read that has begun.
+        // No submitted read begins with this page: it belongs to the read in progress.
         if !state.submitted_reads.iter().any(matches_page) {
             if let Some((_, last)) =
                 state.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())

@@ -35,7 +35,7 @@ impl OwnRequests {
     /// counts only after one request on it was counted. `device`: device of the file, as major
     /// number × 2²⁰ + minor number. `requests`: the count in the report, which is `NO_REQUEST`,
     /// `SOME_REQUEST` or unknown.
-    pub fn has_none(&mut self, device: u64, requests: u64) -> bool {
+    pub fn sent_none(&mut self, device: u64, requests: u64) -> bool {
         let has_driver = device >> MINOR_BITS != 0;
         if requests == SOME_REQUEST && !has_driver {
             self.counted_devices.insert(device);
@@ -55,12 +55,12 @@ mod tests {
     fn no_request_is_evidence_only_where_the_kernel_counts() {
         let (disk, uncounted) = (8 << MINOR_BITS | 1, 0);
         let mut requests = OwnRequests { is_counting: true, ..OwnRequests::default() };
-        assert!(requests.has_none(disk, NO_REQUEST));
-        assert!(!requests.has_none(disk, SOME_REQUEST) && !requests.has_none(disk, uncounted));
-        assert!(!requests.has_none(5, NO_REQUEST));
-        assert!(!requests.has_none(5, SOME_REQUEST));
-        assert!(requests.has_none(5, NO_REQUEST) && !requests.has_none(6, NO_REQUEST));
+        assert!(requests.sent_none(disk, NO_REQUEST));
+        assert!(!requests.sent_none(disk, SOME_REQUEST) && !requests.sent_none(disk, uncounted));
+        assert!(!requests.sent_none(5, NO_REQUEST));
+        assert!(!requests.sent_none(5, SOME_REQUEST));
+        assert!(requests.sent_none(5, NO_REQUEST) && !requests.sent_none(6, NO_REQUEST));
         let mut requests = OwnRequests { is_counting: false, ..OwnRequests::default() };
-        assert!(!requests.has_none(disk, NO_REQUEST));
+        assert!(!requests.sent_none(disk, NO_REQUEST));
     }
 }

@@ -137,7 +137,7 @@ impl Preload {
     }
 
     /// Lets the advisor see a touch of a mapping, like a read of its pages that has just ended. A
-    /// sample does not tell the thread, so the process takes its place.
+    /// sample does not name the thread, so the process takes its place.
     fn advise_touch<W: Write>(
         &mut self,
         touch: SampledTouch,

@@ -316,10 +316,12 @@ fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
         [INODE_NUMBER, DEVICE, FILE_FLAGS, MODE].map(|offset| copy_offset + offset);
     let pointer = base - 8;
     push_kernel_read(program, flags, offsets.file_flags, 4);
+    // r8 = address of the inode.
     push_kernel_read(program, pointer, offsets.file_inode, 8);
     program.push(load_8_bytes(8, FRAME, pointer));
     push_kernel_read(program, number, offsets.inode_number, 8);
     push_kernel_read(program, mode, offsets.inode_mode, 2);
+    // r8 = address of the super block.
     push_kernel_read(program, pointer, offsets.inode_block, 8);
     program.push(load_8_bytes(8, FRAME, pointer));
     push_kernel_read(program, device, offsets.block_device, 4);

@@ -115,8 +115,9 @@ impl<N: FileNames> TaskTracker<N> {
         self.put_asynchronous(at_ns, read, Some(result), unknown_wait_ns);
     }
 
-    /// Moves the pages that io_uring's worker threads of the process added to the cache to the task
-    /// of the read. The threads are named `iou-wrk-…`. No effect for AIO.
+    /// Moves the pages that io_uring's threads of the process added to the cache to the task of the
+    /// read. Pages of other reads in flight are included. The threads are named `iou-wrk-…` and
+    /// `iou-sqp-…`. No effect for AIO.
     pub(super) fn take_over_inserted(&mut self, read: &AsyncRead) {
         if read.method != ReadMethod::Uring {
             return;
