@@ -133,7 +133,8 @@ impl PathPages {
             (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
                 FilePages::Own(ResidentFile::for_target(target))
             }
-            // Resident pages are not read by option, or the file is not of this machine.
+            // Resident pages are not read by option, or the file is not of this machine. A server's
+            // file has such pages in the mode `Kernel` too.
             _ => FilePages::Own(None),
         }
     }
@@ -189,7 +190,7 @@ impl KernelFile {
 
     /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay.
     pub(crate) fn drop_pages(&self, range: PageRange) {
-        self.readahead.drop(&self.target, range);
+        self.readahead.drop_pages(&self.target, range);
     }
 
     /// Ends the streams that the `policy` of a closed handle has detected.
@@ -210,9 +211,11 @@ pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<
     if pages.is_empty() {
         return Some(0);
     }
+    // In a simulation with a model of the kernel, its answer is final: `None` inside is the answer
+    // of a kernel that does not report the number.
     #[cfg(simulation)]
-    if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
-        return counted;
+    if let Some(model_answer) = crate::simulation::memory::cached_pages(pages) {
+        return model_answer;
     }
     let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
     page_cache::resident_pages(file, offset, bytes).ok()
@@ -228,11 +231,13 @@ pub(crate) fn read_ahead(file: &impl AsFd, pages: PageRange) -> bool {
 /// Drops the pages from the kernel page cache as far as possible (clean and unused ones). Errors of
 /// the kernel are ignored.
 pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
+    // True in a simulation with a model of the kernel, which has dropped the pages.
     #[cfg(simulation)]
     if crate::simulation::memory::drop_cached(pages) {
         return;
     }
-    // Length 0 would mean the rest of the file. An empty range has no effect.
+    // Saturating, because a range may reach to the largest page number. Length 0 would mean the
+    // rest of the file. An empty range has no effect.
     if let Some(bytes) = NonZero::new(pages.count().saturating_mul(PAGE_BYTES)) {
         let _ = fadvise(target, pages.first * PAGE_BYTES, Some(bytes), Advice::DontNeed);
     }

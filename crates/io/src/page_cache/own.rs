@@ -163,10 +163,10 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Creates an engine of `machine` over `files`. `sleeper` waits for the completions of `files`.
+    /// Creates an engine of `machine` over `storage`, whose completions `sleeper` waits for.
     pub(crate) fn new(
         machine: Machine,
-        files: StorageBackend,
+        storage: StorageBackend,
         sleeper: Arc<dyn Sleeper>,
         frame_cache: Arc<FrameCache>,
         clock: Clock,
@@ -174,15 +174,16 @@ impl Engine {
         // Half of the memory, so that two large reads can be in flight.
         let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
         let page_bytes = readpath_core::unit::PAGE_BYTES;
-        let can_execute_inline = files.can_execute_inline();
-        let has_files = matches!(files, StorageBackend::Files(_));
+        let can_execute_inline = storage.can_execute_inline();
+        let has_files = matches!(storage, StorageBackend::Files(_));
         Engine {
-            state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
+            state: Mutex::new(EngineState::new(machine, storage, Arc::clone(&frame_cache), clock)),
             can_execute_inline,
             has_files,
             frame_cache,
             sleeper,
             clock,
+            // Whole pages, and at least one.
             read_bytes_max: (read_bytes_max / page_bytes).max(1) * page_bytes,
             reactor_wake: Condvar::new(),
             reactor: Mutex::default(),
@@ -266,9 +267,9 @@ impl Engine {
         drop(state);
         let had_no_answer = self.sleeper.execute_pooled_transfer();
         let mut state = self.lock();
-        // Otherwise another thread has taken the transfer.
+        // `None`: another thread has taken the transfer.
         if let Some(had_no_answer) = had_no_answer {
-            // Without an answer at the start, all completions have just arrived.
+            // True: no answer was there at the start, so all completions have just arrived.
             state.collect_completions(Ok(had_no_answer));
         }
         state.relock()
@@ -276,8 +277,10 @@ impl Engine {
 
     /// Makes this thread the leader, sleeps once in the storage without the lock, and takes in the
     /// completions. `queue` is the queue that the thread waits for, and `None` for the reactor. The
-    /// sleep ends at the latest at the `deadline`, the time of the machine's next timed work.
+    /// sleep ends at the latest at the `deadline`, the time of the machine's next timed work, or
+    /// after [`IDLE_TIMEOUT_MAX`].
     fn lead<'a>(&'a self, mut state: EngineGuard<'a>, queue: Option<QueueId>) -> EngineGuard<'a> {
+        // The *term* is the number of this lead: `end_lead` does not end a successor's.
         let (term, deadline) = state.become_leader(queue);
         // A former leader that was only slow may sleep next to its successor. A wake-up call may
         // then end the sleep of the wrong thread, so every sleep is bounded.

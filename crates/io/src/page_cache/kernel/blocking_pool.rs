@@ -1,7 +1,8 @@
 //! Threads that wait for reads through the kernel page cache, on behalf of tasks and batches.
 //!
-//! A *task* of the pool is one read or one call of advice. A thread is *in a read* while it
-//! executes a task.
+//! A *job* is one read or one call of advice for a thread of the pool. A thread is *in a read*
+//! while it executes a job of either kind. A *task* is a future of the program: its waker is called
+//! at the end of its read.
 //!
 //! The kernel does not report when advised pages have arrived: the only way to wait for them is to
 //! read them. A future that misses starts the kernel's I/O and passes the wait to a thread of this
@@ -46,10 +47,10 @@ const STALL_TIMEOUT: Duration = Duration::from_millis(4);
 const THREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest number of threads in reads of one file. Further reads of the file wait in its queue.
 const FILE_THREADS_MAX: u32 = 8;
-/// Limit of threads on one device for a further thread in the same file.
+/// Limit of threads on one device for a file that already has a thread in a read.
 const DEVICE_THREADS_MAX: u32 = 64;
-/// Limit of threads on one device for the first thread in a file. It covers a mount that hangs as a
-/// whole.
+/// Limit of threads on one device for a file without a thread in a read. It covers a mount that
+/// hangs as a whole.
 const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
@@ -72,22 +73,22 @@ struct BlockingPoolShared {
 /// State of the pool under its lock.
 #[derive(Default)]
 struct BlockingPoolState {
-    /// Files with queued tasks or threads in reads.
+    /// Files with queued jobs or threads in reads.
     files: BTreeMap<FileKey, FileQueue>,
-    /// Files with a task that may be taken, in the order in which threads take them: number of
-    /// threads in reads, age of the oldest task, key.
+    /// Files with a job that may be taken, in the order in which threads take them: number of
+    /// threads in reads, age of the oldest job, key.
     takeable_files: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
-    /// Number of tasks queued since the start, which is also the age of the last one.
-    tasks_queued: u64,
-    /// Number of tasks that have ended since the start.
-    tasks_ended: u64,
+    /// Number of jobs queued since the start, which is also the age of the last one.
+    jobs_queued: u64,
+    /// Number of jobs that have ended since the start.
+    jobs_ended: u64,
     /// Started threads. The ended ones are removed before another one starts.
     threads: Vec<Worker>,
     /// Number of threads in reads.
     threads_reading: u32,
-    /// Number of sleeping threads.
+    /// Number of sleeping threads, with the watching one and those that have not begun to run.
     threads_idle: u32,
     /// True if a thread watches.
     has_watcher: bool,
@@ -103,7 +104,7 @@ struct Worker {
 }
 
 /// A possibly blocking operation for a thread.
-pub(super) enum Task {
+pub(super) enum Job {
     /// A read and its completion report.
     Read(Arc<BlockingRead>),
     /// Advice to read ahead, which blocks if the file system has its maximum of requests in flight
@@ -111,12 +112,12 @@ pub(super) enum Task {
     Advise { target: Box<Target>, pages: PageRange },
 }
 
-impl Task {
-    /// Returns the file in whose queue the task waits.
+impl Job {
+    /// Returns the file in whose queue the job waits.
     fn key(&self) -> FileKey {
         match self {
-            Task::Read(read) => read.key,
-            Task::Advise { target, .. } => FileKey::from_target(target),
+            Job::Read(read) => read.key,
+            Job::Advise { target, .. } => FileKey::from_target(target),
         }
     }
 }
@@ -124,15 +125,15 @@ impl Task {
 /// Queue of one file, with the number of threads in its reads.
 #[derive(Default)]
 struct FileQueue {
-    /// Tasks, each with its age: its number in the order of queuing, so the oldest has the lowest.
-    queue: VecDeque<(u64, Task)>,
+    /// Jobs, each with its age: its number in the order of queuing, so the oldest has the lowest.
+    queue: VecDeque<(u64, Job)>,
     /// Number of threads in reads of the file.
     threads_reading: u32,
 }
 
 impl FileQueue {
-    /// Returns the entry of the file in `takeable_files`. Returns `None` if no thread may take
-    /// a task of the file now.
+    /// Returns the entry of the file in `takeable_files`. Returns `None` if no thread may take a
+    /// job of the file now.
     fn takeable_entry(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
@@ -141,7 +142,7 @@ impl FileQueue {
 
 impl BlockingPoolState {
     /// Applies `change` to the queue of a file, updates the file's entry in `takeable_files`, and
-    /// returns the result. A file without tasks and threads is removed.
+    /// returns the result. A file without jobs and threads is removed.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
         let file = self.files.entry(key).or_default();
         if let Some(entry) = file.takeable_entry(key) {
@@ -157,22 +158,22 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a task to the queue of its file.
-    fn push_task(&mut self, task: Task) {
-        self.tasks_queued += 1;
-        let age = self.tasks_queued;
-        self.with_file(task.key(), |file| file.queue.push_back((age, task)));
+    /// Adds a job to the queue of its file.
+    fn push_job(&mut self, job: Job) {
+        self.jobs_queued += 1;
+        let age = self.jobs_queued;
+        self.with_file(job.key(), |file| file.queue.push_back((age, job)));
     }
 
-    /// Removes and returns the newest task of a file. `None` if the file has no queued task.
-    fn withdraw_newest_task(&mut self, key: FileKey) -> Option<Task> {
-        let (_, task) = self.with_file(key, |file| file.queue.pop_back())?;
-        Some(task)
+    /// Removes and returns the newest job of a file. `None` if the file has no queued job.
+    fn withdraw_newest_job(&mut self, key: FileKey) -> Option<Job> {
+        let (_, job) = self.with_file(key, |file| file.queue.pop_back())?;
+        Some(job)
     }
 
-    /// Takes the next task for the calling thread, which is counted as in a read. Returns `None` if
-    /// no task may be taken now.
-    fn take_task(&mut self) -> Option<Task> {
+    /// Takes the next job for the calling thread, which is counted as in a read. Returns `None` if
+    /// no job may be taken now.
+    fn take_job(&mut self) -> Option<Job> {
         // The order of `takeable_files` is kept. Files on a device at its limit are passed over.
         let is_free = |threads_in_file: u32, key: &FileKey| {
             let threads_max =
@@ -186,17 +187,17 @@ impl BlockingPoolState {
             files.find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
         self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
-        let queued_task = self.with_file(key, |file| {
+        let queued_job = self.with_file(key, |file| {
             file.threads_reading += 1;
             file.queue.pop_front()
         });
-        let (_, task) = queued_task.expect("a file in the order has a task");
-        Some(task)
+        let (_, job) = queued_job.expect("a file in the order has a job");
+        Some(job)
     }
 
-    /// Records that a thread has ended a task of the file.
+    /// Records that a thread has ended a job of the file.
     fn record_end(&mut self, key: FileKey) {
-        self.tasks_ended += 1;
+        self.jobs_ended += 1;
         self.threads_reading -= 1;
         self.with_file(key, |file| file.threads_reading -= 1);
         if let Some(threads_on_device) = self.devices.get_mut(&key.device) {
@@ -214,31 +215,32 @@ impl BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
-    /// Queues a task, and wakes or starts a thread for it if needed. After an error the task is
+    /// Queues a job, and wakes or starts a thread for it if needed. After an error the job is
     /// dropped without being executed.
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
-    pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
-        let key = task.key();
+    pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
+        let key = job.key();
         let mut pool = self.shared.lock();
-        pool.push_task(task);
-        // While threads read and one watches, none is woken: the watching thread finds the task. If
+        pool.push_job(job);
+        // While threads read and one watches, none is woken: the watching thread finds the job. If
         // no thread sleeps, one is started within the limits. Otherwise a reading thread takes the
-        // task after its read.
+        // job after its read.
         if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
             self.shared.work_signal.notify_one();
             return Ok(());
         }
         match self.shared.start_if_needed(&mut pool) {
             Err(error) if pool.threads.is_empty() => {
-                // The lock was held since the task was queued, so it is the newest.
-                let withdrawn_task = pool.withdraw_newest_task(key);
+                // The lock was held since the job was queued, so it is the newest.
+                let withdrawn_job = pool.withdraw_newest_job(key);
                 drop(pool);
-                // The task may hold the last reference to a waker, which is foreign code.
-                run_contained(|| drop(withdrawn_task));
+                // The job may hold the last reference to a waker, which is foreign code.
+                run_contained(|| drop(withdrawn_job));
                 Err(error)
             }
+            // After a failed start, one of the other threads takes the job later.
             _ => Ok(()),
         }
     }
@@ -250,8 +252,8 @@ impl BlockingPool {
 }
 
 impl Drop for BlockingPool {
-    /// Drops the queued tasks unexecuted, and ends the threads. Waits for each thread that is not
-    /// in a read. Does nothing in a child made by `fork`, which has no threads.
+    /// Drops the queued jobs unexecuted, and ends the threads. Waits for each thread that is not in
+    /// a read. Does nothing in a child made by `fork`, which has no threads.
     fn drop(&mut self) {
         if !self.process.is_current() {
             return;
@@ -308,19 +310,19 @@ impl BlockingPoolShared {
         Ok(())
     }
 
-    /// Main loop of a thread: takes and executes tasks. Without one it *watches* the running reads
+    /// Main loop of a thread: takes and executes jobs. Without one it *watches* the running reads
     /// or sleeps (see the module documentation). It ends when the pool closes, or when it was idle
-    /// for too long while other threads are idle. `is_reading` is true while it executes a task.
+    /// for too long while other threads are idle. `is_reading` is true while it executes a job.
     fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
         pool.threads_idle -= 1;
-        // True after a task, and after a watch that found the running reads stalled.
-        let mut may_take_task = false;
+        // True after a job, and after a watch that found the running reads stalled.
+        let mut may_take_job = false;
         while !pool.is_closing {
-            // While no thread is in a read, any thread may take a task at once.
-            let may_take_task_now = may_take_task || pool.threads_reading == 0;
-            let task = if may_take_task_now { pool.take_task() } else { None };
-            if let Some(task) = task {
+            // While no thread is in a read, any thread may take a job at once.
+            let may_take_job_now = may_take_job || pool.threads_reading == 0;
+            let job = if may_take_job_now { pool.take_job() } else { None };
+            if let Some(job) = job {
                 is_reading.store(true, Ordering::Relaxed);
                 if !pool.takeable_files.is_empty() && !pool.has_watcher {
                     // Without another thread, this one continues after the read.
@@ -328,8 +330,8 @@ impl BlockingPoolShared {
                     self.work_signal.notify_one();
                 }
                 drop(pool);
-                let key = task.key();
-                execute(task);
+                let key = job.key();
+                execute(job);
                 pool = self.lock();
                 // The counters have no reader any more. `is_reading` stays true: the drop of the
                 // pool does not wait for this thread.
@@ -338,12 +340,12 @@ impl BlockingPoolShared {
                 }
                 pool.record_end(key);
                 is_reading.store(false, Ordering::Relaxed);
-                may_take_task = true;
+                may_take_job = true;
                 continue;
             }
             let is_idle_too_long;
             pool.threads_idle += 1;
-            (pool, may_take_task, is_idle_too_long) = self.sleep(pool);
+            (pool, may_take_job, is_idle_too_long) = self.sleep(pool);
             pool.threads_idle -= 1;
             if is_idle_too_long && pool.threads_idle > 0 && pool.takeable_files.is_empty() {
                 return;
@@ -351,51 +353,52 @@ impl BlockingPoolShared {
         }
     }
 
-    /// Sleeps until signalled. A watching thread sleeps at most for [`STALL_TIMEOUT`], and another
-    /// one for [`THREAD_IDLE_TIMEOUT`] unless it is the only idle one. The first flag returned is
-    /// true if the thread may take a read, because it has watched and no read has ended meanwhile.
-    /// The second is true if the thread was idle too long while others were idle.
+    /// Sleeps until signalled. The thread *watches* if a job may be taken and no other thread
+    /// watches. It then sleeps at most for [`STALL_TIMEOUT`]. Another one sleeps at most for
+    /// [`THREAD_IDLE_TIMEOUT`], or without a limit if it is the only idle one. The first flag
+    /// returned is true if the thread may take a read, because it has watched and no read has ended
+    /// meanwhile. The second is true if the thread was idle too long while others were idle.
     fn sleep<'s>(
         &'s self,
         mut pool: MutexGuard<'s, BlockingPoolState>,
     ) -> (MutexGuard<'s, BlockingPoolState>, bool, bool) {
         if !pool.takeable_files.is_empty() && !pool.has_watcher {
             pool.has_watcher = true;
-            let ended_before = pool.tasks_ended;
+            let ended_before = pool.jobs_ended;
             let (mut pool, waited) =
                 self.work_signal.wait_timeout(pool, STALL_TIMEOUT).expect(POISON);
             pool.has_watcher = false;
-            let are_reads_stalled = waited.timed_out() && pool.tasks_ended == ended_before;
+            let are_reads_stalled = waited.timed_out() && pool.jobs_ended == ended_before;
             let is_idle_too_long = false;
             return (pool, are_reads_stalled, is_idle_too_long);
         }
-        // One idle thread stays, so that the next task needs no new thread.
-        let may_take_task = false;
+        // One idle thread stays, so that the next job needs no new thread.
+        let may_take_job = false;
         if pool.threads_idle == 1 {
             let is_idle_too_long = false;
-            return (self.work_signal.wait(pool).expect(POISON), may_take_task, is_idle_too_long);
+            return (self.work_signal.wait(pool).expect(POISON), may_take_job, is_idle_too_long);
         }
         let (pool, waited) =
             self.work_signal.wait_timeout(pool, THREAD_IDLE_TIMEOUT).expect(POISON);
-        (pool, may_take_task, waited.timed_out())
+        (pool, may_take_job, waited.timed_out())
     }
 }
 
-/// Executes a task; a read only if its owner still exists, and so has a reference besides the
-/// task's own. Only foreign code can panic here. The result of advice is ignored: it is a hint.
-fn execute(task: Task) {
-    run_contained(|| match &task {
-        Task::Read(read) if Arc::strong_count(read) > 1 => {
+/// Executes a job; a read only if its owner still exists, and so has a reference besides the job's
+/// own. Only foreign code can panic here. The result of advice is ignored: it is a hint.
+fn execute(job: Job) {
+    run_contained(|| match &job {
+        Job::Read(read) if Arc::strong_count(read) > 1 => {
             read.execute();
             read.wake_task();
         }
-        Task::Read(_) => {}
-        Task::Advise { target, pages } => {
+        Job::Read(_) => {}
+        Job::Advise { target, pages } => {
             read_ahead(&**target, *pages);
         }
     });
     // The last reference to a waker may be dropped here.
-    run_contained(|| drop(task));
+    run_contained(|| drop(job));
 }
 
 #[cfg(test)]
@@ -404,11 +407,11 @@ mod tests {
 
     use super::*;
 
-    /// Task of a read of one byte of the file with these numbers.
-    fn read_task(device: u64, inode: u64) -> Task {
+    /// Job of a read of one byte of the file with these numbers.
+    fn read_job(device: u64, inode: u64) -> Job {
         let file = Arc::new(StdFile::open("/dev/null").unwrap());
         let (offset, bytes) = (0, 1);
-        Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, offset, bytes)))
+        Job::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, offset, bytes)))
     }
 
     /// Files without threads come first, and older reads before younger ones.
@@ -416,18 +419,18 @@ mod tests {
     fn waiter_pool_prefers_the_file_with_fewer_threads() {
         let mut pool = BlockingPoolState::default();
         for inode in [1, 1, 1, 2, 3] {
-            pool.push_task(read_task(0, inode));
+            pool.push_job(read_job(0, inode));
         }
-        let mut take_inode = || pool.take_task().unwrap().key().inode;
+        let mut take_inode = || pool.take_job().unwrap().key().inode;
         let taken_inodes: Vec<u64> = (0..5).map(|_| take_inode()).collect();
         assert_eq!(taken_inodes, [1, 2, 3, 1, 1]);
-        assert!(pool.take_task().is_none());
+        assert!(pool.take_job().is_none());
         // The read of file 2 ends. Three threads are in file 1, so a new read of file 2 comes
         // before a new one of file 1, although it is younger.
         pool.record_end(FileKey { device: 0, inode: 2 });
-        pool.push_task(read_task(0, 1));
-        pool.push_task(read_task(0, 2));
-        assert_eq!(pool.take_task().unwrap().key().inode, 2);
+        pool.push_job(read_job(0, 1));
+        pool.push_job(read_job(0, 2));
+        assert_eq!(pool.take_job().unwrap().key().inode, 2);
     }
 
     /// A file gets 8 threads at most. The other files of the device get one each, up to 192 threads
@@ -435,16 +438,16 @@ mod tests {
     #[test]
     fn waiter_pool_limits_threads_per_file_and_device() {
         let mut pool = BlockingPoolState::default();
-        (0..20).for_each(|_| pool.push_task(read_task(0, 1)));
-        let taken = std::iter::from_fn(|| pool.take_task()).count();
+        (0..20).for_each(|_| pool.push_job(read_job(0, 1)));
+        let taken = std::iter::from_fn(|| pool.take_job()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
         pool.record_end(FileKey { device: 0, inode: 1 });
-        assert!(pool.take_task().is_some() && pool.take_task().is_none());
-        (2..300).for_each(|inode| pool.push_task(read_task(0, inode)));
-        let taken = std::iter::from_fn(|| pool.take_task()).count() as u32;
+        assert!(pool.take_job().is_some() && pool.take_job().is_none());
+        (2..300).for_each(|inode| pool.push_job(read_job(0, inode)));
+        let taken = std::iter::from_fn(|| pool.take_job()).count() as u32;
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
-        pool.push_task(read_task(1, 1));
-        assert_eq!(pool.take_task().unwrap().key().device, 1);
+        pool.push_job(read_job(1, 1));
+        assert_eq!(pool.take_job().unwrap().key().device, 1);
     }
 
     /// Makes the start of a thread fail with EAGAIN on the calling thread from now on, as at a
@@ -471,11 +474,11 @@ mod tests {
     }
 
     #[test]
-    fn task_without_a_thread_is_an_error_and_leaves_the_queue() {
+    fn job_without_a_thread_is_an_error_and_leaves_the_queue() {
         let restricted = thread::spawn("restricted", || {
             forbid_threads();
             let pool = BlockingPool::new();
-            let error = pool.queue_task(read_task(0, 1)).unwrap_err();
+            let error = pool.queue_job(read_job(0, 1)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
             let files = std::mem::take(&mut pool.shared.lock().files);
             assert!(files.is_empty() && pool.shared.lock().takeable_files.is_empty());
@@ -487,11 +490,11 @@ mod tests {
     #[test]
     fn ended_reads_leave_nothing_behind() {
         let mut pool = BlockingPoolState::default();
-        (0..9).for_each(|inode| pool.push_task(read_task(inode, inode)));
-        while let Some(task) = pool.take_task() {
-            pool.record_end(task.key());
+        (0..9).for_each(|inode| pool.push_job(read_job(inode, inode)));
+        while let Some(job) = pool.take_job() {
+            pool.record_end(job.key());
         }
         assert!(pool.files.is_empty() && pool.takeable_files.is_empty() && pool.devices.is_empty());
-        assert_eq!((pool.threads_reading, pool.tasks_ended), (0, 9));
+        assert_eq!((pool.threads_reading, pool.jobs_ended), (0, 9));
     }
 }

@@ -34,7 +34,7 @@ impl KernelReadahead {
 
 /// A file opened for reads through the kernel page cache.
 pub(in crate::page_cache) struct BufferedFile {
-    /// First open file, with kernel readahead unless it was opened without.
+    /// First open file, with kernel readahead unless it was opened by `open_without_readahead`.
     pub(super) file: Arc<StdFile>,
     /// Identifies the file in the waiter's queue.
     pub(in crate::page_cache) key: FileKey,
@@ -164,8 +164,8 @@ impl BufferedFile {
         true
     }
 
-    /// Returns the open file for reads with or without kernel readahead. Returns the one with
-    /// readahead in any case if the other cannot be opened.
+    /// Returns the open file for reads with or without kernel readahead. Returns the first one in
+    /// any case if the other cannot be opened.
     fn file_for_mode(&self, kernel_readahead: KernelReadahead) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;

@@ -1,15 +1,17 @@
 //! Kernel readahead: advice to the kernel where it caches the pages.
 //!
 //! *Advice* is a call of `readahead(2)` for a page range. A *window* is a page range that the
-//! policy wants to be read ahead. The *kernel's window* is read ahead by the kernel itself.
+//! policy wants to be read ahead. The *kernel's window* is read ahead by the kernel itself. A *run*
+//! is a sequence of reads, each of which begins where the last one ended. A *stream* is a pattern
+//! of reads that the policy has detected.
 //!
 //! The readahead policy sees reads that are not known to be resident and returns windows.
 //! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads
 //! that wait while no other does teach the policy the cost of a request.
 //!
 //! The kernel also reads ahead of ascending streams by itself, in large folios, with a third of the
-//! processor time (256 MiB by 64 KiB: 0.026 s, advised 0.081 s). The policy's windows of such
-//! streams are therefore advised only beyond the kernel's own window (`read_ahead_kb`). The kernel
+//! processor time (256 MiB by 64 KiB: 0.026 s, advised 0.081 s). A policy's window of such a stream
+//! is therefore advised only if it reaches beyond the kernel's own (`read_ahead_kb`). The kernel
 //! does not detect descending, strided and record access: these windows are advised completely.
 
 use std::collections::BTreeMap;
@@ -25,7 +27,7 @@ use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use readpath_os::queue::QueueLimits;
 
-use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Task};
+use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Job};
 use super::spare_memory::SpareMemory;
 use super::{drop_kernel_range, read_ahead};
 use crate::os::clock::Clock;
@@ -97,9 +99,10 @@ struct KernelWindow {
 pub(crate) struct FileKernelReadahead {
     /// State of the path, shared by its files.
     path_readahead: Arc<PathKernelReadahead>,
-    /// Advised page ranges that were not read yet.
+    /// Pages that were read or advised, and the advised ones that were not read since.
     advised: Mutex<KernelCachedPages>,
-    /// True while advised pages wait for a reader: the policy then sees every read.
+    /// True while advised pages wait for a reader: the policy then sees every read. It becomes
+    /// false once many reads in a row have reached none of them.
     has_unread_advice: AtomicBool,
     /// True if the kernel's window is large enough for ascending streams.
     has_large_window: OnceLock<bool>,
@@ -108,8 +111,8 @@ pub(crate) struct FileKernelReadahead {
 /// A read through the kernel page cache, in progress until dropped.
 pub(in crate::page_cache) struct KernelReadTimer<'a> {
     kernel_readahead: &'a PathKernelReadahead,
-    /// Numbers of reads in progress, and of ended reads, at its start.
-    reads_at_start: u64,
+    /// Number of other reads in progress, and of ended reads, at its start.
+    others_at_start: u64,
     ended_at_start: u64,
     /// Time of its start.
     started: Time,
@@ -125,7 +128,8 @@ pub(in crate::page_cache) struct PolicyAccess {
     pub(in crate::page_cache) offset: u64,
     /// Length of the shown range, up to the end of the read.
     pub(in crate::page_cache) bytes: u64,
-    /// True if it begins at the end of the thread's last read: the kernel then reads ahead of it.
+    /// True if it begins at the end of the thread's last read, or is a first read at offset 0. The
+    /// kernel then reads ahead of it.
     pub(in crate::page_cache) is_continuation: bool,
     /// True if the run before it was read without the kernel's readahead.
     pub(in crate::page_cache) was_without_readahead: bool,
@@ -142,7 +146,8 @@ pub(in crate::page_cache) struct PolicyAccess {
 /// Answer of the policy to a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::page_cache) struct PolicyAnswer {
-    /// True if the policy wants less than the kernel would read ahead of the run.
+    /// True if the run is read without the kernel's readahead from here on. Always false for a
+    /// submitted read.
     pub(in crate::page_cache) is_kernel_readahead_off: bool,
     /// True if a part of the read was advised before.
     pub(in crate::page_cache) has_advised_part: bool,
@@ -227,7 +232,7 @@ impl PathKernelReadahead {
     fn begin_read(&self) -> KernelReadTimer<'_> {
         KernelReadTimer {
             kernel_readahead: self,
-            reads_at_start: self.reads_in_progress.fetch_add(1, Ordering::Relaxed),
+            others_at_start: self.reads_in_progress.fetch_add(1, Ordering::Relaxed),
             ended_at_start: self.reads_ended.load(Ordering::Relaxed),
             started: self.clock.now(),
         }
@@ -257,7 +262,7 @@ impl PathKernelReadahead {
                 let pages = PageRange::new(first, advice_pages_max.min(range.end - first));
                 let is_advised = if must_not_wait && may_block {
                     let target = Box::new(target.clone());
-                    self.adviser.queue_task(Task::Advise { target, pages }).is_ok()
+                    self.adviser.queue_job(Job::Advise { target, pages }).is_ok()
                 } else {
                     read_ahead(target, pages)
                 };
@@ -278,17 +283,18 @@ impl KernelReadTimer<'_> {
     /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none.
     /// `has_missed` is true if a page was certainly absent. Otherwise the duration decides if the
     /// read has waited. The estimated cost of a request is updated if the read had the device
-    /// alone: no other read was in progress or ended meanwhile, and no part was advised before
-    /// (`has_advised_part`). An advised part may have been in flight already.
+    /// alone. Then no other read was in progress at its start or ended since, and no part was
+    /// advised before (`has_advised_part`). An advised part may have been in flight already. After
+    /// a check `bytes` are the bytes that the check has left over.
     pub(in crate::page_cache) fn finish(
         self,
         bytes: u64,
         has_missed: bool,
         has_advised_part: bool,
     ) -> u64 {
-        let KernelReadTimer { kernel_readahead, reads_at_start, ended_at_start, started } = &self;
-        let (reads_at_start, ended_at_start, started) =
-            (*reads_at_start, *ended_at_start, *started);
+        let KernelReadTimer { kernel_readahead, others_at_start, ended_at_start, started } = &self;
+        let (others_at_start, ended_at_start, started) =
+            (*others_at_start, *ended_at_start, *started);
         let ended = kernel_readahead.clock.now();
         let took_long = has_waited(bytes, ended.since(started).ns());
         if !took_long && !has_missed {
@@ -296,7 +302,7 @@ impl KernelReadTimer<'_> {
         }
         kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let had_device_alone = reads_at_start == 0 && !has_advised_part;
+        let had_device_alone = others_at_start == 0 && !has_advised_part;
         // A miss that ended within the time of a copy shows no cost of a request. Neither does a
         // read during which another one has ended.
         if took_long
@@ -347,6 +353,7 @@ impl KernelWindow {
     /// Number of pages that the kernel would read ahead of `request`, if the request continues a
     /// run and misses.
     fn kernel_readahead_pages(&self, request: PageRange) -> u64 {
+        // The kernel's first window includes the request.
         first_window_pages(request.count(), self.window_pages).saturating_sub(request.count())
     }
 
@@ -395,7 +402,7 @@ impl FileKernelReadahead {
     }
 
     /// Ends the state in which the policy sees every read, because the advised pages belong to
-    /// another reader.
+    /// another reader. The next read that the policy sees may begin it again.
     pub(in crate::page_cache) fn stop_showing_reads(&self) {
         self.has_unread_advice.store(false, Ordering::Relaxed);
     }
@@ -441,7 +448,7 @@ impl FileKernelReadahead {
         blocking_read: Arc<BlockingRead>,
     ) -> std::io::Result<()> {
         self.record_wait(blocking_read.bytes);
-        self.path_readahead.waiter.queue_task(Task::Read(blocking_read))
+        self.path_readahead.waiter.queue_job(Job::Read(blocking_read))
     }
 
     /// True if a thread waits for a read of the file now.
@@ -456,7 +463,7 @@ impl FileKernelReadahead {
 
     /// Drops clean pages of the range from the kernel page cache; dirty and mapped pages stay. The
     /// policy learns that the range is evicted.
-    pub(super) fn drop(&self, target: &Target, range: PageRange) {
+    pub(super) fn drop_pages(&self, target: &Target, range: PageRange) {
         if range.is_empty() {
             return;
         }
@@ -483,8 +490,9 @@ impl FileKernelReadahead {
         );
     }
 
-    /// Applies a hint of a handle. `WillNeed` starts the kernel's readahead of the range, as far as
-    /// memory allows. `DontNeed` drops its clean pages.
+    /// Applies a hint of a handle: each one goes to the handle's policy. `WillNeed` also starts the
+    /// kernel's readahead of the range, as far as memory allows. `DontNeed` also drops its clean
+    /// pages.
     pub(super) fn on_advice(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -508,7 +516,7 @@ impl FileKernelReadahead {
             }
             Advice::DontNeed => {
                 drop((advised, device));
-                self.drop(target, range);
+                self.drop_pages(target, range);
             }
             Advice::Normal | Advice::Sequential | Advice::Random => {}
         }

@@ -13,12 +13,13 @@
 //! | trusted | is a plain `pread` | after the last one of a run: sampling |
 //! | sampling | is checked | hit: trusted, 1, 3, 7, 15, then 31 reads; 8 misses in a row: missing |
 //! | missing | goes without a check and is timed | fast enough to be a hit: sampling |
-//! | prefetching | is shown to the policy first | once no advised page waits for a reader: sampling |
+//! | prefetching | is shown to the policy first | once no advised page waits: sampling or missing |
 //!
 //! After a miss the next two reads are checked, because content after a header often lies in the
 //! header's page and says nothing about later reads. Trusted reads read no clock and write no
 //! memory shared between threads. Advised pages are of the file, so all its threads are prefetching
-//! together: no read is trusted, because the policy must see the reader reach them.
+//! together: no read is trusted, because the policy must see the reader reach them. Each of these
+//! reads ends the trust of its thread. A thread that was *missing* is so again afterwards.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -52,7 +53,7 @@ enum SamplerState {
     Missing,
 }
 
-/// One unit of `left` in a packed state, and all its bits.
+/// One unit of `left` in a packed state (bits 5 to 9), and all its bits.
 const LEFT_ONE: u16 = 1 << 5;
 const LEFT_MASK: u16 = 31 << 5;
 
@@ -82,7 +83,7 @@ impl SamplerState {
     /// after one, end the run.
     fn after_check(self, is_resident: bool) -> SamplerState {
         let (run, misses) = match self {
-            // Another thread with this sampler has changed the state since the check began.
+            // Another thread with this sampler has changed the state since this read began.
             SamplerState::Trusted { run, .. } => (run, 0),
             SamplerState::Sampling { run, misses } => (run, misses),
             SamplerState::Missing => (0, MISSES_BEFORE_EXPECTED),
@@ -140,9 +141,11 @@ impl ResidencySampler {
         }
     }
 
-    /// Returns the method of a read that was found to be prefetching, but need not be shown to the
-    /// policy first. It is never trusted.
-    pub(crate) fn without_prefetching(&self) -> ReadState {
+    /// Returns the method of a read for which `next_read` returned `Prefetching`, if the read
+    /// belongs to a stream that is left to the kernel. The advised pages then wait for another
+    /// reader. Trust that is left counts as `Sampling`: the caller has begun the read as one that
+    /// may wait.
+    pub(crate) fn untrusted_state(&self) -> ReadState {
         match self.state() {
             SamplerState::Missing => ReadState::Missing,
             _ => ReadState::Sampling,
@@ -234,7 +237,7 @@ mod tests {
         (0..8).for_each(|_| sampler.record_check(MISS));
         sampler.reset();
         assert_eq!(next_read(&sampler), ReadState::Missing);
-        assert_eq!(sampler.without_prefetching(), ReadState::Missing);
+        assert_eq!(sampler.untrusted_state(), ReadState::Missing);
     }
 
     /// All states that can occur: at most as many reads are left as the run has.

@@ -55,7 +55,7 @@ pub(crate) struct ResidentFile {
     /// if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
     /// Resident windows: window number plus 1, at index number modulo length; 0 for an empty entry.
-    /// Allocated with the second open file.
+    /// Allocated at first use, which follows the second open.
     windows: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -231,6 +231,7 @@ const SAMPLE_COUNT: u64 = 64;
 const SAMPLE_PAGES: u64 = 64;
 
 /// True if a file opened with O_DIRECT appears to be completely resident in the kernel page cache.
+/// False for an empty file and for a block device.
 pub(crate) fn is_fully_resident(target: &Target) -> bool {
     let pages = target.bytes().div_ceil(PAGE_BYTES);
     pages > 0

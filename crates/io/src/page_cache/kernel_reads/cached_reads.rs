@@ -13,15 +13,15 @@
 //!
 //! [trusted]: crate::page_cache::kernel::residency_sampling
 //!
-//! *Reads without kernel readahead.* A run that begins at a new offset (a header and its content)
-//! is read *alone*, through a second open file with `POSIX_FADV_RANDOM`. It stays so while the
-//! policy's window is smaller than the kernel's own (up to four times the request). The policy's
-//! window is advised. The mode is decided again when a read of the run misses and reaches the
-//! policy; the policy then also sees the skipped reads of the run. A read longer than the run
-//! before it (content after a trusted header) is also checked alone, because the check itself would
-//! start the kernel's window. Example: entries of 4 to 200 KiB of a zip file at random, headers
-//! first, 26 MiB. The kernel alone reads 111 MiB, advice without this mode 84 MiB, and this mode 35
-//! MiB.
+//! *Reads without kernel readahead.* A *run* is a sequence of reads, each of which begins where the
+//! last one ended. A run that begins at a new offset (a header and its content) is read *alone*,
+//! through a second open file with `POSIX_FADV_RANDOM`. It stays so while the policy's window is
+//! smaller than the kernel's own (up to four times the request). The policy's window is advised.
+//! The mode is decided again when a read of the run misses and reaches the policy; the policy then
+//! also sees the skipped reads of the run. A read longer than the run before it (content after a
+//! trusted header) is also checked alone, because the check itself would start the kernel's window.
+//! Example: entries of 4 to 200 KiB of a zip file at random, headers first, 26 MiB. The kernel
+//! alone reads 111 MiB, advice without this mode 84 MiB, and this mode 35 MiB.
 //!
 //! *Reads without a check.* The check is skipped while advised pages wait for their reader, if a
 //! miss is expected, and if the file system does not support `RWF_NOWAIT`. The policy then sees the
@@ -58,6 +58,7 @@ struct UntrustedRead<'a> {
     /// expected.
     state: ReadState,
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
+    /// For the content behind a trusted header, it is the start of the header.
     no_readahead_from: Option<u64>,
     /// Number of resident bytes that a check has read; `None` without a check.
     checked_bytes: Option<u64>,
@@ -132,7 +133,7 @@ impl Handle {
             // The advised pages wait for another reader, not for this stream.
             ReadState::Prefetching if is_kernel_stream => {
                 readahead.stop_showing_reads();
-                reads.sampler().without_prefetching()
+                reads.sampler().untrusted_state()
             }
             state => state,
         };
@@ -347,8 +348,8 @@ impl Handle {
 }
 
 /// Moves the bytes of an ended `blocking_read` at `offset` into `buffers`. Returns false if they
-/// were evicted again or could not be read: the kernel page cache is then bypassed, which reports
-/// the error.
+/// were evicted again or could not be read, or if they are not kept and `RWF_NOWAIT` is not
+/// supported. The kernel page cache is then bypassed, which reports an error of the device.
 fn finish_blocking_read(
     buffered_file: &BufferedFile,
     blocking_read: &BlockingRead,
@@ -360,9 +361,11 @@ fn finish_blocking_read(
             buffers[0].copy_from_slice(&copy);
             true
         }
+        // The read was too large to keep its bytes, or it failed. The waiting thread has brought
+        // the pages into the kernel page cache, as far as it got.
         None => buffered_file.read_resident(offset, buffers[0].len() as u64, buffers),
     };
-    // A failed read counts as an eviction too: the cause is not known here.
+    // Any other cause counts as an eviction too, because it is not known here.
     if !is_read {
         buffered_file.record_eviction();
     }

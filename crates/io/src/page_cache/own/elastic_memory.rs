@@ -12,10 +12,10 @@
 //!
 //! The limit is set
 //!
-//! - when 16 MiB come into use, and after each further 64 MiB;
+//! - when 16 MiB come into use, and after each further 64 MiB (less in a small memory);
 //! - when 16 MiB more were read again;
 //! - four times a second, by one thread for all such paths of a process, while one of them uses
-//!   more than 64 MiB.
+//!   more than these 64 MiB.
 //!
 //! If the limit falls below the memory in use, the eviction policy selects pages, and their memory
 //! goes back to the system. If tasks still wait for memory (pressure stall information), an eighth

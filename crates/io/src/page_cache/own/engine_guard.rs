@@ -27,7 +27,8 @@ impl<'e> EngineGuard<'e> {
         EngineGuard { engine, state: Some(state) }
     }
 
-    /// Releases and takes the lock again if wake-ups are deferred, so that they happen now.
+    /// Releases and takes the lock again if wake-ups are deferred, so that they happen now. The
+    /// other deferred actions are then performed too; without a wake-up they stay deferred.
     /// Required before [`into_guard`](EngineGuard::into_guard), whose result performs no action.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();
@@ -40,12 +41,13 @@ impl<'e> EngineGuard<'e> {
     }
 
     /// Releases the lock before a sleep in the storage. The sleep also hands the requests to the
-    /// kernel.
+    /// kernel, so the drop of this guard does not.
     pub(super) fn unlock_to_sleep(mut self) {
         self.in_flight.deferred.has_unsubmitted_requests = false;
     }
 
-    /// Returns the mutex guard alone, to wait for a condition variable. No action may be deferred.
+    /// Returns the mutex guard alone, to wait for a condition variable. No wake-up may be deferred.
+    /// Other deferred actions wait for the drop of the next `EngineGuard`.
     pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
         self.state.take().expect("the guard has the state until it is dropped")
     }

@@ -64,7 +64,7 @@ pub(crate) struct FrameCache {
 /// Frames whose page was invalidated.
 #[derive(Default)]
 struct InvalidatedFrames {
-    /// Frames with copies in progress, and the copies at the time of the invalidation.
+    /// Frames with copies in progress, each with the readers at the time of the invalidation.
     being_copied: Vec<(u32, ActiveReaders)>,
     /// Unused frames that the machine has not taken back yet.
     unused: Vec<FrameId>,
@@ -286,7 +286,8 @@ impl FrameCache {
         let InvalidatedFrames { being_copied, unused } = &mut *invalidated;
         being_copied.retain_mut(|(frame, copies)| {
             let is_unread = self.index.have_all_readers_left(copies);
-            // `mark_invalidated` returns false if a guard pins the page.
+            // `mark_invalidated` returns false if a guard pins the page. The guard's drop then
+            // reports the frame.
             if is_unread && self.index.mark_invalidated(*frame) {
                 unused.push(FrameId(*frame));
             }

@@ -71,7 +71,7 @@ struct NewestVersion {
 const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random];
 
 impl Handle {
-    /// Opens `target`. Reuses the open file if it is already open and unchanged.
+    /// Opens `target`. Reuses the open file if the machine knows one of the same version.
     pub(crate) fn open(
         engine: &Arc<LazyEngine>,
         target: StorageFile,
@@ -105,7 +105,8 @@ impl Handle {
         file: Arc<OpenFile>,
         machine_ids: Option<MachineIds>,
     ) -> Handle {
-        // A handle without identifiers is of a file that the kernel caches, and has no own hits.
+        // A handle without identifiers is of a file that the kernel caches, without own hits, or of
+        // a source in memory. The default policy of such a source does not need every hit.
         let needs_every_hit = machine_ids.is_some_and(|machine_ids| machine_ids.needs_every_hit);
         // The *fast path* returns hits without `current`. No hit may bypass such a policy, or the
         // check of each read.
@@ -250,8 +251,9 @@ impl Handle {
         }
     }
 
-    /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns
-    /// false without a change otherwise. The counters of the replaced handle are kept.
+    /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns false
+    /// without a change otherwise. The counters of a replaced handle are kept. (This handle stays,
+    /// and keeps its own.)
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
@@ -361,7 +363,8 @@ impl Handle {
     }
 
     /// Copies shared bytes from `offset` on into `buffer`, which is not empty, without
-    /// [`Handle::current`], and counts the read. Returns false if not all bytes are shared.
+    /// [`Handle::current`], and counts the read. Returns false if not all bytes are shared, or if
+    /// reads may not skip that call now.
     #[inline]
     pub(crate) fn read_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
         self.has_pages() && self.is_fast_path_enabled() && self.copy_shared(offset, buffer)
@@ -410,8 +413,8 @@ impl Handle {
         }
     }
 
-    /// Reports the end offset of each read that bypassed the machine, once. The calling thread's
-    /// comes last.
+    /// Calls `record_end` with the end offset of the last read in each slot that bypassed the
+    /// machine, each once. The calling thread's comes last.
     pub(super) fn take_unreported_ends(&self, record_end: impl FnMut(u64)) {
         self.read_counters.take_unreported_ends(record_end);
     }

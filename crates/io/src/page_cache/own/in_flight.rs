@@ -251,6 +251,7 @@ impl InFlight {
     }
 
     /// Removes and returns the next completed read of the queue if `accepts` returns true for it.
+    /// Returns `None` otherwise, and if there is none.
     pub(super) fn pop_done_if(
         &mut self,
         queue: QueueId,
@@ -300,14 +301,15 @@ impl InFlight {
         self.deferred.to_wake.extend(parked);
     }
 
-    /// Sets the thread or task to wake when a read of the queue is done. An earlier one is
-    /// replaced.
+    /// Sets the thread or task to wake when a read of the queue is done. An earlier one is not
+    /// woken but dropped, after the lock is released: a waker is foreign code.
     pub(crate) fn park(&mut self, queue: QueueId, parked: Parked) {
         let previous = self.queues[queue].parked.replace(parked);
         self.deferred.drops.extend(previous.map(DeferredDrop::Parked));
     }
 
-    /// Removes the thread or task set by [`park`](InFlight::park).
+    /// Removes the thread or task set by [`park`](InFlight::park), if it was not woken. It is
+    /// dropped after the lock is released.
     pub(crate) fn unpark(&mut self, queue: QueueId) {
         let parked = self.queues[queue].parked.take();
         self.deferred.drops.extend(parked.map(DeferredDrop::Parked));
@@ -409,6 +411,7 @@ impl Driver for InFlight {
             }
         }
         let queue = &mut self.queues[queue_id];
+        // The read is appended to the list of completed reads.
         match &mut queue.done {
             Some((_, last)) => self.reads[std::mem::replace(last, id)].next_done = Some(id),
             empty => *empty = Some((id, id)),

@@ -217,7 +217,8 @@ impl LazyEngine {
 impl Deref for LazyEngine {
     type Target = Engine;
 
-    /// Builds the engine if necessary.
+    /// Builds the engine if necessary. In a child made by `fork` it returns the inherited engine,
+    /// whose lock must not be taken.
     ///
     /// # Panics
     /// The engine cannot be built.

@@ -333,7 +333,8 @@ impl<A: Atomics> PageIndex<A> {
             }
         }
         // From here on no lookup finds any of the pages. A reader that has found one before is
-        // signed in for its group. The readers of a group are checked once.
+        // signed in for its group. The readers of a group are checked once. The last checked group:
+        // its number, the heads of its pages, and true if a reader is signed in for it.
         let mut checked_group: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
         for position in set_bit_positions(recalled & !in_use) {
             let frame = frames[position].0;
@@ -369,8 +370,8 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.active_readers(key)
     }
 
-    /// Removes the readers that have signed out or moved on from `active_readers`. Returns true if
-    /// none is left.
+    /// Removes from `active_readers` each one that has signed out or moved to another group.
+    /// Returns true if none is left.
     pub(crate) fn have_all_readers_left(&self, active_readers: &mut ActiveReaders) -> bool {
         self.reader_slots.have_all_left(active_readers)
     }

@@ -150,7 +150,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Poll::Ready(Ok(()))
     }
 
-    /// Length of the current piece in bytes. A piece ends at a page boundary.
+    /// Length of the current piece in bytes: at most the largest read of the machine. A piece ends
+    /// at a page boundary, and the last one at the end of the read.
     fn piece_bytes(&self) -> u64 {
         let piece_end = (self.offset + self.handle.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
         piece_end.min(self.end) - self.offset

@@ -1,8 +1,9 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
 //! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
-//! is its readahead policy.) A copy writes to the counters of its own slot, so two threads
-//! that read the same file share no cache line. Most files are read by one thread, and many by
-//! none. A slot's counters are therefore allocated on the first write.
+//! is its readahead policy.) A copy writes to the counters of its own slot, so two threads that
+//! read the same file share no cache line. A *run* is a sequence of reads, each of which begins
+//! where the last one ended. Most files are read by one thread, and many by none. A slot's counters
+//! are therefore allocated on the first write.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -269,6 +270,7 @@ impl KernelReadCounters<'_> {
     /// readahead.
     pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
         let start = self.counters.no_readahead_from.load(Ordering::Relaxed);
+        // `NO_OFFSET` is larger than any offset.
         (start <= offset && self.last_end() == Some(offset)).then_some(start)
     }
 

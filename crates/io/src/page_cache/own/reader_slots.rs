@@ -60,8 +60,8 @@ impl<A: Atomics> ReaderSlots<A> {
         self.slots.len()
     }
 
-    /// Signs in for the group of `key`, in slot `preferred_slot` if it is free. Returns `None` if
-    /// no slot is free.
+    /// Signs in for the group of `key`, in slot `preferred_slot` if it is free. The number wraps
+    /// around at the number of slots. Returns `None` if no slot is free.
     #[inline]
     pub(crate) fn sign_in(&self, key: u64, preferred_slot: usize) -> Option<ReaderGuard<'_, A>> {
         (preferred_slot..preferred_slot + self.slots.len()).find_map(|attempt| {
@@ -94,11 +94,12 @@ impl<A: Atomics> ReaderSlots<A> {
         ActiveReaders(words.filter(|&(_, word)| is_signed_in(word, key)).collect())
     }
 
-    /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
-    /// left.
-    pub(crate) fn have_all_left(&self, copies: &mut ActiveReaders) -> bool {
-        copies.0.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
-        copies.0.is_empty()
+    /// Removes from `active_readers` each one that has signed out or moved to another group.
+    /// Returns true if none is left.
+    pub(crate) fn have_all_left(&self, active_readers: &mut ActiveReaders) -> bool {
+        let ActiveReaders(slots_with_words) = active_readers;
+        slots_with_words.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
+        slots_with_words.is_empty()
     }
 }
 

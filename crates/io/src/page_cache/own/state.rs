@@ -79,14 +79,14 @@ impl EngineState {
     /// amount.
     pub(crate) fn new(
         machine: Machine,
-        files: StorageBackend,
+        storage: StorageBackend,
         frame_cache: Arc<FrameCache>,
         clock: Clock,
     ) -> EngineState {
         let batch_pages_limit = batch_pages_max(machine.read_bytes_max());
         EngineState {
             machine,
-            in_flight: InFlight::new(files, Arc::clone(&frame_cache)),
+            in_flight: InFlight::new(storage, Arc::clone(&frame_cache)),
             frame_cache,
             clock,
             batch_pages: 0,
@@ -270,8 +270,8 @@ impl EngineState {
     }
 
     /// Removes the entry of a completed read, and releases its pages in the machine. Then ends the
-    /// read on its handle, which drops the pages from the cache if the path does not cache pages.
-    /// `step_until_idle` must follow.
+    /// read on its handle. The pages are dropped if the path does not cache the file's pages
+    /// itself. `step_until_idle` must follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
@@ -398,7 +398,8 @@ impl EngineState {
         true
     }
 
-    /// Returns the I/O backend of the files of this machine, or `None` for an NFS server.
+    /// Returns the I/O backend of the files of this machine. Returns `None` for an NFS server and
+    /// for a source.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         self.in_flight.storage.backend()
     }
@@ -469,7 +470,7 @@ impl EngineState {
     }
 
     /// Returns true if tasks wait and the reactor must be woken: to lead, or to monitor the leader.
-    /// Marks the reactor as not idle.
+    /// If tasks wait, also marks the reactor as not idle.
     pub(super) fn take_reactor_wake(&mut self) -> bool {
         self.in_flight.has_tasks()
             && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.leader.is_active)

@@ -1,8 +1,11 @@
 //! Decision about one read: the policy's windows, and which of them the kernel reads by itself.
 //!
-//! A *window* is a page range to be read ahead. The record `advised` of a file has the pages that
-//! were read or advised, and the advised ones that no read has reached. The *evidence* of a device
-//! is its measured costs.
+//! A *window* is a page range to be read ahead. A *run* is a sequence of reads, each of which
+//! begins where the last one ended. A *stream* is a pattern of reads that the policy has detected.
+//! The policy *sees* the reads that may miss. A *submitted* read waits in a queue, so no call of
+//! the reader starts its I/O. The record `advised` of a file has the pages that were read or
+//! advised, and the advised ones that no read has reached. The *evidence* of a device is its
+//! measured costs.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -46,10 +49,11 @@ impl FileKernelReadahead {
         let request = PageRange::covering(access.offset, access.bytes);
         let PolicyWindows { mut advised_ranges, target_pages, has_advised_part } =
             self.ask_policy(policy, now, file_bytes, access);
-        // The kernel's readahead is off if the policy wants less than the kernel would read.
+        // The kernel's readahead of a run is off while the policy wants less than the kernel would
+        // read. A read that continues no run is the first of one: it is off for any target. The
+        // kernel reads nothing ahead of this read, but would ahead of the next one.
         let is_kernel_readahead_off = match target_pages {
-            // Without a target the kernel's readahead stays on. The kernel reads nothing ahead of a
-            // read that continues no run, but it will for the next one.
+            // Without a target the kernel's readahead stays on.
             Some(target_pages) => target_pages.is_some_and(|pages| {
                 !is_continuation || pages < window().kernel_readahead_pages(request)
             }),
