@@ -454,7 +454,8 @@ impl File {
             .is_none()
             .then(|| probes::begin_read(offset, buffer.len() as u64));
         // The fast path returns cached bytes without the checks of `current` (of the process and
-        // the file's version). With it, `read_at` has looked up shared frames; else this does.
+        // the file's version). With it, `read_at` has looked up shared frames; else this does. The
+        // closure never ends a read of a source early.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
             && open_source::read_direct(&handle, buffer, offset, || true)?.is_none()

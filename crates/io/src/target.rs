@@ -198,7 +198,7 @@ impl Target {
         // file system, but the device does not.
         let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
             && (is_direct || options.direct == Direct::Late);
-        let is_in_memory = !is_block_device && !has_direct && is_file_in_memory(path, &file)?;
+        let is_in_memory = !is_block_device && !has_direct && check_if_in_memory(path, &file)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
             // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
             // direct I/O.
@@ -416,11 +416,12 @@ impl AsRawFd for Target {
     }
 }
 
-/// True if the file lies in memory.
+/// Returns true if the file lies in memory, and false if it lies on a device or a server.
 ///
 /// # Errors
 /// The file is generated at each read.
-fn is_file_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
+fn check_if_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
+    // 0 is in neither list: without an answer the file counts as one on a device.
     let file_system_type = rustix::fs::fstatfs(file).map_or(0, |file_system| file_system.f_type);
     match GENERATED_FILE_SYSTEMS.contains(&file_system_type) {
         true => Err(OpenError::Generated { path: path.to_path_buf() }),
@@ -486,10 +487,10 @@ fn direct_alignment_bytes(
     file: &File,
     reported_bytes: Option<u32>,
 ) -> Result<u32, BufferedBecause> {
-    // The ioctl answers only for a block device.
+    // Without a report, the sector size of a block device. The ioctl fails for a regular file.
     let bytes = match reported_bytes.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
-        // The file system reports no such need, but a read aligned to a page succeeds.
+        // A regular file without a report: an alignment of a page suffices if such a read succeeds.
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
         None => 0,
     };

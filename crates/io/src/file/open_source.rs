@@ -54,6 +54,7 @@ impl Builder {
         let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
         let pages = path.server_pages(SOURCE).map_err(BuildError::from)?;
         let memory_bytes = match pages.page_cache() {
+            // Elastic memory grows with its use.
             PageCache::Own { bytes } => Some(bytes.unwrap_or(u64::MAX)),
             PageCache::None | PageCache::Kernel => None,
         };
@@ -148,7 +149,8 @@ impl File {
 }
 
 /// Fills `buffer` with the bytes from `offset` on past the cache, if such a read bypasses it, or if
-/// the source has all bytes in memory. `None` without an effect otherwise.
+/// the source has all bytes in memory. The buffer ends within the file. `None` without an effect
+/// otherwise, also for a file that is no source.
 pub(super) fn read_direct(
     handle: &Handle,
     buffer: &mut [u8],
@@ -165,8 +167,13 @@ pub(super) fn read_direct(
         return Ok(Some(DirectRead::Done));
     }
     let engine = handle.engine.existing_engine();
-    let used_bytes = || engine.map_or(0, |engine| engine.lock().machine.memory_bytes()[1]);
-    if !file.is_direct(bytes, used_bytes) {
+    let used_bytes = || {
+        engine.map_or(0, |engine| {
+            let [_limit_bytes, used_bytes] = engine.lock().machine.memory_bytes();
+            used_bytes
+        })
+    };
+    if !file.decide_direct(bytes, used_bytes) {
         return Ok(None);
     }
     // A path without an engine is one in a child of `fork`, which has no counters.

@@ -9,7 +9,8 @@
 //! a thread to fill them. The module `fork_replacement.rs` describes the replacement.
 //!
 //! In a simulation (`cfg(simulation)`) a model of the memory answers the calls here. Its `None` or
-//! false means that the thread is in no simulation, and the system call follows.
+//! false means that the thread is in no simulation, and the system call follows. Calls without an
+//! answer inform the model, and the system call follows in any case.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

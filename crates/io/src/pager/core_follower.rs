@@ -55,10 +55,11 @@ impl CoreFollower {
 /// does not report it.
 fn last_core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name in parentheses may contain any characters. `processor` is field 39 (proc(5)), the
-    // 37th after the name.
+    // The name in parentheses, field 2, may contain any characters. The last core is field 39
+    // (proc(5)), and the first field after the name has index 0 here.
+    const CORE_INDEX_AFTER_NAME: usize = 39 - 3;
     let after_name = &text[text.rfind(')')? + 1..];
-    let core = after_name.split_ascii_whitespace().nth(36)?.parse().ok()?;
+    let core = after_name.split_ascii_whitespace().nth(CORE_INDEX_AFTER_NAME)?.parse().ok()?;
     // A set cannot name a higher core.
     (core < CpuSet::MAX_CPU).then_some(core)
 }

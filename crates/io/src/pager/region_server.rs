@@ -420,8 +420,8 @@ impl Areas {
         self.spare_frame_lists.push(transfer_frames);
     }
 
-    /// Counts a write of the frame. If its page is mapped again, the write uses zeros, and the page
-    /// is remembered as changed.
+    /// Counts a write of the frame. If its page is mapped again and not present twice, the write
+    /// uses zeros, and the page is remembered as changed.
     fn begin_write(&mut self, frame: u32) {
         let Frame { presence, is_present_twice, writes } = &mut self.frames[frame as usize];
         *writes += 1;
@@ -488,7 +488,7 @@ impl IoBackend for Areas {
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
         let (zeros, area, frame_states) = (self.zeros.address(), &self.frame_area, &self.frames);
-        // A page that was mapped again before its write is not here: zeros are written instead.
+        // A page that is mapped and not present twice is not here: zeros are written instead.
         let address = |frame: u32| match frame_states[frame as usize] {
             Frame { presence: FramePresence::Mapped { .. }, is_present_twice: false, .. } => zeros,
             _ => area.address(u64::from(frame)),

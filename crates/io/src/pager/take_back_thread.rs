@@ -50,7 +50,7 @@ impl TakeBackThread {
         let body = move || {
             while let Ok(range) = request_receiver.recv() {
                 let is_taken_back = replace_by_absent_pages(&area, &uffd, range).is_ok();
-                // The owner is gone.
+                // An error: the owner is gone.
                 if answer_sender.send(is_taken_back).is_err() {
                     return;
                 }

@@ -336,7 +336,8 @@ impl Builder {
         }
     }
 
-    /// Returns true if no option of an own cache is given, so that its engine cannot be refused.
+    /// Returns true if no option is given that concerns the engine of a source. The engine can then
+    /// be built late, because it cannot be refused for its options.
     pub(crate) fn has_default_cache(&self) -> bool {
         let Builder { page_cache, memory_bytes, pinned_bytes_max, depth, .. } = self;
         let Builder { readahead, scheduler, eviction, logs_decisions, .. } = self;
@@ -354,8 +355,9 @@ impl Builder {
         self.depth.unwrap_or(DEFAULT_DEPTH)
     }
 
-    /// Returns these options with a memory that holds all of a small file several times, unless a
-    /// size, memory for guards or no page cache is chosen.
+    /// Returns these options with a memory that holds all of a small file several times. Returns
+    /// them unchanged for a file larger than [`SMALL_FILE_BYTES_MAX`], and if a size, memory for
+    /// guards or no page cache is chosen.
     ///
     /// # Errors
     /// The options exclude each other.

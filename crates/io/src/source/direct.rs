@@ -67,11 +67,13 @@ impl SourceFile {
         self.source.get_in_any_process().all_bytes()
     }
 
-    /// Returns true if a read of `bytes` bytes bypasses the cache: a read that the memory cannot
-    /// hold, and the first read of half of the file or more. If the program reads as much again, it
-    /// is through the cache. If the memory in use, `used_bytes`, exceeds an eighth of the read,
-    /// many of its bytes may be cached or on their way, and the cache serves it too.
-    pub(crate) fn is_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
+    /// Decides if a read of `bytes` bytes bypasses the cache. A read of less than
+    /// [`DIRECT_BYTES_MIN`] never does. A larger one does if there is no cache or if the memory
+    /// cannot hold it. The first read of half of the file or more does too, and is recorded here.
+    /// If the program reads as much again, it is through the cache. If the memory in use,
+    /// `used_bytes`, exceeds an eighth of the read, many of its bytes may be cached or on their
+    /// way, and the cache serves it too.
+    pub(crate) fn decide_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
         match self.memory_bytes {
             _ if bytes < DIRECT_BYTES_MIN => false,
             None => true,
@@ -105,7 +107,7 @@ impl SourceFile {
         read
     }
 
-    /// As [`read`](SourceFile::read), which also notes that a read has ended without its bytes.
+    /// Does the work of [`read`](SourceFile::read), without its correction of `had_large_read`.
     fn fetch_parts(
         &self,
         buffer: &mut [u8],
@@ -142,7 +144,8 @@ impl SourceFile {
         }
     }
 
-    /// Length of the fetches of a direct read of `bytes` bytes, in whole pages.
+    /// Length of the fetches of a direct read of `bytes` bytes, in whole pages: equal parts for all
+    /// fetches, within the source's limits. The lower limit is the fetch length of cached reads.
     fn fetch_bytes(&self, bytes: u64) -> u64 {
         let source = self.source.get_in_any_process();
         let bytes_max = source.direct_fetch_bytes_max().max(PAGE_BYTES);
@@ -181,7 +184,8 @@ struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// Starts the fetch of one part.
+    /// Starts the fetch of one part. `start` is its offset in the file, and `index` its number in
+    /// the read, by which its completion is recognized.
     ///
     /// # Safety
     /// The memory of `part` is valid, and has no other user, until `self` is dropped.

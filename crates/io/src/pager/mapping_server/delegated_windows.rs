@@ -8,10 +8,11 @@
 //! avoids these steps and the faults: it reads far ahead into large pages of its cache, and maps
 //! them. The kernel does not know where this pays off, and its memory has no limit.
 //!
-//! Rules: a run of pages that was touched for 2 MiB is expected to continue. On a fast device, its
-//! next part is delegated to the kernel. The window is as long as the run, and at most a sixteenth
-//! of the memory or 8 MiB. A fault shows that a run has come to
-//! the end of its window, and the next window is delegated. Windows that their runs have left are
+//! Rules: a run of at least 2 MiB is expected to continue. On a fast device, its next part is
+//! delegated to the kernel. The window is as long as the run, and at most a sixteenth of the memory
+//! or 8 MiB, but 2 MiB in any case. A fault shows that a run has come to the end of its window. The
+//! next window is then delegated, and the run has *left* the first one. A window is *abandoned* if
+//! its run has not left it a second after its delegation. Windows that were left or abandoned are
 //! taken back, the oldest first, when the budget is exhausted.
 //!
 //! The budget is the kernel's readahead for a run plus four windows. From the first window on, the
@@ -90,7 +91,8 @@ struct DelegationBudget {
     readahead_pages: u64,
     /// Memory left for the machine.
     machine_pages: u64,
-    /// True after the device was measured as fast enough. It is measured for the first run.
+    /// True after the device was measured, for the first run. On a slow device there is no budget
+    /// any more.
     is_device_measured: bool,
 }
 
@@ -101,7 +103,7 @@ struct DelegatedWindow {
     range: PageRange,
     /// Time of the delegation.
     delegated_at: Time,
-    /// True if the next window of the run was delegated.
+    /// True if the next window of the run was delegated: the run has left this one.
     has_successor: bool,
     /// Range of the page cache that is dropped with the window. Empty if the cache contained part
     /// of the run before, or keeps it.

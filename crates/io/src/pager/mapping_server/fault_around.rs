@@ -5,11 +5,12 @@
 //!
 //! Rules: a page with the readahead mark is never mapped early, because the readahead policy must
 //! learn of its touch. The first page of a run is mapped together with the prefetched pages up to
-//! the mark, which is in the middle of the prefetched range. A later page is mapped with as many
-//! pages as the program has touched on its other side. A run therefore causes at most one fault per
-//! doubling, and its length is known within a factor of two. Pages that the program has used
-//! before, or has announced with advice, are mapped as far as they are present. Mapped pages count
-//! as used, because their uses cannot be observed.
+//! the mark, which is in the middle of the prefetched range. A later page extends a run of n mapped
+//! pages by n: the page itself and n - 1 unused ones beyond it. A run therefore causes at most one
+//! fault per doubling, and its length is known within a factor of two. On each side at most
+//! [`FAULT_AROUND_PAGES_MAX`] pages are mapped. Pages that the program has used before, or has
+//! announced with advice, are mapped as far as they are present. Mapped pages count as used,
+//! because their uses cannot be observed.
 
 use readpath_core::machine::Machine;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -71,8 +72,8 @@ impl Areas {
         self.resident.get(&page).is_some_and(|resident_page| resident_page.presence == presence)
     }
 
-    /// Number of consecutive mapped pages on one side of a page. `side` yields the page numbers of
-    /// that side, the nearest first.
+    /// Number of consecutive mapped pages on one side of a page, at most
+    /// [`FAULT_AROUND_PAGES_MAX`]. `side` yields the page numbers of that side, the nearest first.
     fn mapped_neighbours(&self, side: impl Iterator<Item = u64>) -> usize {
         let mapped = side
             .take(FAULT_AROUND_PAGES_MAX)

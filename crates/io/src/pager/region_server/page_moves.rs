@@ -159,7 +159,8 @@ impl Areas {
         self.unmaps = unmaps;
     }
 
-    /// Unmaps adjacent pages as far as one call gets. Returns the number of pages handled.
+    /// Unmaps adjacent pages as far as one call gets, or skips the first one, which stays mapped.
+    /// Returns the number of pages moved or skipped, at least one.
     fn unmap_run(&mut self, run: &[Unmap]) -> usize {
         let mut moved = self.try_move_run(run);
         if is_move_rejected(moved) && run.len() > 1 {
