@@ -173,13 +173,12 @@ impl File {
     /// child made by `fork` that cannot have a path of its own.
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
         let Ok(handle) = self.handle().current_unchecked() else { return false };
-        let (engine, file) = (&handle.engine, &handle.file);
+        let file = &handle.file;
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
         // Either the path's cache has all pages, or it has none and the kernel has all.
         file.storage_file.has_all_bytes()
-            || handle.has_pages()
-                && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
+            || handle.are_all_shared(pages)
             || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
     }
 
@@ -265,11 +264,7 @@ impl File {
             |handle: &Handle| requested_bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes_in_file(handle));
         if handle.is_fast_path_enabled()
-            && handle.has_pages()
-            && handle
-                .engine
-                .frame_cache
-                .are_all_shared(handle.machine_ids_or_register().file, range)
+            && handle.are_all_shared(range)
             && let Some(bytes) = self.read_shared_vectored(buffers, offset)
         {
             return Ok(bytes);
@@ -495,7 +490,7 @@ impl File {
             // The policy has processed the mark by this read.
             let ignores_mark = true;
             pinned_page =
-                frame_cache.pin(handle.machine_ids_or_register().file, page, ignores_mark);
+                frame_cache.pin(handle.machine_ids_or_register().file_id, page, ignores_mark);
             copy = matches!(pinned_page, Ok(None)).then(|| AlignedBytes::from(bytes));
         })?;
         Ok(match pinned_page.map_err(ReadError::from)? {

@@ -87,7 +87,7 @@ impl Handle {
     pub(crate) fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
             && self.engine.frame_cache.is_any_shared(
-                self.machine_ids_or_register().file,
+                self.machine_ids_or_register().file_id,
                 PageRange::covering(offset, bytes),
             )
     }

@@ -197,14 +197,14 @@ impl RegionBuilder {
         }
         let areas = AnonymousArea::new(pages)
             .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages)?)));
-        let (user_area, frames) = areas
+        let (user_area, frame_area) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
         let setup = RegionSetup {
             target,
             user_area: Arc::clone(&user_area),
             pages,
-            frames,
+            frame_area,
             memory_pages,
             slots,
             swapin,

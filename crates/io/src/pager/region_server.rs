@@ -89,13 +89,14 @@ pub(super) enum RegionCommand {
     Statistics { reply: SyncSender<RegionStats> },
 }
 
-/// Parameters of a server.
+/// Parameters of a server. The region has `pages` pages, its memory `memory_pages` frames, and its
+/// storage `slots` slots of a page each.
 #[derive(Debug)]
 pub(super) struct RegionSetup {
     pub target: Target,
     pub user_area: Arc<AnonymousArea>,
     pub pages: u64,
-    pub frames: AnonymousArea,
+    pub frame_area: AnonymousArea,
     pub memory_pages: u64,
     pub slots: u64,
     pub swapin: Spec,
@@ -126,8 +127,7 @@ struct Frame {
     presence: FramePresence,
     /// Number of writes from the frame in flight.
     writes: u32,
-    /// True if the page is mapped and the frame's own page is present too, until the writes have
-    /// ended.
+    /// True while the page is mapped and the frame's own page is present too, for its writes.
     is_present_twice: bool,
 }
 
@@ -161,7 +161,7 @@ struct Areas {
     frame_area: AnonymousArea,
     memory: MemoryId,
     frames: Vec<Frame>,
-    /// Frame mapped at each page.
+    /// Frame mapped at each page, or [`NO_FRAME`].
     frame_of_page: Vec<u32>,
     zeros: Box<Zeros>,
     /// Pages that were mapped again before their writes reached the device. These writes used zeros
@@ -201,7 +201,7 @@ impl RegionServer {
         setup: RegionSetup,
         inbox: Arc<Inbox<RegionCommand>>,
     ) -> Result<RegionServer, PagerError> {
-        let RegionSetup { target, user_area: user, frames: frame_area, backend, .. } = setup;
+        let RegionSetup { target, user_area: user, frame_area, backend, .. } = setup;
         let RegionSetup { pages, memory_pages, slots, swapin, eviction, .. } = setup;
         let caps = target.caps();
         let config = Config {

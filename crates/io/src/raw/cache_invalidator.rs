@@ -102,8 +102,8 @@ impl CacheInvalidator {
         if handle.engine.existing_engine().is_none() {
             return;
         }
-        let file = handle.machine_ids_or_register().file;
-        handle.engine.lock().invalidate_all_versions(file, range);
+        let file_id = handle.machine_ids_or_register().file_id;
+        handle.engine.lock().invalidate_all_versions(file_id, range);
     }
 }
 

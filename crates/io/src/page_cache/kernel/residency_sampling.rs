@@ -31,7 +31,7 @@ const MISSES_BEFORE_EXPECTED: u16 = 8;
 
 /// Method of the next read of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadState {
+pub(crate) enum ReadMethod {
     /// Without a check.
     Trusted,
     /// With a check.
@@ -125,19 +125,19 @@ impl ResidencySampler {
     /// Returns the method of the next read. `is_prefetching` is true while advised pages of the
     /// file wait for a reader. A trusted read is subtracted from the reads of its run.
     #[inline]
-    pub(crate) fn next_read(&self, is_prefetching: bool) -> ReadState {
+    pub(crate) fn next_read(&self, is_prefetching: bool) -> ReadMethod {
         if is_prefetching {
-            return ReadState::Prefetching;
+            return ReadMethod::Prefetching;
         }
         // A packed state without trust left means sampling, after a run of this length.
         let bits = self.bits.load(Ordering::Relaxed);
         if bits & LEFT_MASK != 0 {
             self.bits.store(bits - LEFT_ONE, Ordering::Relaxed);
-            return ReadState::Trusted;
+            return ReadMethod::Trusted;
         }
         match SamplerState::unpack(bits) {
-            SamplerState::Missing => ReadState::Missing,
-            _ => ReadState::Sampling,
+            SamplerState::Missing => ReadMethod::Missing,
+            _ => ReadMethod::Sampling,
         }
     }
 
@@ -145,10 +145,10 @@ impl ResidencySampler {
     /// belongs to a stream that is left to the kernel. The advised pages then wait for another
     /// reader. Trust that is left counts as `Sampling`: the caller has begun the read as one that
     /// may wait.
-    pub(crate) fn untrusted_state(&self) -> ReadState {
+    pub(crate) fn untrusted_method(&self) -> ReadMethod {
         match self.state() {
-            SamplerState::Missing => ReadState::Missing,
-            _ => ReadState::Sampling,
+            SamplerState::Missing => ReadMethod::Missing,
+            _ => ReadMethod::Sampling,
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
     const MISS: bool = false;
 
     /// Method of the next read while no advised page waits for a reader.
-    fn next_read(sampler: &ResidencySampler) -> ReadState {
+    fn next_read(sampler: &ResidencySampler) -> ReadMethod {
         let is_prefetching = false;
         sampler.next_read(is_prefetching)
     }
@@ -189,7 +189,7 @@ mod tests {
         let sampler = ResidencySampler::default();
         let mut checked_reads = Vec::new();
         for read_number in 1..=130 {
-            if next_read(&sampler) != ReadState::Trusted {
+            if next_read(&sampler) != ReadMethod::Trusted {
                 checked_reads.push(read_number);
                 sampler.record_check(HIT);
             }
@@ -201,15 +201,15 @@ mod tests {
     #[test]
     fn miss_makes_the_next_two_reads_checked() {
         let sampler = ResidencySampler::default();
-        assert!(next_read(&sampler) != ReadState::Trusted);
+        assert!(next_read(&sampler) != ReadMethod::Trusted);
         sampler.record_check(HIT);
         sampler.record_check(HIT);
         sampler.record_check(MISS);
         for _ in 0..2 {
-            assert!(next_read(&sampler) != ReadState::Trusted);
+            assert!(next_read(&sampler) != ReadMethod::Trusted);
             sampler.record_check(HIT);
         }
-        assert!(next_read(&sampler) == ReadState::Trusted);
+        assert!(next_read(&sampler) == ReadMethod::Trusted);
     }
 
     /// While a miss is expected, reads go without a check. One hit ends that state.
@@ -217,12 +217,12 @@ mod tests {
     fn eight_misses_predict_a_miss_until_the_next_hit() {
         let sampler = ResidencySampler::default();
         for _ in 0..8 {
-            assert!(next_read(&sampler) == ReadState::Sampling);
+            assert!(next_read(&sampler) == ReadMethod::Sampling);
             sampler.record_check(MISS);
         }
-        assert_eq!(next_read(&sampler), ReadState::Missing);
+        assert_eq!(next_read(&sampler), ReadMethod::Missing);
         sampler.record_check(HIT);
-        assert!(next_read(&sampler) == ReadState::Sampling);
+        assert!(next_read(&sampler) == ReadMethod::Sampling);
     }
 
     /// A trusted sampler, and then one that expects a miss, meet a read of an advised page.
@@ -231,13 +231,13 @@ mod tests {
         let sampler = ResidencySampler::default();
         sampler.record_check(HIT);
         let is_prefetching = true;
-        assert_eq!(sampler.next_read(is_prefetching), ReadState::Prefetching);
+        assert_eq!(sampler.next_read(is_prefetching), ReadMethod::Prefetching);
         sampler.reset();
-        assert_eq!(next_read(&sampler), ReadState::Sampling);
+        assert_eq!(next_read(&sampler), ReadMethod::Sampling);
         (0..8).for_each(|_| sampler.record_check(MISS));
         sampler.reset();
-        assert_eq!(next_read(&sampler), ReadState::Missing);
-        assert_eq!(sampler.untrusted_state(), ReadState::Missing);
+        assert_eq!(next_read(&sampler), ReadMethod::Missing);
+        assert_eq!(sampler.untrusted_method(), ReadMethod::Missing);
     }
 
     /// All states that can occur: at most as many reads are left as the run has.

@@ -9,7 +9,7 @@
 //! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the
 //! policy sees it, the kernel is advised of the policy's windows, and the rest is read with
 //! waiting. A *sampler* for each thread and file selects the method of the next read from the
-//! results of the last ones ([`ReadState`]). The *awaited* bytes of a read were not resident.
+//! results of the last ones ([`ReadMethod`]). The *awaited* bytes of a read were not resident.
 //!
 //! [trusted]: crate::page_cache::kernel::residency_sampling
 //!
@@ -42,7 +42,7 @@ use readpath_core::unit::PageRange;
 use crate::page_cache::kernel::blocking_pool::BlockingRead;
 use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::kernel::kernel_readahead::{KernelReadTimer, PolicyAccess};
-use crate::page_cache::kernel::residency_sampling::ReadState;
+use crate::page_cache::kernel::residency_sampling::ReadMethod;
 use crate::page_cache::kernel::{KernelFile, are_pages_resident};
 use crate::page_cache::kernel_reads::submitted_reads::SubmittedResidency;
 use crate::page_cache::own::Handle;
@@ -56,7 +56,7 @@ struct UntrustedRead<'a> {
     /// Method of the read, from the sampler: any but `Trusted`. `Sampling` is a checked read. With
     /// `Prefetching`, advised pages of the file wait for their reader. Otherwise a miss is
     /// expected.
-    state: ReadState,
+    method: ReadMethod,
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
     /// For the content behind a trusted header, it is the start of the header.
     no_readahead_from: Option<u64>,
@@ -83,17 +83,17 @@ impl Handle {
         let Some(buffered_file) = file.open_buffered() else { return false };
         let reads = self.read_counters.kernel_reads();
         let mut read = match reads.sampler().next_read(file.readahead.is_prefetching()) {
-            ReadState::Trusted => {
+            ReadMethod::Trusted => {
                 let is_read = match buffers {
                     [buffer] => buffered_file.read_blocking(offset, buffer),
                     buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
                 };
                 return is_read && self.record_resident_read(bytes, offset);
             }
-            state => self.begin_untrusted(file, state, offset, bytes),
+            method => self.begin_untrusted(file, method, offset, bytes),
         };
         // A read that is expected to miss, or that the policy must see first, is not checked.
-        if read.state == ReadState::Sampling {
+        if read.method == ReadMethod::Sampling {
             let kernel_readahead = KernelReadahead::disabled_if(read.no_readahead_from.is_some());
             read.checked_bytes = buffered_file.read_nowait(offset, kernel_readahead, buffers);
             if read.checked_bytes == Some(bytes) {
@@ -107,13 +107,13 @@ impl Handle {
     }
 
     /// Begins a read that may wait: starts its timer and its probe, and finds out if its run is
-    /// read without kernel readahead. `state` is the sampler's state for this read. If the read
-    /// continues a stream that is left to the kernel, the state `Prefetching` is replaced, and the
+    /// read without kernel readahead. `method` is the sampler's choice for this read. If the read
+    /// continues a stream that is left to the kernel, the method `Prefetching` is replaced, and the
     /// policy sees no more reads of the file.
     fn begin_untrusted<'a>(
         &self,
         file: &'a KernelFile,
-        state: ReadState,
+        method: ReadMethod,
         offset: u64,
         bytes: u64,
     ) -> UntrustedRead<'a> {
@@ -129,18 +129,18 @@ impl Handle {
         let is_kernel_stream = reads.last_end() == Some(offset)
             && no_readahead_from.is_none()
             && readahead.leaves_streams(target);
-        let state = match state {
+        let method = match method {
             // The advised pages wait for another reader, not for this stream.
-            ReadState::Prefetching if is_kernel_stream => {
+            ReadMethod::Prefetching if is_kernel_stream => {
                 readahead.stop_showing_reads();
-                reads.sampler().untrusted_state()
+                reads.sampler().untrusted_method()
             }
-            state => state,
+            method => method,
         };
         UntrustedRead {
             offset,
             bytes,
-            state,
+            method,
             no_readahead_from,
             checked_bytes: None,
             timer,
@@ -159,11 +159,11 @@ impl Handle {
         read: UntrustedRead<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
-        let UntrustedRead { offset, bytes, state, no_readahead_from, .. } = read;
+        let UntrustedRead { offset, bytes, method, no_readahead_from, .. } = read;
         let UntrustedRead { checked_bytes, timer, _probe, .. } = read;
         let reads = self.read_counters.kernel_reads();
         let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
-        let is_prefetching = state == ReadState::Prefetching;
+        let is_prefetching = method == ReadMethod::Prefetching;
         // Without the policy the kernel reads ahead as usual, and nothing is advised.
         let (mut kernel_readahead, mut was_advised) = (KernelReadahead::Enabled, false);
         // The policy must see reads of advised pages, and runs without kernel readahead. Any other
@@ -207,7 +207,7 @@ impl Handle {
         // Pages that a submitted read has brought in say nothing about other reads, so submitted
         // reads have a sampler of their own.
         let sampler = reads.async_sampler();
-        if sampler.next_read(file.readahead.is_prefetching()) == ReadState::Trusted {
+        if sampler.next_read(file.readahead.is_prefetching()) == ReadMethod::Trusted {
             return Some(SubmittedResidency::Resident);
         }
         let is_resident = self.submit_if_absent(file, offset, bytes);

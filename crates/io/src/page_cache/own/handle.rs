@@ -362,6 +362,13 @@ impl Handle {
         self.file.has_pages.load(Ordering::Relaxed)
     }
 
+    /// True if all pages of the range are shared in the own cache and none is marked. Other threads
+    /// may change this at any time.
+    pub(crate) fn are_all_shared(&self, range: PageRange) -> bool {
+        self.has_pages()
+            && self.engine.frame_cache.are_all_shared(self.machine_ids_or_register().file_id, range)
+    }
+
     /// Copies shared bytes from `offset` on into `buffer`, which is not empty, without
     /// [`Handle::current`], and counts the read. Returns false if not all bytes are shared, or if
     /// reads may not skip that call now.
@@ -385,7 +392,7 @@ impl Handle {
         let preferred_slot = thread_number();
         let last_used_page = self.read_counters.last_page(preferred_slot);
         let reader_guard = self.engine.frame_cache.copy(
-            self.machine_ids_or_register().file,
+            self.machine_ids_or_register().file_id,
             offset,
             buffer,
             preferred_slot,
@@ -408,7 +415,11 @@ impl Handle {
             true => Ok(None),
             false => {
                 let ignores_mark = false;
-                self.engine.frame_cache.pin(self.machine_ids_or_register().file, page, ignores_mark)
+                self.engine.frame_cache.pin(
+                    self.machine_ids_or_register().file_id,
+                    page,
+                    ignores_mark,
+                )
             }
         }
     }

@@ -51,7 +51,7 @@ pub(super) struct InFlightRead {
     /// The machine's number of the handle that reads.
     pub(super) handle: HandleId,
     /// Identifier in the machine while the read's pages are pinned.
-    pub(super) read: Option<ReadId>,
+    pub(super) machine_read: Option<ReadId>,
     /// Result and location of the bytes, complete once the read is done.
     pub(super) completed: CompletedRead,
     /// Next completed read of the queue.
@@ -230,8 +230,9 @@ impl InFlight {
     ) {
         let frames = self.spare_frames.pop().unwrap_or_default();
         let completed = CompletedRead { ticket, frames, ..CompletedRead::default() };
-        let read = Some(read);
-        let entry = InFlightRead { queue: Some(queue), handle, read, completed, next_done: None };
+        let machine_read = Some(read);
+        let entry =
+            InFlightRead { queue: Some(queue), handle, machine_read, completed, next_done: None };
         let entered = self.reads.insert(entry);
         debug_assert_eq!(entered, id);
         let queue = &mut self.queues[queue];
@@ -406,7 +407,7 @@ impl Driver for InFlight {
             // There are no bytes to read, and the caller may fetch the error much later. Until then
             // the reserved pages would be missing for other reads.
             Err(_) => {
-                read.read = None;
+                read.machine_read = None;
                 machine.release(now, done.read);
             }
         }

@@ -19,17 +19,17 @@ impl Handle {
         if self.engine.existing_engine().is_none() {
             return;
         }
-        let file_id = self.machine_ids_or_register().file;
-        let mut engine = self.engine.lock();
-        engine.invalidate_all_versions(file_id, range);
-        let stale_versions = engine.versions_with_stale_pages(file_id, range);
+        let file_id = self.machine_ids_or_register().file_id;
+        let mut state = self.engine.lock();
+        state.invalidate_all_versions(file_id, range);
+        let stale_versions = state.versions_with_stale_pages(file_id, range);
         // Own handles are needed to read the stale pages: another thread may close the last handle
         // meanwhile. The drop of an own handle closes it.
         let files_with_new_ids: Vec<_> = stale_versions
             .into_iter()
-            .map(|(version_id, file)| (file, engine.open_another_handle(version_id)))
+            .map(|(version_id, file)| (file, state.open_another_handle(version_id)))
             .collect();
-        drop(engine);
+        drop(state);
         let new_handle =
             |(file, machine_ids)| Handle::with_machine_ids(&self.engine, file, Some(machine_ids));
         // All handles are created before the first wait, so that each is closed in any case.
@@ -41,9 +41,9 @@ impl Handle {
     /// awaited by the caller that has invalidated it.
     fn wait_for_stale_range(&self, range: PageRange) {
         let mut unchecked_range = range;
-        let file = self.machine_ids_or_register().file;
+        let file_id = self.machine_ids_or_register().file_id;
         let first_stale_page =
-            |unchecked_range| self.engine.lock().machine.first_stale(file, unchecked_range);
+            |unchecked_range| self.engine.lock().machine.first_stale(file_id, unchecked_range);
         while let Some(page) = first_stale_page(unchecked_range) {
             self.wait_for_stale(page);
             unchecked_range.first = page + 1;
@@ -54,8 +54,8 @@ impl Handle {
     /// so that the wait reads no other page.
     fn wait_for_stale(&self, page: u64) {
         let range = PageRange::new(page, 1);
-        let file = self.machine_ids_or_register().file;
-        let is_stale = || self.engine.lock().machine.first_stale(file, range).is_some();
+        let file_id = self.machine_ids_or_register().file_id;
+        let is_stale = || self.engine.lock().machine.first_stale(file_id, range).is_some();
         // This advice applies to the whole handle. The range is not used.
         self.advise(Advice::Random, PageRange::new(0, 0));
         // A read of the page waits for its completion. One read may not be enough: the page may

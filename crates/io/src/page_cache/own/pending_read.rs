@@ -203,7 +203,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let first_page = self.offset / PAGE_BYTES;
         let reader_guard = match detached {
             None if result.is_ok() => {
-                frame_cache.protect_pinned(self.handle.machine_ids().file, first_page, frames)
+                frame_cache.protect_pinned(self.handle.machine_ids().file_id, first_page, frames)
             }
             _ => None,
         };

@@ -1,9 +1,11 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
 //! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
 //! is its readahead policy.) A copy writes to the counters of its own slot, so two threads that
-//! read the same file share no cache line. A *run* is a sequence of reads, each of which begins
-//! where the last one ended. Most files are read by one thread, and many by none. A slot's counters
-//! are therefore allocated on the first write.
+//! read the same file share no cache line. Most files are read by one thread, and many by none. A
+//! slot's counters are therefore allocated on the first write.
+//!
+//! Reads through the kernel page cache are also followed as *runs*: sequences of reads, each of
+//! which begins where the last one of its thread ended.
 
 use std::cell::Cell;
 use std::convert::Infallible;

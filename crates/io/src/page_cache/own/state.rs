@@ -273,9 +273,9 @@ impl EngineState {
     /// read on its handle. The pages are dropped if the path does not cache the file's pages
     /// itself. `step_until_idle` must follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
-        let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
+        let InFlightRead { handle, machine_read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
-        let range = match read {
+        let range = match machine_read {
             Some(read) => {
                 PageRange::new(self.machine.offset(read) / PAGE_BYTES, frames.len() as u64)
             }
@@ -284,7 +284,7 @@ impl EngineState {
         };
         frames.clear();
         self.in_flight.spare_frames.push(frames);
-        if let Some(read) = read {
+        if let Some(read) = machine_read {
             self.machine.release(now, read);
         }
         self.on_read_end(handle, range);
@@ -380,8 +380,10 @@ impl EngineState {
     /// machine. Returns false without an effect if this was done before, or if the read failed.
     /// `step_until_idle` must follow.
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
-        let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
-        let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
+        let InFlightRead { completed, machine_read, .. } = &mut self.in_flight.reads[id];
+        let Some(read) = machine_read.take_if(|_| completed.detached.is_none()) else {
+            return false;
+        };
         // Called twice: to count the bytes, and to copy them.
         let parts = || slices(&self.frame_cache, completed);
         let (bytes, reusable) = (parts().map(<[u8]>::len).sum(), None);

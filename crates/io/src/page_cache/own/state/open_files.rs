@@ -39,7 +39,7 @@ pub(crate) struct MachineIds {
     /// The machine's number of the handle. Numbers of closed handles are reused.
     pub(crate) handle: HandleId,
     /// The machine's number of the file version.
-    pub(crate) file: FileId,
+    pub(crate) file_id: FileId,
     /// First sector of the file in the storage.
     pub(crate) start_sector: u64,
     /// True if the readahead policy must be called for every hit, also for shared pages without a
@@ -92,11 +92,11 @@ impl OpenFiles {
     }
 }
 
-/// A handle with its number of reads in flight.
+/// A handle with its number of reads that have not ended.
 pub(in crate::page_cache::own) struct HandleUse {
     /// File version of the handle.
-    file: FileId,
-    /// Number of reads in flight.
+    file_id: FileId,
+    /// Number of reads in flight, and of completed reads that were not released.
     pub(super) reads: u32,
     /// True if the owner has dropped the handle. The handle closes with its last read.
     is_dropped: bool,
@@ -121,8 +121,8 @@ impl EngineState {
     }
 
     /// Invalidates a range of a file in each of its open versions.
-    pub(crate) fn invalidate_all_versions(&mut self, file: FileId, range: PageRange) {
-        let versions: Vec<FileId> = self.open_files.versions_of(file).collect();
+    pub(crate) fn invalidate_all_versions(&mut self, file_id: FileId, range: PageRange) {
+        let versions: Vec<FileId> = self.open_files.versions_of(file_id).collect();
         for id in versions {
             self.with_machine(|machine, _| machine.invalidate_file(id, range));
         }
@@ -133,29 +133,32 @@ impl EngineState {
     /// there are any.
     pub(in crate::page_cache::own) fn versions_with_stale_pages(
         &self,
-        file: FileId,
+        file_id: FileId,
         range: PageRange,
     ) -> Vec<(FileId, Arc<OpenFile>)> {
         let has_stale_page = |id: &FileId| self.machine.first_stale(*id, range).is_some();
-        let versions = self.open_files.versions_of(file).filter(has_stale_page);
+        let versions = self.open_files.versions_of(file_id).filter(has_stale_page);
         versions.map(|id| (id, Arc::clone(&self.open_files.entry(id).file))).collect()
     }
 
     /// Opens another handle of an open file in the machine, counts it, and returns the machine's
     /// identifiers of it.
-    pub(in crate::page_cache::own) fn open_another_handle(&mut self, file: FileId) -> MachineIds {
-        let entry = self.open_files.entry_mut(file);
+    pub(in crate::page_cache::own) fn open_another_handle(
+        &mut self,
+        file_id: FileId,
+    ) -> MachineIds {
+        let entry = self.open_files.entry_mut(file_id);
         entry.handle_count += 1;
         let start_sector = entry.start_sector;
-        let handle = self.machine.open(file);
-        let handle_use = HandleUse { file, reads: 0, is_dropped: false };
+        let handle = self.machine.open(file_id);
+        let handle_use = HandleUse { file_id, reads: 0, is_dropped: false };
         // The machine reuses the numbers of closed handles.
         match self.handle_uses.get_mut(handle.0 as usize) {
             Some(free_use) => *free_use = handle_use,
             None => self.handle_uses.push(handle_use),
         }
         let needs_every_hit = self.machine.needs_every_hit(handle);
-        MachineIds { handle, file, start_sector, needs_every_hit }
+        MachineIds { handle, file_id, start_sector, needs_every_hit }
     }
 
     /// Closes a handle whose owner has dropped it. Requests that the scheduler held back for this
@@ -166,9 +169,9 @@ impl EngineState {
         self.step_until_idle(now);
     }
 
-    /// Closes a handle if none of its reads is in flight; otherwise, its last read closes it. The
-    /// last handle of a file removes the pages, and then the file, at once or when no page is in
-    /// flight any more.
+    /// Closes a handle if all of its reads have ended; otherwise, its last read closes it. The last
+    /// handle of a file removes the pages, and then the file, at once or when no page is in flight
+    /// any more.
     fn close(&mut self, handle: HandleId) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.is_dropped = true;
@@ -180,7 +183,7 @@ impl EngineState {
         // any more.
         self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
-        let id = handle_use.file;
+        let id = handle_use.file_id;
         let entry = self.open_files.entry_mut(id);
         entry.handle_count -= 1;
         if entry.handle_count == 0 {
@@ -199,11 +202,12 @@ impl EngineState {
     pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.reads -= 1;
-        let (file, must_close) = (handle_use.file, handle_use.is_dropped && handle_use.reads == 0);
-        match &self.open_files.entry(file).file.pages {
+        let (file_id, must_close) =
+            (handle_use.file_id, handle_use.is_dropped && handle_use.reads == 0);
+        match &self.open_files.entry(file_id).file.pages {
             FilePages::Own(_) => {}
-            FilePages::Kernel(_) => self.machine.invalidate_file(file, ALL_PAGES),
-            FilePages::None => self.machine.invalidate_file(file, range),
+            FilePages::Kernel(_) => self.machine.invalidate_file(file_id, ALL_PAGES),
+            FilePages::None => self.machine.invalidate_file(file_id, range),
         }
         if must_close {
             self.close(handle);
