@@ -305,6 +305,7 @@ impl Target {
     /// Returns the descriptor for transfers, with O_DIRECT in that [mode](Target::mode). For
     /// [`Direct::Late`], opens the file with O_DIRECT on first use.
     pub(crate) fn transfer_fd(&self) -> RawFd {
+        // Transfers of a simulation name a file by its inode number.
         #[cfg(simulation)]
         if let Some(inode) = self.simulated_inode {
             return inode as RawFd;

@@ -1,4 +1,7 @@
 //! The file of a source: a read path over one source.
+//!
+//! The *engine* of a path is its own cache with its requests. A *fetch* is the source's work for
+//! one range of bytes.
 
 use std::io;
 use std::path::Path;
@@ -84,7 +87,7 @@ impl SourceBuilder {
     /// Builds the engine.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// An option has no effect or a bad value, a policy is unknown, or memory is short.
     fn build(&self) -> Result<Engine, BuildError> {
         let (clock, source) = (Clock::start(), self.source.get_in_any_process());
         let fetch_bytes_max = source.fetch_bytes_max().clamp(PAGE_BYTES, TRANSFER_BYTES_MAX);

@@ -1,5 +1,6 @@
 //! Reads of a handle through the kernel page cache. A *handle* is one opening of a file, and a
-//! *path* is the `ReadPath` of the public API that it belongs to.
+//! *path* is the `ReadPath` of the public API that it belongs to. A page is *resident* if it is in
+//! the kernel page cache.
 //!
 //! - [`cached_reads`]: a file whose pages the kernel caches;
 //! - [`submitted_reads`]: the same for a batch, which takes completed reads in any order;

@@ -2,8 +2,8 @@
 //! threads.
 //!
 //! The *machine* is the state machine of the cache: it decides on requests, frames and evictions. A
-//! *completion* is the storage's answer to a request. To *take in* a completion is to pass it to
-//! the machine.
+//! *frame* is memory for one page. A *completion* is the storage's answer to a request. To *take
+//! in* a completion is to pass it to the machine.
 //!
 //! A read whose pages are all cached copies from the [frame cache](frame_cache) and never enters
 //! the engine. Any other read takes the lock of the [state], starts, and then *waits* (see

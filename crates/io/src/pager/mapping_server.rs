@@ -1,10 +1,10 @@
 //! Serves the faults of a [`Mapping`](super::mapping::Mapping): one thread that drives the machine,
 //! its transfers, and the userfaultfd.
 //!
-//! The *machine* is the state machine of the cache: it decides on reads, frames and evictions. A
-//! *fault* is a touch of an absent page by the program. A page is *poisoned* if a touch of it is a
-//! bus error. A *window* is a page range of a long run, *delegated* while the kernel's own mapping
-//! of the file serves it.
+//! The *machine* is the state machine of the cache. It decides on reads, frames (memory for one
+//! page each) and evictions. A *fault* is a touch of an absent page by the program. A page is
+//! *poisoned* if a touch of it is a bus error. A *window* is a page range of a long run,
+//! *delegated* while the kernel's own mapping of the file serves it.
 //!
 //! There are two address ranges, each as long as the file. The program sees the *user area*. The
 //! device's bytes arrive in the *shadow*, each page at the same position as in the user area. On a
@@ -196,7 +196,7 @@ impl MappingServer {
     /// Builds the server on the thread that will run it.
     ///
     /// # Errors
-    /// As for [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
+    /// A policy is unknown, the file exceeds its device, or a service of the system is missing.
     pub(super) fn new(
         setup: MappingSetup,
         inbox: Arc<Inbox<MappingCommand>>,
@@ -326,6 +326,7 @@ impl Areas {
             // pinned.
             match self.restore_dropped_page(page) {
                 Ok(()) => self.wake(page),
+                // The page cannot be read again.
                 Err(_) => self.poison(page),
             }
         } else if self.delegated_windows.is_kernel_served(page) {

@@ -196,7 +196,7 @@ impl RegionServer {
     /// Builds the server on the thread that will run it.
     ///
     /// # Errors
-    /// As for [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
+    /// A policy is unknown, or the system provides no userfaultfd, I/O backend or addresses.
     pub(super) fn new(
         setup: RegionSetup,
         inbox: Arc<Inbox<RegionCommand>>,

@@ -1,9 +1,11 @@
 //! Kernel readahead: advice to the kernel where it caches the pages.
 //!
-//! *Advice* is a call of `readahead(2)` for a page range. A *window* is a page range that the
-//! policy wants to be read ahead. The *kernel's window* is read ahead by the kernel itself. A *run*
-//! is a sequence of reads, each of which begins where the last one ended. A *stream* is a pattern
-//! of reads that the policy has detected.
+//! The *policy* is the readahead policy of this process, with a state for each handle, which is one
+//! opening of a file. A page is *resident* if it is in the kernel page cache. A read is *awaited*
+//! if it waited for the device. *Advice* is a call of `readahead(2)` for a page range. A *window*
+//! is a page range that the policy wants to be read ahead. The *kernel's window* is read ahead by
+//! the kernel itself. A *run* is a sequence of reads, each of which begins where the last one
+//! ended. A *stream* is a pattern of reads that the policy has detected.
 //!
 //! The readahead policy sees reads that are not known to be resident and returns windows.
 //! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads

@@ -6,7 +6,8 @@
 //!
 //! A read with `RWF_NOWAIT` returns resident bytes only and so shows whether the policy is needed.
 //! It costs a tenth more than `pread(2)` of 4 resident KiB, and most reads behave like the ones
-//! before. Each thread has a state for each file that it reads:
+//! before. A *run* is the series of reads without a check after a hit. Each thread has a state for
+//! each file that it reads:
 //!
 //! | state | the next read | then |
 //! |---|---|---|

@@ -1,9 +1,9 @@
 //! Reads of files whose pages the kernel caches.
 //!
-//! A page is *resident* if it is in the kernel page cache. The *policy* is the readahead policy of
-//! this process. It returns page ranges, and the kernel is *advised* to read them ahead.
-//! `RWF_NOWAIT` is the flag of preadv2(2) that reads resident pages only and never waits for the
-//! device.
+//! A *handle* is one opening of a file. A page is *resident* if it is in the kernel page cache. The
+//! *policy* is the readahead policy of this process. It returns page ranges, and the kernel is
+//! *advised* to read them ahead. `RWF_NOWAIT` is the flag of preadv2(2) that reads resident pages
+//! only and never waits for the device.
 //!
 //! A read whose pages are [trusted] to be resident is one system call. Any other read is checked:
 //! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the
@@ -88,6 +88,7 @@ impl Handle {
                     [buffer] => buffered_file.read_blocking(offset, buffer),
                     buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
                 };
+                // Counted as resident also after a miss, which is not detected without a clock.
                 return is_read && self.record_resident_read(bytes, offset);
             }
             method => self.begin_untrusted(file, method, offset, bytes),

@@ -135,7 +135,7 @@ impl Handle {
         KernelReadStatus::Copied(buffer)
     }
 
-    /// Starts a waiter thread for a submitted read of `bytes` bytes from `offset` on. Returns the
+    /// Passes a submitted read of `bytes` bytes from `offset` on to a waiter thread. Returns the
     /// read that the thread makes, or `None` if the read must bypass the kernel page cache.
     ///
     /// # Errors

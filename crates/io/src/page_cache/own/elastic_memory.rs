@@ -157,7 +157,7 @@ impl MemoryPlan {
     }
 
     /// Limit in bytes by the available memory, for an engine that uses `used_bytes` bytes. At least
-    /// `floor_bytes`.
+    /// `floor_bytes`, and at most the plan's largest limit.
     fn available_limit_bytes(
         &self,
         floor_bytes: u64,

@@ -1,10 +1,11 @@
 //! The frames of a shared cache, and safe access to them.
 //!
-//! A *frame* is memory for one page. The *machine* is the state machine of the cache. A page is
-//! *shared* if readers may find it in the index. A *marked* page has the readahead mark, and its
-//! reader must go to the machine. A *group* is 16 consecutive pages (64 KiB). A reader *signs in*
-//! for a group before it copies: it writes the group into a *slot*, a word that the reclaiming
-//! thread checks. No frame of that group then gets another page.
+//! A *frame* is memory for one page. A *guard* of the program pins a page in its frame. The
+//! *machine* is the state machine of the cache. A page is *shared* if readers may find it in the
+//! index. A *marked* page has the readahead mark, and its reader must go to the machine. A *group*
+//! is 16 consecutive pages (64 KiB). A reader *signs in* for a group before it copies: it writes
+//! the group into a *slot*, a word that the reclaiming thread checks. No frame of that group then
+//! gets another page.
 //!
 //! The machine decides the page of each frame. Readers on any thread copy shared pages directly
 //! from the frame cache, without the machine. Two kinds of access are safe: through the
@@ -354,8 +355,8 @@ impl Drop for PinnedPage {
 pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
 
 impl PageSharer for FrameSharer {
-    /// Shares pages from `first` on in `frames`. The bits of `marked` select pages with the
-    /// readahead mark.
+    /// Shares pages from `first` on in `frames`. The bits of `marked`, the lowest one for `first`,
+    /// select pages with the readahead mark.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         self.0.index.share(file, first, frames, marked);
     }
@@ -370,8 +371,8 @@ impl PageSharer for FrameSharer {
         self.0.index.take_uses(frame.0)
     }
 
-    /// Like `take_uses`, for the frames from `first` on whose bits are set. Returns two bit sets:
-    /// the used frames, and the frames used more than once.
+    /// Like `take_uses`, for the frames from `first` on whose bits are set, the lowest bit for
+    /// `first`. Returns two bit sets: the used frames, and the frames used more than once.
     fn take_uses_of(&mut self, first: FrameId, selected_frames: u64) -> [u64; 2] {
         self.0.index.take_uses_of(first.0, selected_frames)
     }

@@ -9,8 +9,9 @@
 //! may be held. A cache hit skips this call while [`Handle::is_fast_path_enabled`] permits it.
 //!
 //! The *machine* is the state machine of the engine's cache. A page is *shared* if readers may copy
-//! it from the frame cache without the machine. *Lasting* advice changes the readahead state of a
-//! handle and stays until the next such advice.
+//! it from the frame cache without the machine. A *marked* page has the readahead mark: its use
+//! must reach the readahead *policy*. *Lasting* advice changes the readahead state of a handle and
+//! stays until the next such advice.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

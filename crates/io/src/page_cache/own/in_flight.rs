@@ -1,7 +1,8 @@
 //! Work in flight: requests in the storage, reads that wait for them, and threads and tasks that
 //! wait for the reads.
 //!
-//! The *machine* is the state machine of the cache: it decides on requests, frames and evictions.
+//! The *machine* is the state machine of the cache: it decides on requests, frames and evictions. A
+//! *frame* is memory for one page. An *abandoned* read is in flight, but its owner waits no more.
 //! The *storage* executes the requests. The *leader* is the thread that sleeps in the storage for
 //! all waiting threads, and the *reactor* the thread that leads for tasks. Each read in flight has
 //! an entry. The reads of one thread, task or batch form a *completion queue*, with the reads in

@@ -3,7 +3,8 @@
 //! Cached pages are dropped. Pages in flight may carry the old bytes, and a read that arrives
 //! before their completion would share them. `invalidate` therefore waits for their completion. A
 //! read that begins afterwards sees the change. A *version* of a file is its content between two
-//! changes, as found at an opening. A *stale* page was in flight at the invalidation, and still is.
+//! changes, as found at an opening. A *handle* is one opening of a version. A *stale* page was in
+//! flight at the invalidation, and still is.
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};

@@ -251,7 +251,7 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
-    /// `marked` get the mark. Called by one thread at a time.
+    /// `marked`, the lowest one for `first`, get the mark. Called by one thread at a time.
     pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         let mut heads = self.group_heads(page_key(file, first));
         for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
@@ -292,8 +292,8 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first` on whose bits are set
-    /// in `selected_frames`. Returns two bit sets: the used frames, and the frames used more than
-    /// once.
+    /// in `selected_frames`, the lowest bit for `first`. Returns two bit sets: the used frames, and
+    /// the frames used more than once.
     pub(crate) fn take_uses_of(&self, first: u32, selected_frames: u64) -> [u64; 2] {
         let (mut used_frames, mut repeatedly_used_frames) = (0, 0);
         for position in set_bit_positions(selected_frames) {

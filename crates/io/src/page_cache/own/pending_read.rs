@@ -1,11 +1,13 @@
 //! A read through the machine that a thread or a task waits for, from its start to the copy of its
 //! bytes. The *machine* is the state machine of the cache. The *engine* of a path consists of the
-//! machine, its frames and its storage. All reads except batches use this module.
+//! machine, its frames (memory for one page each) and its storage. All reads except batches use
+//! this module.
 //!
 //! A read takes the lock twice: once to start, once to take the result and release the pages.
 //! Between the two, a thread executes one request of its own read itself, if the storage permits
-//! that. This avoids the hand-over through a leader, and eight threads have eight requests in
-//! flight. The storage executes the other requests of the read and the prefetches.
+//! that. This avoids the hand-over through a leader, the thread that sleeps in the storage for all,
+//! and eight threads have eight requests in flight. The storage executes the other requests of the
+//! read and the prefetches.
 //!
 //! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
 //! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read

@@ -2,7 +2,7 @@
 //!
 //! A *frame* is memory for one page of the path's cache. The *machine* is the state machine of that
 //! cache. It pins the pages of a completed read until the read is *released*. A reader that is
-//! *signed in* for a group of pages protects them too, during its copy.
+//! *signed in* for a group of 16 pages protects them too, during its copy.
 
 use readpath_core::cache::FrameId;
 

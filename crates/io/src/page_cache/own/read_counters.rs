@@ -1,6 +1,7 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
 //! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
-//! is its readahead policy.) A copy writes to the counters of its own slot, so two threads that
+//! is its readahead policy.) A *slot* is the number of a simultaneous copy out of the cache, and
+//! usually that of its thread. A copy writes to the counters of its own slot, so two threads that
 //! read the same file share no cache line. Most files are read by one thread, and many by none. A
 //! slot's counters are therefore allocated on the first write.
 //!

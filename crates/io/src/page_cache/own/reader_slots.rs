@@ -1,10 +1,10 @@
 //! Registry of the copies in progress, for the thread that reclaims frames.
 //!
 //! A reader without a lock *signs in* before a lookup: it writes into a slot the file and the 64
-//! KiB group that it will copy from. A thread that wants a frame first makes its page unfindable
-//! and then checks the slots for its group. A copy therefore costs one atomic change of a cache
-//! line that no other thread writes to, for any number of pages. Two readers of the same pages
-//! share no cache line.
+//! KiB group that it will copy from. A thread that wants a frame, the memory of a page, first makes
+//! its page unfindable and then checks the slots for its group. A copy therefore costs one atomic
+//! change of a cache line that no other thread writes to, for any number of pages. Two readers of
+//! the same pages share no cache line.
 //!
 //! The reclaiming thread never waits for a reader: the destination of the copy may be swapped out,
 //! or be filled by a slow thread. It takes another frame or tries again later.

@@ -1,11 +1,12 @@
 //! The engine's state under the lock: it starts reads, submits requests, takes in completions, and
 //! finds the waiting threads and tasks.
 //!
-//! The *machine* is the state machine of the cache. A *queue* is the completion queue of one
-//! thread, task or batch. A read is *detached* when its bytes are copied out of its frames to
-//! separate memory. The *storage* executes the requests of the machine. The *leader* is the one
-//! thread that sleeps in the storage for all waiting threads; its *lead* is the time in which it
-//! has this role. The *reactor* is the thread that leads for tasks.
+//! The *machine* is the state machine of the cache. A *frame* is memory for one page. A *handle* is
+//! one opening of a file. An *abandoned* read is in flight without a queue. A *queue* is the
+//! completion queue of one thread, task or batch. A read is *detached* when its bytes are copied
+//! out of its frames to separate memory. The *storage* executes the requests of the machine. The
+//! *leader* is the one thread that sleeps in the storage for all waiting threads; its *lead* is the
+//! time in which it has this role. The *reactor* is the thread that leads for tasks.
 //!
 //! This module never sleeps, makes no system call and runs no foreign code. These actions are
 //! recorded and performed after the lock is released (see [locked](super::engine_guard)).

@@ -146,10 +146,11 @@ impl StorageBackend {
         }
     }
 
-    /// See [`Storage::submit`].
+    /// Accepts a request: see [`Storage::submit`]. It starts at the latest with the next sleep.
     ///
     /// # Safety
-    /// As for [`Storage::submit`].
+    /// `memory` has as many bytes as the request, in order. They are valid until its completion is
+    /// collected or the storage is dropped. Until then no other code uses them.
     pub(crate) unsafe fn submit(&mut self, request: DeviceRequest, memory: &[iovec]) {
         // SAFETY: the caller guarantees the contract of `submit`.
         unsafe {
@@ -161,10 +162,11 @@ impl StorageBackend {
         }
     }
 
-    /// See [`Storage::collect`].
+    /// Adds the available completions to `completions` without sleeping: see [`Storage::collect`].
+    /// Returns true if requests were queued again, which the caller must then submit.
     ///
     /// # Errors
-    /// As for [`Storage::collect`].
+    /// The storage has failed as a whole.
     pub(crate) fn collect(
         &mut self,
         completions: &mut Vec<Completion>,

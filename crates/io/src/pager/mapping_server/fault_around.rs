@@ -1,7 +1,10 @@
 //! Selection and mapping of the pages around a touched one.
 //!
-//! A page is *mapped* if it is in the user area, which the program sees. Read pages wait in the
-//! shadow until they are mapped. A page is *used* if the program has touched it.
+//! A page is *mapped* if it is in the *user area*, which the program sees. Read pages wait in the
+//! *shadow*, the area that the device fills, until they are mapped. A *run* is a range of
+//! consecutive mapped pages. A page is *used* if the program has touched it, and *poisoned* if a
+//! touch of it is a bus error. The *readahead mark* of a page asks for more prefetches when the
+//! page is touched.
 //!
 //! Rules: a page with the readahead mark is never mapped early, because the readahead policy must
 //! learn of its touch. The first page of a run is mapped together with the prefetched pages up to

@@ -2,10 +2,10 @@
 //!
 //! A *window* is a page range to be read ahead. A *run* is a sequence of reads, each of which
 //! begins where the last one ended. A *stream* is a pattern of reads that the policy has detected.
-//! The policy *sees* the reads that may miss. A *submitted* read waits in a queue, so no call of
-//! the reader starts its I/O. The record `advised` of a file has the pages that were read or
-//! advised, and the advised ones that no read has reached. The *evidence* of a device is its
-//! measured costs.
+//! The *policy* is the readahead policy of this process. It *sees* the reads that may miss. A
+//! *submitted* read waits in a queue, so no call of the reader starts its I/O. The record `advised`
+//! of a file has the pages that were read or advised, and the advised ones that no read has
+//! reached. The *evidence* of a device is its measured costs.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;

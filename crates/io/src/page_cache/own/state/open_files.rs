@@ -1,7 +1,8 @@
 //! Open files and their handle counts. After the last handle has closed, the file is removed once
 //! none of its pages is in flight. A file is found by its identity, so the cost of opening does not
 //! depend on the number of open files. A *version* of a file is its content between two changes, as
-//! found at an opening. Each version that is open has an entry of its own here.
+//! found at an opening. Each version that is open has an entry of its own here. A *handle* is one
+//! opening of a version. The *machine* is the state machine of the cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
