@@ -372,6 +372,7 @@ impl File {
         let handle = match advice {
             // Pages brought in now belong to the present version of the file.
             Advice::WillNeed => self.handle.current(),
+            // Other advice is about the handle, or about pages that are cached already.
             _ => self.handle.current_unchecked(),
         };
         if let Ok(handle) = handle {
@@ -407,6 +408,7 @@ impl File {
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
         let reopened = match look_up_nfs_again(&self.handle)? {
             Some(handle) => File::new(handle, Arc::clone(&self.name)),
+            // A source has one version.
             None if self.handle.file.storage_file.source().is_some() => return Ok(false),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };

@@ -210,6 +210,7 @@ impl Target {
             Direct::Never => Err(BufferedBecause::Asked),
             _ if is_in_memory => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
+            // The file is open with O_DIRECT, or may be opened with it later.
             _ => direct_alignment_bytes(&file, reported_bytes),
         };
         let (mode, alignment_bytes) = match alignment_or_reason {

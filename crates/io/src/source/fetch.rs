@@ -65,6 +65,7 @@ impl Fetch {
         let outcome = match self.missing_bytes() {
             0 if self.bytes < self.request.bytes => Outcome::Short { bytes: self.bytes },
             0 => Outcome::Done,
+            // Bytes are missing.
             _ => Outcome::Failed(DeviceError::Garbled),
         };
         self.end(outcome);

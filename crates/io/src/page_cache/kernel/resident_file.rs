@@ -127,6 +127,7 @@ impl ResidentFile {
         let opened_file = self.buffered_file.get().and_then(Option::as_ref);
         match opened_file.filter(|_| self.is_known_resident(PageRange::covering(offset, bytes))) {
             None if self.read_checks.is_check_due() => self.check_resident(offset, bytes),
+            // Known to be resident, or `None`: unknown, and no check is due.
             known_resident => known_resident,
         }
     }

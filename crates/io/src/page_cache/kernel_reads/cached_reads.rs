@@ -251,8 +251,8 @@ impl Handle {
 
     /// Reads into `buffer` for a task, like [`read_from_kernel`](Handle::read_from_kernel) for a
     /// thread. Returns false if the read must bypass the kernel page cache. `blocking_read` belongs
-    /// to the task and is `None` before the first call. `waker` is called when the read has
-    /// progressed.
+    /// to the task and is `None` before the first call. After `Pending`, `waker` is called when the
+    /// read has ended.
     ///
     /// # Errors
     /// The system provides no thread to wait on.

@@ -268,23 +268,24 @@ impl Engine {
         }
     }
 
-    /// Shrinks the memory from `step_bytes` bytes to `limit_bytes` bytes in steps, and returns the
-    /// freed frames to the system. Stops early if the remaining pages are in use: the next check
-    /// tries again. No effect if the limit is not smaller.
-    fn shrink_memory(&self, mut step_bytes: u64, limit_bytes: u64) {
-        while step_bytes > limit_bytes {
-            step_bytes = step_bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
+    /// Shrinks the memory in steps from its present limit, `step_limit_bytes` bytes, to
+    /// `limit_bytes` bytes, and returns the freed frames to the system. Stops early if the
+    /// remaining pages are in use: the next check tries again. No effect if the limit is not
+    /// smaller.
+    fn shrink_memory(&self, mut step_limit_bytes: u64, limit_bytes: u64) {
+        while step_limit_bytes > limit_bytes {
+            step_limit_bytes = step_limit_bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
             let mut withdrawn: Vec<FrameId> = Vec::new();
-            let reached_limit_bytes = self.lock().with_machine(|machine, now| {
-                withdrawn = machine.resize(now, step_bytes);
-                let [reached_limit_bytes, _used_bytes] = machine.memory_bytes();
-                reached_limit_bytes
+            let reached_bytes = self.lock().with_machine(|machine, now| {
+                withdrawn = machine.resize(now, step_limit_bytes);
+                let [reached_bytes, _used_bytes] = machine.memory_bytes();
+                reached_bytes
             });
             self.frame_cache.release_memory(&mut withdrawn);
             // Their memory is gone now, so the machine no longer counts it as in use.
             self.lock().machine.on_withdrawn(&withdrawn);
-            if reached_limit_bytes > step_bytes {
-                // The remaining pages are in use.
+            if reached_bytes > step_limit_bytes {
+                // The machine found fewer frames to withdraw: the remaining pages are in use.
                 return;
             }
         }

@@ -287,6 +287,7 @@ impl Handle {
     pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
         match self.engine.coherence {
             Coherence::WhenOpened => self.file.bytes,
+            // A later version may have another length.
             _ => self.current_unchecked().map_or(self.file.bytes, |handle| handle.file.bytes),
         }
     }

@@ -129,6 +129,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let mut state = self.handle.engine.lock();
             let queue = match self.queue.get() {
                 Some(queue) => queue,
+                // The current piece has not started.
                 None => {
                     let queue = self.open_queue(&mut state, QueueOwner::Task);
                     let started = state.start(&self.handle, self.offset, bytes, queue);
@@ -142,6 +143,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                     self.finish_piece(state, now, id, bytes, &mut deliver)?;
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ReadError::Storage { error })),
+                // The piece is in flight.
                 None => {
                     state.in_flight.park(queue, Parked::Task(waker));
                     return Poll::Pending;
@@ -204,6 +206,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let CompletedRead { frames, skip, detached, .. } = &completed;
         let first_page = self.offset / PAGE_BYTES;
         let reader_guard = match detached {
+            // The bytes are in the frames, which the machine is about to unpin.
             None if result.is_ok() => {
                 frame_cache.protect_pinned(self.handle.machine_ids().file_id, first_page, frames)
             }

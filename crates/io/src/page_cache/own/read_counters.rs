@@ -100,7 +100,7 @@ impl ReadCounters {
     #[inline]
     pub(crate) fn record_copy(&self, slot: usize, bytes: u64, end: u64) {
         let counters = self.slot_counters(slot);
-        // Only this thread writes to the slot, so no atomic addition is needed.
+        // Only the thread in the slot writes to this counter, so no atomic addition is needed.
         let bytes_before = counters.copied_bytes.load(Ordering::Relaxed);
         counters.copied_bytes.store(bytes_before + bytes, Ordering::Relaxed);
         counters.unreported_end.store(end, Ordering::Relaxed);

@@ -110,8 +110,8 @@ impl Areas {
         while first < range.end {
             let (to, from) = (self.user.address(first), self.shadow.address(first));
             let bytes = ((range.end - first) * PAGE_BYTES) as usize;
-            // SAFETY: the pages are filled and in the shadow, which has no references. The user
-            // area's pages are absent (invariant 1).
+            // SAFETY: the pages are filled and in the shadow, which has no references. A page is
+            // present in at most one of the areas, so the user area's pages are absent.
             match unsafe { self.uffd.move_pages(to, from, bytes) } {
                 Ok(()) => break,
                 // The kernel releases a transfer's pages shortly after its end. It also moves no
