@@ -148,7 +148,7 @@ fn by_threads(server: &Server, way: Way, free: &CpuSet) -> f64 {
                     let span = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
                     let mut fds = [PollFd::from_borrowed_fd(uffd.as_fd(), PollFlags::IN)];
                     let _ = poll(&mut fds, Some(&span));
-                    uffd.faults(&mut faults).expect("faults can be read");
+                    uffd.take_faults(&mut faults).expect("faults can be read");
                     faults.drain(..).for_each(|fault| server.serve(uffd, fault.address));
                 }
             });

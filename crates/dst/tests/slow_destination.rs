@@ -41,7 +41,7 @@ impl Absent {
     fn wait_for_touch(&self) {
         let mut faults = Vec::new();
         within_20_s("the destination is touched", || {
-            self.uffd.faults(&mut faults).unwrap();
+            self.uffd.take_faults(&mut faults).unwrap();
             !faults.is_empty()
         });
     }

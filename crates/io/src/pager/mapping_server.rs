@@ -295,7 +295,7 @@ impl Areas {
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.pending_faults);
         // Reading the messages also lets waiting memory moves continue.
-        self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
+        self.uffd.take_faults(&mut faults).expect("a userfaultfd can be read while it is open");
         while !faults.is_empty() {
             for fault in faults.drain(..) {
                 self.handle_fault(machine, fault);
@@ -532,8 +532,8 @@ impl Areas {
         Ok(copied)
     }
 
-    /// Makes each later touch of an absent page a bus error. Wakes the threads that wait for the
-    /// page.
+    /// Makes each touch of the absent page a bus error, unless the kernel serves it. Wakes the
+    /// threads that wait for the page.
     fn poison(&mut self, page: u64) {
         if self.delegated_windows.is_kernel_served(page) {
             // The kernel detects the error itself.

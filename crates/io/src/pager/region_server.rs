@@ -268,7 +268,7 @@ impl Areas {
     /// of date.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
-        self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
+        self.uffd.take_faults(&mut faults).expect("a userfaultfd can be read while it is open");
         for fault in faults.drain(..) {
             self.statistics.faults += 1;
             self.follower.on_fault(fault.thread);

@@ -76,7 +76,7 @@ impl TakeBackThread {
         // checked in turn.
         loop {
             let reported_moves =
-                uffd.faults(faults).expect("a userfaultfd can be read while it is open");
+                uffd.take_faults(faults).expect("a userfaultfd can be read while it is open");
             // After the report the move is over, and the answer follows soon. A move by the program
             // looks the same, so the wait is limited. Without a report the answer is only polled.
             let answer_timeout = if reported_moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };

@@ -55,7 +55,7 @@ const DEVICE: &str = "/dev/userfaultfd";
 
 /// Size of the kernel's message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
-/// Maximum number of messages that one [`Uffd::faults`] reads.
+/// Maximum number of messages that one [`Uffd::take_faults`] reads.
 const MESSAGES_MAX: usize = 64;
 
 /// Accesses that are served.
@@ -249,7 +249,7 @@ impl Uffd {
     ///
     /// # Errors
     /// The descriptor cannot be read.
-    pub fn faults(&self, faults: &mut Vec<UserFault>) -> Result<u32, CallError> {
+    pub fn take_faults(&self, faults: &mut Vec<UserFault>) -> Result<u32, CallError> {
         self.read_messages()?;
         let mut buffered = self.buffered.lock().expect(LOCK_NOT_POISONED);
         faults.append(&mut buffered.faults);

@@ -273,8 +273,8 @@ impl Builder {
     /// Builds the path.
     ///
     /// # Errors
-    /// A policy is unknown or has a bad parameter, a number is out of bounds, memory is short, or
-    /// the kernel does not provide the backend.
+    /// An option has no effect in the page cache mode, a policy is unknown or has a bad parameter,
+    /// or a number is out of bounds. Memory is short, or the kernel does not provide the backend.
     pub fn build(self) -> Result<ReadPath, BuildError> {
         // The backend checks the largest depth.
         if self.depth == Some(0) {

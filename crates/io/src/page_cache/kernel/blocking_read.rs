@@ -68,7 +68,8 @@ impl BlockingRead {
         BlockingRead { copies_bytes: true, ..self }
     }
 
-    /// Returns true if the read has ended. Otherwise stores `waker`, which is called at its end.
+    /// Stores `waker`, which is called at the end of the read. Returns true if the read has ended
+    /// already: the waker may then stay uncalled.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         // The waker's own code runs without the lock.
         let new_waker = waker.clone();

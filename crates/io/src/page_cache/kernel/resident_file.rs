@@ -192,6 +192,7 @@ impl ResidentFile {
         // The multiplier is 2^64 divided by the golden ratio. The upper bits of the product are 0
         // for one offset of eight.
         let offset_hash = offset.wrapping_mul(splitmix::STEP);
+        // The other reads wait if a page was evicted, and do not find out.
         if offset_hash >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
             return buffered_file.read_blocking(offset, buffer);
         }

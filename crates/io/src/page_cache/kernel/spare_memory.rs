@@ -49,8 +49,8 @@ impl SpareMemory {
     }
 
     /// Number of pages that a file read as a whole may fill, at time `now`. Measures the available
-    /// memory if the last measurement is a second old. Returns 0, so that no file is read whole, if
-    /// the option is 0 or the system does not report its memory.
+    /// memory if the last measurement is a second old. Returns 0 if the option is 0 or the system
+    /// does not report its memory. A file may then fill only the memory that the policy assumes.
     pub(super) fn spare_pages(&self, now: Time) -> u64 {
         let (limit, divisor) = match self.configured_bytes_max {
             Some(0) => return 0,

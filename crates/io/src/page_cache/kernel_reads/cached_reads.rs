@@ -266,7 +266,7 @@ impl Handle {
         let bytes = buffer.len() as u64;
         let buffers = &mut [IoSliceMut::new(buffer)];
         let Some(file) = self.file.pages.kernel_file() else {
-            // Where the kernel does not cache the pages, this reads resident pages without waiting.
+            // The kernel does not cache the pages: resident ones are read without waiting.
             return Poll::Ready(Ok(self.read_from_kernel(offset, bytes, buffers)));
         };
         let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };

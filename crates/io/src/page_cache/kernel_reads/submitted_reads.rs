@@ -157,8 +157,8 @@ impl Handle {
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
     /// content comes from the thread, or is copied from resident pages into memory of
     /// `free_buffers`. Counts the read, with all its bytes as awaited. Without `RWF_NOWAIT` the
-    /// caller copies the pages. If pages were evicted again, or could not be read, the read must
-    /// bypass the kernel page cache.
+    /// caller copies the pages, and its read is counted instead. If pages were evicted again, or
+    /// could not be read, the read must bypass the kernel page cache.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,

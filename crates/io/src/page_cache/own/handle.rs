@@ -318,7 +318,7 @@ impl Handle {
         }
         if advice == Advice::WillNeed {
             // The kernel has got the hint above, or there is no cache for pages that no read waits
-            // for. A small source has all bytes already, and builds no engine for them.
+            // for. A source with all bytes in memory builds no engine for them.
             if !self.file.pages.stay_in_own_cache() || self.file.storage_file.has_all_bytes() {
                 return;
             }

@@ -359,7 +359,7 @@ impl<A: Atomics> PageIndex<A> {
         in_use
     }
 
-    /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
+    /// Ends the sharing of the shared page in `frame`, even if it is in use. Returns the copies in
     /// progress. Once they are [over](PageIndex::have_all_readers_left), the caller must call
     /// [`mark_invalidated`](PageIndex::mark_invalidated). Called by one thread at a time.
     pub(crate) fn invalidate(&self, frame: u32) -> ActiveReaders {
@@ -384,7 +384,8 @@ impl<A: Atomics> PageIndex<A> {
         self.entries[frame as usize].state.fetch_or(INVALIDATED, AcqRel) & PIN_MASK == 0
     }
 
-    /// Removes the entry from its chain. Its own link stays, for readers that are at this entry.
+    /// Removes the entry of `frame` from the chain of `head`, which must contain it. Its own link
+    /// stays, for readers that are at this entry.
     #[inline]
     fn unchain(&self, frame: u32, head: &A::Word) {
         let mut link = head;

@@ -169,9 +169,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Like [`finish`](PendingRead::finish), for a piece of `bytes` bytes. The file may have become
-    /// shorter, and end behind these bytes in their last page. That page cannot be cached. The
-    /// bytes are then read without the cache, but for servers and sources, whose answers only the
-    /// engine receives.
+    /// shorter, and end behind these bytes in their last page, which cannot be cached. The bytes
+    /// are then read without the cache, but for servers and sources, whose answers only the engine
+    /// receives.
     fn finish_piece(
         &self,
         state: EngineGuard<'_>,

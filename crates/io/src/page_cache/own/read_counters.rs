@@ -1,9 +1,9 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
 //! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
-//! is its readahead policy.) A *slot* is the number of a simultaneous copy out of the cache, and
-//! usually that of its thread. A copy writes to the counters of its own slot, so two threads that
-//! read the same file share no cache line. Most files are read by one thread, and many by none. A
-//! slot's counters are therefore allocated on the first write.
+//! is its readahead policy.) A *slot* is the number of a simultaneous copy out of the cache. It is
+//! usually the number of its thread. A copy writes to the counters of its own slot, so two threads
+//! that read the same file share no cache line. Most files are read by one thread, and many by
+//! none. A slot's counters are therefore allocated on the first write.
 //!
 //! Reads through the kernel page cache are also followed as *runs*: sequences of reads, each of
 //! which begins where the last one of its thread ended.
@@ -243,7 +243,8 @@ impl KernelReadCounters<'_> {
         if awaited_bytes > 0 {
             self.counters.kernel_awaited_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
         }
-        // The read does not begin where the last one ended: a new run.
+        // The read does not begin where the last one ended, or that end was reported since: a new
+        // run.
         if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.counters.run_start.store(end - bytes, Ordering::Relaxed);
             let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);

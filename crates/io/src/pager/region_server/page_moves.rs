@@ -208,7 +208,7 @@ impl Areas {
         unsafe { self.frame_uffd.move_pages(to, from, run.len() * PAGE) }
     }
 
-    /// Makes each touch of an absent page a bus error.
+    /// Makes each touch of the absent page a bus error, and wakes the threads that wait for it.
     pub(super) fn poison(&mut self, page: u64) {
         self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
         // SAFETY: the page is absent.
