@@ -8,7 +8,8 @@
 //!
 //! 1. [`Again`](WaitCause::Again): most of the bytes fetched for the read had been fetched before.
 //! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a sequential run
-//!    of at least [`ORDERED_BYTES`]. Or a sequential hint holds, and the read is not sequential.
+//!    of at least [`ORDERED_BYTES`]. Or a sequential hint holds, the read is not sequential, and
+//!    more bytes were read ahead for it than it requested.
 //! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping, and one page was
 //!    fetched for it.
 //! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it
@@ -18,16 +19,16 @@
 //!    bytes fetched for it are large. The device had less than [`LOW_DEPTH`] requests on average
 //!    while it waited.
 //!
-//! [`Direct`](WaitCause::Direct) precedes `Small`: AIO submitted the read, and it filled the page
-//! cache, so the submission waited for it. The bytes that direct reads fetch into the page cache
-//! without need are charged to it as well.
+//! [`Direct`](WaitCause::Direct) precedes `Small`: AIO submitted a read at an unpredictable
+//! position, and it filled the page cache, so the submission waited for it. The bytes that direct
+//! reads fetch into the page cache without need are charged to it as well.
 //!
 //! Six causes are found only in the statistics of the whole recording. They take their part of the
 //! charges above:
 //!
-//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not
-//!   requested. The used parts would have taken less time as separate requests, by the service
-//!   times of the recording. The difference is charged.
+//! - [`OverRead`](WaitCause::OverRead): at least half of the pages fetched of a file were neither
+//!   requested nor mapped. The used parts would have taken less time as separate requests, by the
+//!   service times of the recording. The difference is charged.
 //! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the
 //!   other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
@@ -345,14 +346,15 @@ impl Explainer {
             *charges.entry(cause).or_default() += ns;
         }
         let costs = charges.into_iter();
-        // These three are times in which the program did nothing else.
+        // `Calls` is the processor time that fewer calls save. `Metadata` and `Sync` are times in
+        // which the program did nothing else.
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
             (WaitCause::Sync, cause::sync_ns(gathered)),
         ]);
-        // The causes that cost enough become findings, also in comparison with the waits that are
-        // in no recorded read (`hidden`).
+        // The causes that cost enough become findings, also in comparison with the waits that no
+        // recorded read contains (`hidden`).
         let hidden = cause::hidden_waits(gathered).or_else(|| cause::polled_waits(gathered));
         let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
@@ -453,7 +455,7 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
 }
 
 /// Wall times of the program by activity in seconds, the longest first. Time that no activity
-/// covers is [`Activity::Unknown`].
+/// covers is [`Activity::Unknown`]. Empty if the recording has no times by activity.
 fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
     let activity_time =
         |(&activity, &ns): (&Activity, &u64)| ActivityTime { activity, seconds: ns as f64 / 1e9 };

@@ -103,6 +103,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     let mut startup = startup::StartupCharges::default();
     let are_files_many = many_files::has_many_small_files(gathered);
     for (file_number, file) in &gathered.files {
+        // Adds to the charge of a cause, and to its part for files of a program's start.
         let mut add_charge = |cause, ns: f64| {
             *charged_ns.entry(cause).or_default() += ns;
             startup.add(cause, ns, file);
@@ -138,6 +139,8 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         };
         let is_one_of_many = are_files_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
+            // Waits that moved to `Advice` are kept by depth under their first cause. A cause with
+            // moved waits only has no depths, and all waits of the file stand for them.
             let waits = file.depth_charge(*cause).unwrap_or(all_waits);
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
             // Waits next to several requests do not wait one after the other.
@@ -152,9 +155,11 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                     add_charge(over_read_cause, ns * lost_share);
                     add_charge(WaitCause::Depth, low_depth_ns * (1.0 - lost_share));
                 }
+                // Without measured waits the requests are not known, and all waits are charged.
                 Some(WaitCause::Direct) if gathered.has_measured_waits() => {
                     add_charge(WaitCause::Direct, low_depth_ns);
                 }
+                // Most reads of the file were by AIO or io_uring: several may be in flight.
                 Some(WaitCause::Small) if file.submitted_reads * 2 > file.reads => {
                     add_charge(WaitCause::Small, low_depth_ns);
                 }
@@ -246,7 +251,7 @@ struct CauseText {
 
 /// Returns the limit of a program without a reported cause, and its text. The checks are in order
 /// of precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown
-/// use, few waits, and then waits for the device. `hidden`: waits that are in no recorded read.
+/// use, few waits, and then waits for the device. `hidden`: waits that no recorded read contains.
 pub(super) fn program_limit(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,

@@ -190,7 +190,8 @@ impl DepthSweep {
         self.add(begin_ns, end_ns, Change::WaitBegins { wait, end_ns });
     }
 
-    /// Adds a change. Processes the changes that no later record can precede.
+    /// Adds a change at `begin_ns`, which is recorded at `end_ns`. If more than [`EVENTS_MAX`]
+    /// changes are kept, processes the earliest of the changes that no later record can precede.
     fn add(&mut self, begin_ns: u64, end_ns: u64, change: Change) {
         self.events.push(Event { at_ns: begin_ns, change });
         let until_ns = end_ns.saturating_sub(RECORD_DELAY_NS);
@@ -209,7 +210,7 @@ impl DepthSweep {
         let Some(Event { at_ns, change }) = next.then(|| self.events.pop()).flatten() else {
             return false;
         };
-        self.pass(at_ns);
+        self.advance_integrals(at_ns);
         match change {
             Change::RequestBegins { device, end_ns } => {
                 *self.devices.entry(device).or_default() += 1;
@@ -237,22 +238,24 @@ impl DepthSweep {
         true
     }
 
-    /// Returns a wait that ends now with its surroundings. A part of it before `begin_ns` counts
-    /// like the rest.
+    /// Returns a wait that ends now with its surroundings. `begin`: the integrals at `begin_ns`,
+    /// when its begin was processed. A part of the wait before `begin_ns` counts like the rest.
     fn ended_wait(&self, wait: ChargedWait, begin_ns: u64, begin: Integrals) -> EndedWait {
         let requests = self.integrals.requests.since(begin.requests);
         let waits = self.integrals.waits.since(begin.waits);
+        // Without a request in flight, the waits stand for requests.
         let depth = if requests.busy_ns > 0 { requests } else { waits };
         let seen_ns = self.at_ns - begin_ns;
         let share = match seen_ns {
+            // Nothing of the wait was seen. It counts as the only one.
             0 => 1.0,
             _ => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
         };
         EndedWait { wait, depth, passed_ns: wait.waited_ns as f64 * share, seen_ns }
     }
 
-    /// Adds the time up to `at_ns` to the integrals.
-    fn pass(&mut self, at_ns: u64) {
+    /// Adds the time up to `at_ns` to the integrals. An earlier `at_ns` changes nothing.
+    fn advance_integrals(&mut self, at_ns: u64) {
         let passed_ns = at_ns.saturating_sub(self.at_ns);
         self.at_ns += passed_ns;
         let Integrals { requests, waits, passed_ns: share_ns } = &mut self.integrals;
@@ -261,6 +264,7 @@ impl DepthSweep {
         requests.busy_ns += time_of(self.devices.len() as u64);
         waits.request_ns += time_of(self.waits);
         waits.busy_ns += time_of(u64::from(self.waits > 0));
+        // Only the increase during a wait is used, so the increase without a wait has no effect.
         *share_ns += passed_ns as f64 / self.waits.max(1) as f64;
     }
 

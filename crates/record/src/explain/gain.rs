@@ -82,7 +82,7 @@ pub enum Gain {
 }
 
 impl Gain {
-    /// Returns true if the remedy was measured and shortens the time of the finding by less than
+    /// Returns true if the remedy was measured and shortens the time of the finding by at most
     /// [`REPORTED_SHARE_MIN`] of it.
     pub fn is_none(&self, finding_seconds: f64) -> bool {
         match self {
@@ -264,34 +264,37 @@ impl Trial {
     }
 
     /// Returns the numbers of runs per round: as recorded, and with the remedy. `None` if the runs
-    /// are too few for `rounds` rounds. `recorded_seconds`: mean recorded wait of a read.
+    /// are too few for `rounds` rounds. `recorded_seconds`: mean recorded wait of a read. Each run
+    /// has at least one request, so more runs than the depth fill the queue.
     fn run_counts(
         &self,
         runs: &[OpenRun],
         rounds: usize,
         recorded_seconds: f64,
     ) -> Option<[usize; 2]> {
-        let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs.len().max(1) as f64;
-        let run_seconds = (recorded_seconds * reads).max(1e-9);
+        let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64;
+        let reads_per_run = reads / runs.len().max(1) as f64;
+        let run_seconds = (recorded_seconds * reads_per_run).max(1e-9);
+        // Number of runs as recorded that take `ROUND_TIME`, one after the other.
         let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
-        // The first requests of a queue have no others in front of them. More requests than
-        // the depth reduce their part of the time. The remedy gets up to three times as
-        // many runs, at most eight times its minimum. The factors and the minimum of 4 runs
-        // are chosen.
+        // Minimum numbers of runs. The first requests of a queue have no others in front of
+        // them. More requests than the depth reduce their part of the time. The factors and
+        // the minimum of 4 runs are chosen.
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;
         // As recorded: at most a third of the runs, except for the minimum.
         let count = aimed_count.clamp(count_min, (runs_per_round / 3).max(count_min));
+        // With the remedy: up to three times the aimed number, and eight times its own minimum.
         let remedy_count = (runs_per_round.saturating_sub(count))
             .min((3 * aimed_count).clamp(remedy_count_min, 8 * remedy_count_min));
         (remedy_count >= remedy_count_min).then_some([count, remedy_count])
     }
 }
 
-/// Returns the part of a time that is measured now which the read took in the recording: below 1
-/// where the storage is slower now. Recorded waits have no processor time. The minimum of the
-/// present time avoids a division by 0.
+/// Returns the ratio of the recorded time of a read to its present time, at most 1. It is below 1
+/// where the storage is slower now. Recorded waits lack the processor time, which is added. The
+/// minimum of the present time avoids a division by 0.
 fn recorded_part(present_seconds: f64, recorded_seconds: f64) -> f64 {
     ((recorded_seconds + PROCESSOR_SECONDS) / present_seconds.max(1e-9)).min(1.0)
 }
@@ -397,8 +400,8 @@ pub(super) fn check_unchanged(measured_seconds: f64, recorded_seconds: f64) -> R
     }
 }
 
-/// Number of rounds that are left out on each side of the range. One delay of the machine must not
-/// hide a gain that all other rounds have.
+/// Number of rounds that are left out on each side of the range: one if all [`ROUNDS`] were made.
+/// One delay of the machine must not hide a gain that all other rounds have.
 fn outliers_per_side(rounds: usize) -> usize {
     usize::from(rounds >= ROUNDS)
 }

@@ -2,7 +2,8 @@
 //! device, reads per thread.
 //!
 //! *Requested* pages were asked for by the program, and *fetched* pages were read from a device for
-//! it. A *charge* assigns waits to a cause.
+//! it. *Inserted* pages came into the page cache. A read or an advice *claims* the inserted pages
+//! that it caused. A *charge* assigns waits to a cause.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -127,8 +128,8 @@ pub(super) struct FileData {
 }
 
 impl FileData {
-    /// Raises a known length to the end of a range of the file. A range of whole pages includes the
-    /// rest of the last page, which is no part of the file.
+    /// Raises a known length to `end`, the end of a range of the file. An `end` within the last
+    /// page of the file changes nothing: a range of whole pages includes the rest of that page.
     fn raise_length(&mut self, end: u64) {
         if let Some(bytes) = &mut self.bytes
             && end > bytes.next_multiple_of(PAGE_BYTES)
@@ -142,8 +143,8 @@ impl FileData {
     /// they are more than half of the bytes, all pages count as refetched.
     fn record_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
-        let added = self.fetched.add(first, end);
-        let again_bytes = (end - first - added) * PAGE_BYTES;
+        let new_pages = self.fetched.add(first, end);
+        let again_bytes = (end - first - new_pages) * PAGE_BYTES;
         self.fetched_bytes += bytes;
         self.refetched_bytes += again_bytes.min(bytes);
         if again_bytes * 2 > bytes {
@@ -153,9 +154,10 @@ impl FileData {
     }
 
     /// Records that a direct read fetched bytes of the file. Returns the number of those that had
-    /// been fetched before. A part of a page is compared with the other fetched parts of it, by
-    /// sectors, as direct reads have whole sectors. If one of the pages was fetched as a whole, the
-    /// read counts in whole pages: a bound. Beyond half of the bytes, all pages count as refetched.
+    /// been fetched before. A read of whole pages counts as in `record_fetch`. Another read does so
+    /// only if one of its pages was fetched as a whole, and the number is then an upper bound.
+    /// Otherwise its sectors are compared with the fetched sectors of the pages. Beyond half of the
+    /// bytes, all pages count as refetched.
     fn record_direct_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         if (offset | bytes).is_multiple_of(PAGE_BYTES) {
             return self.record_fetch(offset, bytes);
@@ -170,8 +172,8 @@ impl FileData {
         self.partial_pages.add(first, end);
         let (first_sector, end_sector) =
             (offset / SECTOR_BYTES, (offset + bytes).div_ceil(SECTOR_BYTES));
-        let added_bytes = self.partial_sectors.add(first_sector, end_sector) * SECTOR_BYTES;
-        let again_bytes = bytes.saturating_sub(added_bytes);
+        let new_bytes = self.partial_sectors.add(first_sector, end_sector) * SECTOR_BYTES;
+        let again_bytes = bytes.saturating_sub(new_bytes);
         self.fetched_bytes += bytes;
         self.refetched_bytes += again_bytes;
         if again_bytes * 2 > bytes {
@@ -187,7 +189,8 @@ impl FileData {
         self.advised.add(pages.first, pages.end);
     }
 
-    /// Returns the number of fetched pages that cannot have been used.
+    /// Returns the number of fetched pages that cannot have been used: neither requested nor
+    /// mapped.
     pub fn unused_pages(&self) -> u64 {
         self.fetched.count_without_both(&self.requested, &self.mapped)
     }
@@ -298,7 +301,8 @@ impl DeviceData {
     }
 
     /// Returns true if the read had the device for itself: no request that began before it was
-    /// still in progress after the first eighth of the read's duration. The eighth is chosen.
+    /// still in progress after the first eighth of the read's duration. The eighth is chosen. Only
+    /// recent requests that were recorded before the read are considered.
     fn is_read_alone(&self, read: &ReadRecord) -> bool {
         let eighth_ns = read.begin_ns + read.duration_ns() / 8;
         // Requests are kept in the order of their ends, so the rest has ended earlier.
@@ -478,8 +482,8 @@ impl RecordingData {
         }
     }
 
-    /// Completes the aggregation at the end of the recording: classifies the last waits, and counts
-    /// unclaimed pages as written.
+    /// Completes the aggregation at the end of the recording: classifies the last waits, limits the
+    /// time that waits at the same time share, and counts unclaimed pages as written.
     pub fn finish(&mut self) {
         self.writes.classify_until(u64::MAX);
         self.other_reads.classify_until(u64::MAX);

@@ -132,7 +132,7 @@ pub(super) struct LostWaits {
     pub delayed_ns: f64,
     /// Mean baseline of the same waits, in nanoseconds.
     pub baseline_ns: f64,
-    /// True if the baseline is the wait next to the lowest load of others.
+    /// True if the baseline is the wait next to the lowest load of others in all compared sizes.
     pub are_loads_compared: bool,
 }
 

@@ -61,10 +61,10 @@ fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn Fn
     }
 }
 
-/// Replaces the gains that exceed the time in which the program had no other work than to wait for
-/// reads, by both as bounds. The storage shows how much shorter the waits become. If other threads
-/// use the processors meanwhile, shorter waits may not end the program earlier.
-/// Without times by activity all gains stay.
+/// Makes a gain unknown if the program had no other work than to wait for reads in less than
+/// [`IDLE_PART_MIN`] of it. The text has both times. The storage shows how much shorter the waits
+/// become. If other threads use the processors meanwhile, shorter waits may not end the program
+/// earlier. Without times by activity all gains stay.
 fn limit_gains(explanation: &mut Explanation) {
     if explanation.time.is_empty() {
         return;

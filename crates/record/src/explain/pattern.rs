@@ -1,7 +1,8 @@
 //! Classification of reads as sequential or random, and their distances.
 //!
-//! A *stream* is a sequence of reads of one reader, each of which begins at or shortly after the
-//! end of the last one.
+//! A *reader* is a thread with a file and a descriptor. A *stream* is a sequence of reads of one
+//! reader, each of which begins at or shortly after the end of the last one. A *run* is all reads
+//! of a stream so far.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,13 +10,13 @@ use super::WaitCause;
 use super::wait_sum::WaitSum;
 use readpath_trace::page_set::PAGE_BYTES;
 
-/// Source of reads: thread, file, descriptor (none for a mapping).
+/// Reader: thread, file, descriptor (none for a mapping).
 pub(super) type ReaderKey = (u32, u32, Option<u64>);
 
-/// Number of streams tracked per source, chosen. The one read longest ago is dropped.
+/// Number of streams tracked per reader, chosen. The one read longest ago is dropped.
 const STREAMS_PER_READER: usize = 4;
 
-/// Maximum number of sources, chosen. If there are more, all are forgotten.
+/// Maximum number of readers, chosen. If there are more, all are forgotten.
 const READERS_MAX: usize = 1 << 16;
 
 /// Maximum gap within a stream, in bytes. Chosen: the program skips up to four pages.
@@ -29,11 +30,11 @@ const STRIDES_MAX: usize = 1 << 10;
 struct Stream {
     /// End of its last read in bytes, exclusive.
     end: u64,
-    /// Its reads since its last jump.
+    /// Its reads.
     run: Run,
 }
 
-/// Reads of a stream since its last jump.
+/// Reads of a stream so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     /// Offset of its first read.
@@ -56,7 +57,7 @@ pub(super) struct Step {
 /// Streams of reads, and the distances between reads.
 #[derive(Debug, Default)]
 pub(super) struct AccessStreams {
-    /// Streams by source, the one read last first.
+    /// Streams by reader, the one read last first.
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
     /// Number of reads by their distance in bytes from the end of the reader's last read.
     pub strides: BTreeMap<i64, u64>,
@@ -84,7 +85,7 @@ impl AccessStreams {
         let is_adjacent = continued
             .as_ref()
             .is_some_and(|stream| offset / PAGE_BYTES <= stream.end.div_ceil(PAGE_BYTES));
-        // The run of a continued stream goes on. Any other read begins a run at its offset.
+        // The run of a continued stream goes on. Any other read begins a stream and its run.
         let run = continued
             .map_or_else(|| Run { begin: offset, ..Run::default() }, |continued| continued.run);
         let run_bytes = end - run.begin;

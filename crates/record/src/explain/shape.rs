@@ -133,8 +133,9 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     }
 }
 
-/// Returns up to [`LISTED_MAX`] files with the longest waits, or the most bytes read. Reads in
-/// flight for which no thread slept count as waits here: a program that polls waits for them.
+/// Returns up to [`LISTED_MAX`] files with the longest waits. If waits are equal, those with more
+/// bytes read come first. Reads in flight for which no thread slept count as waits here: a program
+/// that polls waits for them.
 fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     let read_files = gathered.files.values().filter(|file| file.reads > 0);
     let mut files: Vec<_> = read_files.collect();
@@ -150,8 +151,7 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     statistics.collect()
 }
 
-/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read, in the
-/// order of [`top_files`].
+/// Returns up to [`LISTED_MAX`] threads with the longest waits, in the order of [`top_files`].
 fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|thread| thread.reads > 0).collect();
     threads.sort_by_key(|thread| {

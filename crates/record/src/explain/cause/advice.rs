@@ -1,8 +1,8 @@
 //! Cause: the reads contradict a hint to the kernel.
 //!
 //! The rule holds for a read in a sequential run of at least [`ORDERED_BYTES`] if a random hint
-//! turned readahead off. It also holds for a read that does not continue the last one under a
-//! sequential hint, if more was fetched than requested.
+//! turned readahead off. It also holds under a sequential hint for a read that does not continue
+//! the last one, if more bytes were fetched beyond its pages than it requested.
 
 use super::super::gather::RecordingData;
 use super::super::{ORDERED_BYTES, WaitCause};
@@ -14,7 +14,8 @@ use readpath_trace::recording::{AdviceType, ReadMethod};
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_long_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
-        // If more was fetched than requested, the hint had no effect on this read.
+        // Fetched bytes beyond the requested pages show that the hint had no effect on this read.
+        // A read without fetched bytes waited for data in flight.
         Some(AdviceType::Random) => {
             is_long_run && wait.fetched_bytes > 0 && wait.prefetched_bytes == 0
         }
@@ -25,7 +26,8 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     }
 }
 
-/// Returns the title of this cause, its evidence from the recording, and the remedy.
+/// Returns the title of this cause, its evidence from the recording, and the remedy. The hint of
+/// the file with the longest of these waits stands for all files.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Advice);
     let has_random_hint = file.is_some_and(|file| file.has_hint(AdviceType::Random));

@@ -12,7 +12,7 @@ pub(super) const CALLS_MIN: u64 = 1000;
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let calls = &gathered.calls;
     let file = gathered.files.values().max_by_key(|file| file.small_calls);
-    // A buffer helps if at least half of the calls continue where the last one ended.
+    // A buffer helps if at least half of the calls begin next to the end of a recent read.
     let are_in_order = calls.sequential_calls * 2 >= calls.count;
     let mean_bytes = calls.bytes as f64 / calls.count.max(1) as f64;
     CauseText {
@@ -23,7 +23,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             calls.count,
             bytes_text(mean_bytes),
             duration_text(calls.mean_ns()),
-            duration_text(calls.call_ns()),
+            duration_text(calls.total_ns()),
             calls.sequential_calls as f64 / calls.count.max(1) as f64 * 100.0,
             super::path_or_dash(file),
         ),

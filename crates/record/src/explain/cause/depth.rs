@@ -10,7 +10,8 @@ use super::super::{LARGE_BYTES, WaitCause};
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
 
-/// Returns true for a small read at an unpredictable position.
+/// Returns true for a read at an unpredictable position that fetched bytes, if both its size and
+/// the fetched bytes are below [`LARGE_BYTES`].
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     // Without fetched bytes, the read waited for data in flight. A large transfer takes its time
     // at any depth. Concurrent requests would shorten neither wait.

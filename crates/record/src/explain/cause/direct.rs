@@ -8,8 +8,8 @@
 //! The rule for a single wait holds for a read at an unpredictable position that AIO submitted and
 //! that filled the page cache. It is charged if devices had less than two concurrent requests on
 //! average meanwhile. A recording without root has no requests; there the descriptor without
-//! `O_DIRECT` is enough. Other direct reads of a file count if one in eight filled the cache. The
-//! bytes that they fetch without need are charged here, and not to [`over_read`].
+//! `O_DIRECT` is enough. Other direct reads of a file count if more than one in eight filled the
+//! cache. The bytes that they fetch without need are charged here, and not to [`over_read`].
 
 use super::super::WaitCause;
 use super::super::depth_sweep::Depth;
@@ -20,7 +20,8 @@ use super::{CauseText, ReadWait, over_read, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::ReadMethod;
 
-/// Returns true if a submission of AIO waited for its read, which filled the page cache.
+/// Returns true if a submission of AIO waited for its read at an unpredictable position, which
+/// filled the page cache.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     wait.method == ReadMethod::Aio && wait.has_filled_cache && !wait.is_sequential
 }
@@ -42,7 +43,8 @@ fn charged_waits(gathered: &RecordingData) -> (WaitSum, Depth, Option<&FileData>
     (charge, depth, file)
 }
 
-/// Returns the number of waits that this cause is charged with.
+/// Returns the number of waits that this cause is charged with. In files with unneeded bytes, each
+/// direct read that filled the page cache counts as one.
 pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
     let read_count: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
     charged_waits(gathered).0.waits + read_count

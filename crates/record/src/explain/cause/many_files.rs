@@ -36,6 +36,7 @@ pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
 fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     for file in files {
+        // The first ancestor is the path of the file itself.
         Path::new(&file.path).ancestors().skip(1).for_each(|folder| {
             *counts.entry(folder).or_default() += 1;
         });

@@ -1,10 +1,11 @@
 //! Cause: more data is fetched than is used, and it costs more than it saves.
 //!
-//! The rule holds for a file if at least half of its fetched bytes were not requested. Large
-//! requests also save requests: without readahead, each used part is a separate request. The waits
-//! are therefore compared with the time of such requests, by the service times of the recording.
-//! The difference is lost. It is subtracted from the waits without another cause, or from the waits
-//! charged to depth.
+//! The *rule* holds for a file with at least [`FETCHED_PAGES_MIN`] fetched pages under two
+//! conditions. At least half of these pages were neither requested nor mapped by faults. And
+//! separate requests for the used parts would have taken less time than the waits. Large requests
+//! also save requests: without readahead, each used part is a separate request. The time of such
+//! requests follows from the service times of the recording. The difference is lost. It is
+//! subtracted from the *judged* waits: those without another cause, and those charged to depth.
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
@@ -33,7 +34,8 @@ fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }
 
-/// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold.
+/// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
+/// the service times of the device are unknown.
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
     let unused_pages = file.unused_pages();
@@ -47,8 +49,8 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     (1.0 - separate_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
-/// Returns the files for which the rule holds. Unneeded bytes of direct reads that fill the page
-/// cache are charged to the cause `Direct` instead.
+/// Returns the files for which the rule at the top of this file holds. Files whose direct reads
+/// fill the page cache are left out: their unneeded bytes are charged to the cause `Direct`.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     let files = gathered.files.values().filter(|file| !file.direct_reads_fill_cache());
     files.filter(|file| lost_share(gathered, file) > 0.0)

@@ -28,7 +28,7 @@ pub(in super::super) struct SlowFile {
     waits: WaitSum,
     /// True if these are waits of ordered reads.
     are_ordered: bool,
-    /// Part of all waits for the file that was compared.
+    /// Time of the compared waits as a fraction of the time of all waits for the file.
     compared_share: f64,
     /// Ratio of its waits to the waits for other files: the smaller one, by wait and by byte.
     factor: f64,
@@ -39,8 +39,8 @@ pub(in super::super) struct SlowFile {
 }
 
 impl SlowFile {
-    /// Returns the fraction of a file's waits that is lost because the file is slow. 0 for other
-    /// files.
+    /// Returns the fraction of the time of a file's waits that is lost because the file is slow. 0
+    /// for other files.
     pub fn lost_share(&self, file_number: u32) -> f64 {
         let lost_share = (1.0 - 1.0 / self.factor) * self.compared_share;
         if file_number == self.file_number { lost_share } else { 0.0 }

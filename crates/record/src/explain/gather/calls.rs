@@ -22,13 +22,14 @@ pub(in super::super) struct Calls {
     pub count: u64,
     /// Bytes that the calls returned.
     pub bytes: u64,
-    /// Number of calls that began at the end of the last one.
+    /// Number of calls that began in the last page of a recent read, or in the next page.
     pub sequential_calls: u64,
 }
 
 impl Calls {
-    /// Adds a read if it is a small system call without a wait and with a known duration. Returns
-    /// true if it was added. `is_adjacent`: the read begins where the last one ended.
+    /// Adds a read if it is a small system call without a wait that returned bytes and has a known
+    /// duration. Returns true if it was added. `is_adjacent`: the read begins in the last page of a
+    /// recent read, or in the next page.
     ///
     /// `strace` stops a program at each call, and a trace of requests has no calls. Their times are
     /// no measure of the cost of a call.
@@ -56,8 +57,9 @@ impl Calls {
         true
     }
 
-    /// Returns the duration of the calls in nanoseconds, without the copies of their bytes.
-    pub fn call_ns(&self) -> f64 {
+    /// Returns the time in nanoseconds in which a thread was in such a call, less the time to copy
+    /// all bytes.
+    pub fn total_ns(&self) -> f64 {
         let copies_ns = self.bytes as f64 * COPY_NS;
         (self.spans.union_ns() as f64 - copies_ns).max(0.0)
     }
@@ -75,6 +77,7 @@ impl Calls {
     /// Returns the time in nanoseconds that a buffer of [`BUFFER_BYTES`] saves. If the reads are
     /// not sequential, it is the time that a mapping saves at most.
     pub fn saved_ns(&self) -> f64 {
-        self.call_ns() * (1.0 - self.calls_with_buffer() as f64 / self.count.max(1) as f64).max(0.0)
+        self.total_ns()
+            * (1.0 - self.calls_with_buffer() as f64 / self.count.max(1) as f64).max(0.0)
     }
 }

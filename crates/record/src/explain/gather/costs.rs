@@ -4,9 +4,10 @@
 //! sizes give both terms. Only the faster quarter of each size counts: slower waits include
 //! contention and readahead. Waits that began behind another request of the program are left out
 //! where there are others: an unused readahead would make all requests after it look slow. A single
-//! size gives only the sum of both terms. A request is then assumed to cost as much as the transfer
-//! of [`EQUAL_COST_BYTES`], or of [`EQUAL_COST_BYTES_DISK`] if it takes as long as a disk seek. The
-//! kernel's own rotational flag is wrong for many virtual disks.
+//! size, or sizes with few waits, give only the sum of both terms, the mean of all waits. The fixed
+//! part is then assumed to be the transfer time of [`EQUAL_COST_BYTES`], or of
+//! [`EQUAL_COST_BYTES_DISK`] if it takes as long as a disk seek. The kernel's own rotational flag
+//! is wrong for many virtual disks.
 
 use std::collections::BTreeMap;
 
@@ -142,7 +143,8 @@ impl SizeClasses {
         self.classes.values().filter(|class| class.count >= MIN_SAMPLES)
     }
 
-    /// Estimates the service times from these waits. Returns `None` without waits. A negative term
+    /// Estimates the service times from these waits: from the smallest and the largest size with
+    /// enough waits, or from the mean of all waits. Returns `None` without waits. A negative term
     /// becomes 0.
     fn estimate(&self) -> Option<Cost> {
         if let (Some(small), Some(large)) =

@@ -1,4 +1,8 @@
 //! Queue depth of the devices, of the whole recording and during single waits.
+//!
+//! Waits of several threads at the same time share the time that passes. The share of a wait is its
+//! *passed time*. The passed times of all waits sum to the time in which at least one thread
+//! waited.
 
 use super::super::WaitCause;
 use super::super::depth_sweep::{Depth, EndedWait};
@@ -12,11 +16,11 @@ pub(in super::super) struct DepthCharge {
     pub low: WaitSum,
     /// Requests in flight during these waits.
     pub depth: Depth,
-    /// Share of these waits in the time that passed, in nanoseconds.
+    /// Passed time of the waits in `low`, in nanoseconds.
     low_passed_ns: f64,
-    /// Share of all waits in the time that passed, in nanoseconds.
+    /// Passed time of all waits with this charge, in nanoseconds.
     passed_ns: f64,
-    /// Sum of all waits in nanoseconds.
+    /// Sum of all waits with this charge, in nanoseconds.
     all_ns: u64,
 }
 
@@ -42,18 +46,19 @@ impl DepthCharge {
         self.all_ns += other.all_ns;
     }
 
-    /// Multiplies the shares in the passed time by a factor.
+    /// Multiplies the passed times by a factor.
     fn scale_passed(&mut self, factor: f64) {
         self.passed_ns *= factor;
         self.low_passed_ns *= factor;
     }
 
-    /// Returns the passed time as a part of all waits.
+    /// Returns the passed time as a fraction of the sum of the waits. 0 without waits.
     pub fn passed_share(&self) -> f64 {
         self.passed_ns / self.all_ns.max(1) as f64
     }
 
-    /// Returns the passed time of the waits with a low queue depth, as a part of all passed time.
+    /// Returns the passed time of the waits with a low queue depth, as a fraction of the passed
+    /// time of all waits with this charge. 0 without waits.
     pub fn low_share(&self) -> f64 {
         if self.passed_ns > 0.0 { self.low_passed_ns / self.passed_ns } else { 0.0 }
     }
@@ -75,7 +80,8 @@ impl FileData {
 }
 
 impl RecordingData {
-    /// Counts the waits whose requests are all known, and adds them to the samples of their causes.
+    /// Counts the waits whose requests are all known, and adds them to the samples of their causes:
+    /// the first cause, and `ManyFiles` if it may take the charge.
     pub(super) fn count_ended_waits(&mut self) {
         for ended in self.depth_sweep.take_ended() {
             let EndedWait { wait, depth, .. } = ended;
@@ -96,8 +102,8 @@ impl RecordingData {
         }
     }
 
-    /// Scales the shares of the waits, so that their sum over all files does not exceed the time in
-    /// which a thread waited. Parts of long waits that were not seen would make it longer.
+    /// Scales the passed times of the waits, so that their sum over all files does not exceed the
+    /// time in which a thread waited. Parts of long waits that were not seen would make it longer.
     pub(super) fn limit_passed_time(&mut self) {
         let charges = self.files.values().flat_map(|file| file.depth_charges.values());
         let passed_ns: f64 = charges.map(|charge| charge.passed_ns).sum();

@@ -122,8 +122,8 @@ impl RecordingData {
     }
 
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
-    /// `fault` says which pages a page fault mapped, and which of them it has used for certain. A
-    /// retry of a fault was counted at its first record.
+    /// The local `fault` says which pages a page fault mapped, and which pages it shows to be used.
+    /// A retry of a fault was counted at its first record.
     pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
         let retried_step = self.retried_fault_step(read);
@@ -182,7 +182,8 @@ impl RecordingData {
             prefetched_bytes: fetched.prefetched_bytes,
             has_filled_cache,
             is_request_seen: has_measured_waits || is_direct,
-            // The kernel brings in a part of a long announcement only.
+            // The kernel brings in a part of a long announcement only. Measured waits come with
+            // insertions, which show that part. Otherwise all announced pages count.
             is_announced: match has_measured_waits {
                 true => file.advised.has(read.offset / PAGE_BYTES),
                 false => file.announced.has(read.offset / PAGE_BYTES),
@@ -215,7 +216,8 @@ impl RecordingData {
     /// returns the bytes of the read's own file among them. Pages of other files count as fetched
     /// too. Pages inserted earlier were written, except the readahead of the thread's last fault.
     ///
-    /// The read requests the bytes from `begin` to `end`, exclusive.
+    /// The read requests the bytes from `begin` to `end`, exclusive. Bytes of other files and of
+    /// the last fault's readahead are not in the result.
     fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
         thread.has_inserted_none = thread.inserted_none.take() == Some(read.file);
@@ -259,7 +261,7 @@ impl RecordingData {
     }
 
     /// Records a read of the bytes from `begin` to `end`, exclusive. Returns its position relative
-    /// to the previous reads of its reader.
+    /// to the previous reads of its reader. The step of a fault is kept for its retry.
     fn record_step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
         let reader = (read.thread, read.file, read.descriptor);
         let step = self.pattern.record_read(reader, begin, end);
@@ -297,9 +299,9 @@ impl RecordingData {
         }
         let cause = cause::cause_of_wait(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
-        // The kernel's window has no effect on pages that the program announced.
-        let is_announced = file.advised.has(read.offset / PAGE_BYTES);
-        if cause.is_none() && readahead::is_readahead_wait(wait) && !is_announced {
+        // The kernel's window has no effect on pages that an advice has brought in.
+        let is_advised = file.advised.has(read.offset / PAGE_BYTES);
+        if cause.is_none() && readahead::is_readahead_wait(wait) && !is_advised {
             file.readahead_waits.add(waited_ns, fetched_bytes);
             file.readahead_windows += readahead::windows_of_wait(wait);
             file.readahead_offset.get_or_insert(read.offset);
@@ -338,7 +340,8 @@ impl RecordingData {
     }
 
     /// Marks the requested pages as used, and adds them to the sample of the miss-ratio curve. For
-    /// a fault, these are the pages that it can have used.
+    /// a fault, these are the pages that it shows to be used. The pages that it mapped may have
+    /// been used, and are marked as mapped. `fault` is `None` for other reads.
     fn record_used_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
         let called_pages = [PageRange::covering(read.offset, read.bytes_read())];
         let file = self.files.entry(read.file).or_default();
@@ -361,7 +364,7 @@ impl RecordingData {
 
 /// Returns the number of bytes that a read used, and the range that it requested: first byte and
 /// end (exclusive). A fault uses the pages that it shows to be used, and requests the pages that it
-/// mapped. `fault` is `None` for other reads and for a repeated fault.
+/// mapped. `fault` is `None` for other reads and for the retry of a fault.
 fn used_bytes_and_range(read: &ReadRecord, fault: Option<&FaultUse>) -> (u64, (u64, u64)) {
     let Some(FaultUse { mapped, used, .. }) = fault else {
         return (read.bytes_read(), (read.offset, read.offset + read.asked_bytes));
