@@ -196,9 +196,9 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     if !is_private(folder).unwrap_or(false) {
         return Vec::new();
     }
-    // A record that is still being written is locked, or empty and written again under another
-    // number. The newest record comes first, because files on a mount must be removed before the
-    // mount.
+    // A record is named after its process and its number in that process. A record that is still
+    // being written is locked, or empty and written again under another number. The newest record
+    // of a process comes first, because files on a mount must be removed before the mount.
     let record_number = |path: &PathBuf| -> Option<u32> {
         let number = path.file_name()?.to_str()?.split_once('-')?.1;
         number.strip_suffix(NEW_SUFFIX).unwrap_or(number).parse().ok()
@@ -210,7 +210,8 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
 }
 
 /// Removes the object of one record, and the record. Returns `None` if the owner still runs and
-/// holds the lock, or if the object is gone. A record whose object cannot be removed stays.
+/// holds the lock, if the object is gone, or if the record is incomplete or cannot be read. A
+/// record whose object cannot be removed stays.
 fn undo_record(record: &Path) -> Option<CleanupEntry> {
     let mut file = File::open(record).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;

@@ -149,6 +149,7 @@ fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) ->
         // A file system without support for holes reports data everywhere.
         let data_page = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
             Ok(offset) => offset / PAGE_BYTES,
+            // The rest of the file is a hole.
             Err(Errno::NXIO) => break,
             Err(_) => first,
         };

@@ -34,8 +34,9 @@ pub(crate) struct Request {
     pub reads: f64,
 }
 
-/// Performs the requests with `depth` of them in flight, and returns the seconds per read. `read`
-/// performs one request into page-aligned memory of its length.
+/// Performs the requests with `depth` of them in flight, and returns the seconds per read. `depth`
+/// is at least 1 and less than the number of requests. `read` performs one request into
+/// page-aligned memory of its length.
 ///
 /// The time ends when the last request is taken: by then all but `depth` requests are complete, and
 /// the queue was full all the time. The time in which a thread could run and waited for a processor

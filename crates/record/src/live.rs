@@ -1,7 +1,8 @@
 //! Reads of all recorded processes, explained interval by interval.
 //!
 //! Each process has an explanation of its own, in which the requests of the other processes count
-//! as requests of other programs. Only open files and hints remain from earlier intervals.
+//! as requests of other programs. From earlier intervals only open files and hints remain, and the
+//! names of devices, files and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,8 @@ struct ProcessFiles {
 }
 
 impl LiveReads {
-    /// Adds a record of the interval. Records that have no effect on an explanation are dropped.
+    /// Adds a record of the interval. Records about the recording as a whole are dropped, and
+    /// records that a live explanation does not use.
     pub fn take(&mut self, record: Record) {
         match record {
             Record::Device(device) => {

@@ -117,9 +117,10 @@ pub fn compare(
             let read = |request: &Request, memory: &mut [u8]| {
                 file.read_at(memory, request.offset).map(drop)
             };
-            let seconds = seconds_per_read(read, &requests, WINDOWS_IN_FLIGHT)?;
+            let read_seconds = seconds_per_read(read, &requests, WINDOWS_IN_FLIGHT)?;
             window.requests += requests.len() as u64;
-            window.seconds_per_byte.push(seconds / requests[0].bytes as f64);
+            // All requests of a try have the same size.
+            window.seconds_per_byte.push(read_seconds / requests[0].bytes as f64);
         }
     }
     Ok(Some(choose_window(tried)))
@@ -151,7 +152,8 @@ fn requests_of_try(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Ve
     (0..count).map(request).collect()
 }
 
-/// Sorts the times of each window and chooses the index of the best window.
+/// Sorts the times of each window and chooses a window by the rule of [`WindowTrial::chosen`].
+/// `tried`: the present window first.
 fn choose_window(mut tried: Vec<TriedWindow>) -> WindowTrial {
     for window in &mut tried {
         window.seconds_per_byte.sort_by(f64::total_cmp);

@@ -93,8 +93,9 @@ impl RecordedSet {
         self.index_by_number.clear();
     }
 
-    /// Adds the pages of a record, if it is a read that returned bytes, or a page fault. Files
-    /// without an absolute path are left out: they cannot be opened again.
+    /// Adds the pages of a record, if it is a read that returned bytes, or a page fault. The record
+    /// of a file gives the number in later records its path. Files without an absolute path are
+    /// left out: they cannot be opened again.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) if file.path.starts_with('/') => {
@@ -299,7 +300,8 @@ fn range_groups(ranges: &[FileRange], opened_files: &OpenedFiles) -> Vec<Vec<Fil
     groups
 }
 
-/// Returns the ranges of a batch in the order of files and pages. Adjacent ranges are joined.
+/// Returns the ranges of a batch in the order of files and pages. Adjacent ranges are joined, up to
+/// [`RANGE_PAGES_MAX`] pages.
 fn sorted_and_joined(batch: &[FileRange]) -> Vec<FileRange> {
     let mut sorted = batch.to_vec();
     sorted.sort_by_key(|pages| (pages.file, pages.range.first));
@@ -336,7 +338,7 @@ impl RecordedFile {
     }
 }
 
-/// Waits until the last page of each range has arrived, by a read of its last byte.
+/// Waits until the last page of each range has arrived, by a read of that page's first byte.
 fn wait_for_arrival(started: &[(&ReadaheadFile, PageRange)]) {
     for (file, range) in started {
         // An error is the program's to report.

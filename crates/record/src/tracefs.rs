@@ -164,7 +164,8 @@ impl Instance {
         })
     }
 
-    /// Descriptors of the locked cleanup records.
+    /// Descriptors of the locked cleanup records, as numbers. A forked process that removes the
+    /// instance keeps them open, since they hold the locks, and closes all others.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let records = [Some(&self.record), self.tracefs.mount_record.as_ref()];
         records.into_iter().flatten().map(Record::descriptor)
