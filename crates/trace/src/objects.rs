@@ -292,7 +292,7 @@ impl ObjectCache {
         let ObjectReference { object, bytes } = reference;
         self.admission.record(reference, self.present);
         if self.sizes[object as usize] > 0 {
-            self.policy.used(object);
+            self.policy.record_use(object);
             return ObjectOutcome::Hit;
         }
         if bytes > self.cache_bytes || !self.admits(reference) {
@@ -333,13 +333,13 @@ impl ObjectCache {
     /// Lets objects leave until at most `bytes_max` are used.
     fn evict_to(&mut self, bytes_max: u64) {
         while self.used_bytes > bytes_max {
-            let victim = self.policy.victim().expect("every present object can leave");
+            let victim = self.policy.take_victim().expect("every present object can leave");
             self.used_bytes -= std::mem::take(&mut self.sizes[victim as usize]);
             self.present -= 1;
         }
     }
 
-    /// Counts an object as present.
+    /// Adds an object to the policy, and counts it as present.
     fn enter(&mut self, object: u32, bytes: u64) {
         self.policy.enter(object, bytes);
         self.sizes[object as usize] = bytes;

@@ -199,7 +199,7 @@ fn not_text_error(line: u64) -> TraceError {
 type LineBlocks = Result<PageRange, String>;
 
 /// Adds the blocks of each line, up to the maximum. `parse_blocks` parses a line. A line that it
-/// rejects, or that is no text, is an error.
+/// rejects, or that is no text, is an error. Empty lines and comments (`#`) have no blocks.
 fn add_lines(
     bytes: &[u8],
     trace: &mut TraceBlocks,
@@ -257,7 +257,8 @@ fn add_requests(
             return Err(line_error(reason));
         }
         let start = u64::from(request.device) * DEVICE_PAGES;
-        // The reader may get its note with any request, and the maximum may end this loop early.
+        // The note is copied at each request: the reader may get it with any of them, and the
+        // maximum may end this loop early.
         trace.note = reader.note();
         for page in pages.pages() {
             if trace.is_full() {

@@ -117,13 +117,9 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             add_charge(cause, waited_ns * remaining_share * share);
             remaining_share *= 1.0 - share;
         };
-        let lost_shares = device_shares.entry(file.device).or_insert_with(|| {
-            [
-                (WaitCause::Writers, writers::lost_share(gathered, file.device)),
-                (WaitCause::Readers, readers::lost_share(gathered, file.device)),
-                (WaitCause::Stalls, stalls::lost_share(gathered, file.device)),
-            ]
-        });
+        let lost_shares = device_shares
+            .entry(file.device)
+            .or_insert_with(|| lost_device_shares(gathered, file.device));
         lost_shares.iter().for_each(|(cause, share)| charge_share(*cause, *share));
         charge_share(
             WaitCause::SlowFile,
@@ -139,8 +135,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         };
         let is_one_of_many = are_files_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
-            // Waits that moved to `Advice` are kept by depth under their first cause. A cause with
-            // moved waits only has no depths, and all waits of the file stand for them.
+            // Depths are kept under the first cause of a wait, also if it moved to `Advice` later.
             let waits = file.depth_charge(*cause).unwrap_or(all_waits);
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
             // Waits next to several requests do not wait one after the other.
@@ -168,6 +163,16 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         }
     }
     ChargedWaits { by_cause: charged_ns.into_iter().collect(), remaining_shares, slow, startup }
+}
+
+/// Returns the causes that concern a device as a whole, each with the fraction of the waits for the
+/// device that is lost to it.
+fn lost_device_shares(gathered: &RecordingData, device: u64) -> [(WaitCause, f64); 3] {
+    [
+        (WaitCause::Writers, writers::lost_share(gathered, device)),
+        (WaitCause::Readers, readers::lost_share(gathered, device)),
+        (WaitCause::Stalls, stalls::lost_share(gathered, device)),
+    ]
 }
 
 /// Returns the cause `ManyFiles` for a wait that would be charged to it if the small files are

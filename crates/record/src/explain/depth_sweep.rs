@@ -247,7 +247,7 @@ impl DepthSweep {
         let depth = if requests.busy_ns > 0 { requests } else { waits };
         let seen_ns = self.at_ns - begin_ns;
         let share = match seen_ns {
-            // Nothing of the wait was seen. It counts as the only one.
+            // No part of the wait was seen. It counts as the only one.
             0 => 1.0,
             _ => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
         };

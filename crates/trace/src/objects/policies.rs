@@ -18,10 +18,10 @@ pub(super) trait ObjectPolicy {
     fn enter(&mut self, object: u32, bytes: u64);
 
     /// Records a use of a present object.
-    fn used(&mut self, object: u32);
+    fn record_use(&mut self, object: u32);
 
     /// Removes and returns the object that leaves next; `None` without an object.
-    fn victim(&mut self) -> Option<u32>;
+    fn take_victim(&mut self) -> Option<u32>;
 
     /// Returns the present objects in the order in which they would leave without further uses.
     /// Empty under a policy that cannot look it up.
@@ -44,10 +44,10 @@ impl ObjectPolicy for Fifo {
     }
 
     /// Has no effect: the order of entry decides.
-    fn used(&mut self, _object: u32) {}
+    fn record_use(&mut self, _object: u32) {}
 
     /// Removes and returns the oldest object.
-    fn victim(&mut self) -> Option<u32> {
+    fn take_victim(&mut self) -> Option<u32> {
         self.queue.pop_front()
     }
 
@@ -71,11 +71,11 @@ pub(super) struct Lru {
 impl ObjectPolicy for Lru {
     /// Counts the entry as a use.
     fn enter(&mut self, object: u32, _bytes: u64) {
-        self.used(object);
+        self.record_use(object);
     }
 
     /// Makes the object the most recently used one.
-    fn used(&mut self, object: u32) {
+    fn record_use(&mut self, object: u32) {
         self.uses += 1;
         if let Some(before) = self.last_uses.insert(object, self.uses) {
             self.by_use.remove(&before);
@@ -84,7 +84,7 @@ impl ObjectPolicy for Lru {
     }
 
     /// Removes and returns the least recently used object.
-    fn victim(&mut self) -> Option<u32> {
+    fn take_victim(&mut self) -> Option<u32> {
         let (_, object) = self.by_use.pop_first()?;
         self.last_uses.remove(&object);
         Some(object)
@@ -121,14 +121,14 @@ impl ObjectPolicy for Sieve {
     }
 
     /// Marks the object.
-    fn used(&mut self, object: u32) {
+    fn record_use(&mut self, object: u32) {
         let entry = self.entries[&object];
         self.queue.entry(entry).and_modify(|(_, is_marked)| *is_marked = true);
     }
 
     /// Moves the hand to the first object without a mark, and removes it. Clears the marks on the
     /// way.
-    fn victim(&mut self) -> Option<u32> {
+    fn take_victim(&mut self) -> Option<u32> {
         loop {
             // After the newest object the hand is at the oldest again.
             let next = self.queue.range_mut(self.hand..).next();
@@ -244,7 +244,7 @@ impl S3Fifo {
     }
 
     /// Takes the victim from the small queue; used objects move to the main one. `None` if all do.
-    fn victim_of_small(&mut self) -> Option<u32> {
+    fn take_from_small(&mut self) -> Option<u32> {
         while let Some(object) = self.small.pop_front() {
             let (bytes, uses) = self.present[&object];
             self.small_bytes -= bytes;
@@ -262,7 +262,7 @@ impl S3Fifo {
 
     /// Takes the victim from the main queue; used objects return to its end with a use less. `None`
     /// if the queue is empty.
-    fn victim_of_main(&mut self) -> Option<u32> {
+    fn take_from_main(&mut self) -> Option<u32> {
         while let Some(object) = self.main.pop_front() {
             let (bytes, uses) = self.present[&object];
             if uses == 0 {
@@ -298,18 +298,18 @@ impl ObjectPolicy for S3Fifo {
     }
 
     /// Counts a use, up to the maximum.
-    fn used(&mut self, object: u32) {
+    fn record_use(&mut self, object: u32) {
         self.present.entry(object).and_modify(|(_, uses)| *uses = (*uses + 1).min(S3FIFO_USES_MAX));
     }
 
     /// Evicts from the main queue if it is too large or the small one is empty. Otherwise evicts
     /// from the small queue, and from the main one if all objects moved there.
-    fn victim(&mut self) -> Option<u32> {
+    fn take_victim(&mut self) -> Option<u32> {
         self.has_evicted = true;
         if self.main_bytes > self.main_bytes_max || self.small.is_empty() {
-            return self.victim_of_main();
+            return self.take_from_main();
         }
-        self.victim_of_small().or_else(|| self.victim_of_main())
+        self.take_from_small().or_else(|| self.take_from_main())
     }
 }
 
@@ -347,7 +347,7 @@ struct GdsfObject {
 const PRIORITY_FRACTION_BITS: u32 = 64;
 
 impl Gdsf {
-    /// Puts an object into the order, by its uses.
+    /// Puts an absent object of at least 1 byte into the order, by its uses.
     fn insert(&mut self, object: u32, bytes: u64, uses: u64) {
         self.updates += 1;
         let priority =
@@ -370,14 +370,14 @@ impl ObjectPolicy for Gdsf {
     }
 
     /// Moves the object in the order, with one more use and the present clock.
-    fn used(&mut self, object: u32) {
+    fn record_use(&mut self, object: u32) {
         let GdsfObject { priority, update, bytes, uses } = self.present[&object];
         self.order.remove(&(priority, update, object));
         self.insert(object, bytes, uses + 1);
     }
 
     /// Removes and returns the object with the lowest priority, and sets the clock to it.
-    fn victim(&mut self) -> Option<u32> {
+    fn take_victim(&mut self) -> Option<u32> {
         let (priority, _, object) = self.order.pop_first()?;
         self.clock = priority;
         self.present.remove(&object);

@@ -214,6 +214,7 @@ pub(super) fn code_start_time(
     begin_ns: &mut u64,
 ) -> Result<(), RecordProblem> {
     const WRONG: RecordProblem = RecordProblem::Wrong("a beginning after the end");
+    // A decoder starts with a `begin_ns` of 0, which never fails here.
     let mut distance_ns = end_ns.checked_sub(*begin_ns).ok_or(WRONG)?;
     code.number(&mut distance_ns)?;
     *begin_ns = end_ns.checked_sub(distance_ns).ok_or(WRONG)?;

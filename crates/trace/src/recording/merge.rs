@@ -17,7 +17,8 @@ use crate::TraceError;
 /// Maximum difference in ns between two records of one request: the accuracy of the alignment.
 const ALIGNMENT_NS: u64 = 1_000_000;
 
-/// Iterator over the merged records in order. It buffers a millisecond of records, and the names.
+/// Iterator over the merged records in order. It buffers two milliseconds of records, and the
+/// names.
 #[derive(Debug)]
 pub struct MergedRecords<I> {
     /// The recordings to merge.
@@ -111,30 +112,31 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
             });
         }
         // Times count from the earliest start.
-        let start = starts.iter().min_by_key(|start| start.wall_ns).cloned();
-        if let Some(first) = &start {
+        let earliest_start = starts.iter().min_by_key(|start| start.wall_ns).cloned();
+        if let Some(earliest) = &earliest_start {
             for (part, start) in parts.iter_mut().zip(&starts) {
-                part.time_offset_ns = start.wall_ns - first.wall_ns;
+                part.time_offset_ns = start.wall_ns - earliest.wall_ns;
                 part.read_next(part.time_offset_ns);
             }
         }
         // A name that the recordings do not share is left empty.
-        let start = start.map(|first| {
+        let start = earliest_start.map(|earliest| {
             let is_common = |value: fn(&RecordingStart) -> &str| {
-                starts.iter().all(|start| value(start) == value(&first))
+                starts.iter().all(|start| value(start) == value(&earliest))
             };
-            let program = if is_common(|start| &start.program) { &first.program } else { "" };
-            let system = if is_common(|start| &start.system) { &first.system } else { "" };
+            let program = if is_common(|start| &start.program) { &earliest.program } else { "" };
+            let system = if is_common(|start| &start.system) { &earliest.system } else { "" };
             let memory_bytes = starts.iter().map(|start| start.memory_bytes).max().unwrap_or(0);
             let (program, system) = (program.to_owned(), system.to_owned());
-            RecordingStart { memory_bytes, program, system, ..first }
+            RecordingStart { memory_bytes, program, system, ..earliest }
         });
         let (names, recent_records) = (MergedNames::default(), VecDeque::new());
         Ok(MergedRecords { parts, names, start, recent_records, end: None, is_over: false })
     }
 
-    /// Returns the record that is next by time, with the index of its recording. Its numbers belong
-    /// to the merged recording. Returns `None` at the end.
+    /// Returns the record that is next by time, with its time in the merged order and the index of
+    /// its recording. Its numbers belong to the merged recording. Returns `None` at the end, and
+    /// prepares the end record then.
     fn next_renumbered(&mut self) -> Option<(u64, usize, Record)> {
         loop {
             let times = self.parts.iter().enumerate();
@@ -337,8 +339,8 @@ impl MergedNames {
         (number, true)
     }
 
-    /// Returns the number of a file, and true if it is new. A file without inode number is always
-    /// new.
+    /// Returns the number of a file in the merged recording, and true if it is new. A file without
+    /// a known inode or device is always new.
     fn add_file(&mut self, file: &FileRecord) -> (u32, bool) {
         let next_number = self.files_count;
         let is_known = file.inode != 0 && file.device != 0;

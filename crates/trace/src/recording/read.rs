@@ -59,6 +59,7 @@ impl<R: io::Read> RecordingReader<R> {
         let mut head = [0; 12];
         let length =
             fill_buffer(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
+        // A file that was cut off within the magic bytes has their beginning.
         let has_magic = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
         if !has_magic || length == 0 {
             return Err(TraceError::NoRecording);
@@ -174,7 +175,7 @@ impl<R: io::Read> RecordingReader<R> {
             (ReaderState::Within, _) => {}
         }
         // The numbers that the record uses, each of which must have been named.
-        let (mut file, mut thread, mut device) = (None, None, None);
+        let (mut used_file, mut used_thread, mut used_device) = (None, None, None);
         match record {
             Record::Device(device) => {
                 self.devices.insert(device.device);
@@ -182,41 +183,47 @@ impl<R: io::Read> RecordingReader<R> {
             Record::File(file) => {
                 self.files.insert(file.file);
                 // 0 stands for an unknown device, which has no name.
-                device = Some(file.device).filter(|device| *device != 0);
+                used_device = Some(file.device).filter(|device| *device != 0);
             }
             Record::Thread(thread) => {
                 self.threads.insert(thread.thread);
             }
-            Record::Open(open) => (file, thread) = (Some(open.file), Some(open.thread)),
-            Record::Map(map) => (file, thread) = (Some(map.file), Some(map.thread)),
-            Record::Advice(advice) => (file, thread) = (Some(advice.file), Some(advice.thread)),
-            Record::Read(read) => (file, thread) = (Some(read.file), Some(read.thread)),
-            Record::Insert(insert) => (file, thread) = (Some(insert.file), Some(insert.thread)),
-            Record::Mapped(mapped) => (file, thread) = (Some(mapped.file), Some(mapped.thread)),
-            Record::Unseen(unseen) => thread = Some(unseen.thread),
-            Record::Evict(evict) => file = Some(evict.file),
-            Record::Executable(mapped) => file = Some(mapped.file),
+            Record::Open(open) => (used_file, used_thread) = (Some(open.file), Some(open.thread)),
+            Record::Map(map) => (used_file, used_thread) = (Some(map.file), Some(map.thread)),
+            Record::Advice(advice) => {
+                (used_file, used_thread) = (Some(advice.file), Some(advice.thread))
+            }
+            Record::Read(read) => (used_file, used_thread) = (Some(read.file), Some(read.thread)),
+            Record::Insert(insert) => {
+                (used_file, used_thread) = (Some(insert.file), Some(insert.thread))
+            }
+            Record::Mapped(mapped) => {
+                (used_file, used_thread) = (Some(mapped.file), Some(mapped.thread))
+            }
+            Record::Unseen(unseen) => used_thread = Some(unseen.thread),
+            Record::Evict(evict) => used_file = Some(evict.file),
+            Record::Executable(mapped) => used_file = Some(mapped.file),
             Record::Request(request) => {
-                device = Some(request.device);
+                used_device = Some(request.device);
                 // Threads have numbers of 32 bits, also where a field is wider.
-                thread = match request.thread.map(u32::try_from) {
+                used_thread = match request.thread.map(u32::try_from) {
                     Some(Err(_)) => return Err("a thread that has no name"),
                     Some(Ok(thread)) => Some(thread),
                     None => None,
                 };
             }
             Record::End(_) => self.state = ReaderState::Over,
-            Record::OthersRequests(others) => device = Some(others.device),
-            Record::OthersSampled(others) => device = Some(others.device),
+            Record::OthersRequests(others) => used_device = Some(others.device),
+            Record::OthersSampled(others) => used_device = Some(others.device),
             Record::Start(_) | Record::Lost(_) | Record::TimeSpent(_) => {}
         }
-        if file.is_some_and(|file| !self.files.contains(&file)) {
+        if used_file.is_some_and(|file| !self.files.contains(&file)) {
             return Err("a file that has no name");
         }
-        if thread.is_some_and(|thread| !self.threads.contains(&thread)) {
+        if used_thread.is_some_and(|thread| !self.threads.contains(&thread)) {
             return Err("a thread that has no name");
         }
-        if device.is_some_and(|device| !self.devices.contains(&device)) {
+        if used_device.is_some_and(|device| !self.devices.contains(&device)) {
             return Err("a device that has no name");
         }
         self.sums.add(record)

@@ -8,6 +8,10 @@
 //! opening. It also follows the file position of a `read` from the opening and through the results
 //! of `lseek`. A descriptor that was open before the recording is assumed to be at offset 0.
 //!
+//! A *task* is a thread of the traced programs, known by its number. A call such as `clone`
+//! *begins* a task, and returns its number. A task is *early* if a line of it precedes the second
+//! line of that call.
+//!
 //! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
 //! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
 //! `io_getevents` that ends them), mappings (`mmap`) and advice (`fadvise64`, `madvise`,
@@ -190,9 +194,11 @@ impl StraceParser {
     }
 
     /// Imports a line. Returns `None` if it is malformed. `new_task` is the task that an unfinished
-    /// call in it begins. The start of an unfinished call waits for its second line. A second line
-    /// without a first is counted as left out if it ends a read. A call counts too if its task
-    /// ended (`+++`) or strace was detached during it. Lines of signals (`---`) have no effect.
+    /// call in it begins. If the line is the first one of an early task, that task is imported
+    /// before the line. The first line of an unfinished call is kept for its second line. A second
+    /// line without a first is counted as left out if it ends a read. A call is counted too if its
+    /// task ended (`+++`) or strace was detached during it. Lines of signals (`---`) have no
+    /// effect.
     fn parse_line(&mut self, line: &str, new_task: NewTask) -> Option<()> {
         let (task, wall_ns, rest) = parse_head(line)?;
         // A line with an earlier time than the first one counts as at its time.
@@ -231,7 +237,7 @@ impl StraceParser {
             let UnfinishedCall { begin_ns, text, has_begun_task, .. } = call_start;
             let text = format!("{text}{tail}");
             let call = Call::parse(&text)?;
-            // The task of this call has been imported at its first line.
+            // The task that this call began was early, and was imported at its own first line.
             if has_begun_task {
                 return Some(());
             }

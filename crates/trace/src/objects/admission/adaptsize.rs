@@ -173,9 +173,11 @@ fn admission(bytes: f64, scale_bytes: f64) -> f64 {
 /// Returns the c with the best predicted hit ratio. The best power of two of a coarse grid is the
 /// first inner point of a golden section search between a byte and the size of the cache.
 fn best_scale_bytes(objects: &[Modelled], cache_bytes: f64) -> f64 {
+    // All points and bounds are binary logarithms of c. A point has its predicted hits.
     let at = |log2: f64| (log2, predicted_hits(objects, cache_bytes, log2.exp2()));
     let (mut low, mut high) = (0.0, cache_bytes.log2().max(0.0));
     let grid = (0..).map(|step| GRID_LOG2_MIN + step as f64 * GRID_LOG2_STEP);
+    // Without a predicted hit in the grid, the search begins at the size of the cache.
     let first = (high, 0.0);
     let best = grid
         .take_while(|log2| *log2 < high)

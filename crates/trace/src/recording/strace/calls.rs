@@ -48,7 +48,7 @@ struct RequestedRead {
 
 /// Returns the path of a name in a folder. Parts `.` and `..` of the name are resolved by the text:
 /// links are not known.
-fn below(folder: &str, name: &str) -> String {
+fn path_below(folder: &str, name: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in name.split('/') {
         match part {
@@ -120,6 +120,7 @@ impl StraceParser {
             "io_uring_enter" => self.count_left_out(kind::URING),
             "write" | "writev" => {
                 self.count_left_out(call.name);
+                // The next read by this descriptor begins after the written bytes.
                 self.advance_position(task, call.argument(0), call.success_value());
             }
             "pwrite64" | "pwritev" | "pwritev2" | "vmsplice" | "tee" | "process_vm_readv"
@@ -175,6 +176,7 @@ impl StraceParser {
         let result_path = call.result.split_once('<').and_then(|(_, path)| Path::parse(path));
         let path = match result_path {
             Some(path) => path.name,
+            // `openat` and `openat2` have a folder before the path.
             None => unquoted(call.argument(usize::from(call.name.starts_with("openat")))),
         };
         self.table_of_task(task)
@@ -222,13 +224,13 @@ impl StraceParser {
             None => self.file_of_descriptor(task, folder_text).map(|(_, file)| file.path.clone()),
         };
         match folder.filter(|folder| !folder.is_empty() && !name.starts_with('/')) {
-            Some(folder) => below(&folder, &name),
+            Some(folder) => path_below(&folder, &name),
             None => name,
         }
     }
 
-    /// Sets the position of a descriptor to the result of `lseek`. Without effect if the call
-    /// failed or the descriptor is no file.
+    /// Sets the position of a descriptor to the result of `lseek`. `_llseek` has it in an argument
+    /// instead. Without effect if the call failed, or if its first argument is no descriptor.
     fn import_seek(&mut self, task: u32, call: &Call<'_>) {
         let position = match call.name {
             "_llseek" => call.success_value().and(call.pointed_offset(2)),
@@ -241,8 +243,10 @@ impl StraceParser {
         }
     }
 
-    /// Copies a descriptor (`dup`, `F_DUPFD`). Both have one file position. No effect if the call
-    /// failed.
+    /// Copies a descriptor (`dup`, `dup2`, `dup3`, `F_DUPFD`) to the number in the result. The copy
+    /// replaces a file that had this number, as `dup2` closes it. Both have one file position. A
+    /// descriptor whose file is not known yet, or is a pipe, is copied as well. No effect if the
+    /// call failed.
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
         let Some(copy) = call.success_value() else { return };
         if let Some((_, original)) = self.file_of_descriptor(task, call.argument(0)) {
@@ -251,13 +255,16 @@ impl StraceParser {
         }
     }
 
-    /// Imports the task of a line if no line has shown it, and it is the child of an unfinished
-    /// call. The text shows the child of each call, except of one that the end of the text cuts
-    /// off. The newest cut-off call has the first task that no other call has begun.
+    /// Imports the task of a line if it is an early task: no line has shown it, and an unfinished
+    /// call begins it. The text shows the task that each call begins, unless it ends before the
+    /// second line of the call. A call that begins exactly this task is its parent. Otherwise the
+    /// newest call that the end of the text cuts off is taken as its parent.
     pub(super) fn import_early_task(&mut self, task: u32) {
         if !self.seen_tasks.insert(task) {
             return;
         }
+        // Rank of a call as the parent, `None` for a call that cannot be it: a shown task first,
+        // then the newest call.
         let candidate = |call: &UnfinishedCall| match call.new_task {
             _ if call.has_begun_task => None,
             NewTask::Shown(shown) => (shown == task).then_some((true, call.begin_ns)),
@@ -293,7 +300,8 @@ impl StraceParser {
     }
 
     /// Adds the record of a read, and advances the position of its descriptor if the read uses it.
-    /// A read that is not of a file is counted as left out. Returns `None` for impossible values.
+    /// A read that is not of a file, or that began again after a signal, is counted as left out.
+    /// Returns `None` for impossible values.
     fn import_read(
         &mut self,
         task: u32,
@@ -396,15 +404,15 @@ impl StraceParser {
         }
     }
 
-    /// Records a mapping (`mmap`) of a file. An anonymous mapping only removes the mappings in its
-    /// range. A failed call has no effect.
+    /// Records a mapping (`mmap`) of a file. Any other mapping only removes the mappings in its
+    /// range. A failed call has no effect, and so has a mapping beyond [`OFFSET_MAX`].
     fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         // Arguments of mmap(2): address, length, protection, flags, descriptor, offset.
         let offset = call.number(5).unwrap_or(0);
         let path = match self.file_of_descriptor(task, call.argument(4)) {
             Some((_, open_file)) if is_file(&open_file.path) => open_file.path.clone(),
-            // An anonymous mapping replaces the mappings in its range.
+            // A mapping without a file, or of a device, replaces the mappings in its range.
             _ => return self.table_of_task(task).unmap(address, bytes),
         };
         if offset.checked_add(bytes).is_none_or(|end| end > OFFSET_MAX) {

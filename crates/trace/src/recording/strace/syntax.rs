@@ -290,7 +290,8 @@ fn decode_digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'
 /// Returns the number of a named error, as in `-1 EIO (Input/output error)`. Returns 0 for an error
 /// that reads do not have.
 pub fn error_number(result: &str) -> u32 {
-    // Error numbers of Linux on all architectures except Alpha, MIPS, PA-RISC and SPARC.
+    // The name follows the value -1. These are the error numbers of Linux on all architectures
+    // except Alpha, MIPS, PA-RISC and SPARC.
     match result.split(' ').nth(1).unwrap_or_default() {
         "EINTR" => 4,
         "EIO" => 5,
