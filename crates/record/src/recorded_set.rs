@@ -1,9 +1,10 @@
 //! Pages that a recorded program read, brought into the page cache ahead of a later run.
 //!
-//! The pages keep the order of their first use. Neighbours within a batch are sorted, so that the
-//! device gets fewer requests. Several threads start the kernel's readahead, each for one group of
-//! pages at a time, and wait until the group has arrived. The device thus has few requests of this
-//! kind at once, and a read of the program waits for few of them. Needs no privileges.
+//! The pages keep the order of their first use. A *part* of them has few enough files to be open at
+//! once. The ranges of a *batch* within it are sorted, so that the device gets fewer requests.
+//! Several threads start the kernel's readahead, each for one *group* of ranges at a time, and wait
+//! until the group has arrived. The device thus has few requests of this kind at once, and a read
+//! of the program waits for few of them. Needs no privileges.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;

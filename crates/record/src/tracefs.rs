@@ -209,15 +209,15 @@ pub struct ChangeLock {
 }
 
 impl ChangeLock {
-    /// Waits for the lock of the tracefs at `path`. Where the folder cannot be opened or locked,
-    /// the result holds no lock.
+    /// Waits for the lock of the tracefs at `path`. The result holds no lock if the folder cannot
+    /// be opened or locked.
     fn wait_for(path: &Path) -> ChangeLock {
         let taken = ChangeLock::take(path, rustix::fs::FlockOperation::LockExclusive);
         taken.unwrap_or(ChangeLock { _folder: None })
     }
 
-    /// Takes the lock of the tracefs at `path`. Where the folder cannot be opened, the result holds
-    /// no lock. Returns the error of flock(2).
+    /// Takes the lock of the tracefs at `path`. The result holds no lock if the folder cannot be
+    /// opened. Returns the error of flock(2).
     fn take(path: &Path, operation: rustix::fs::FlockOperation) -> rustix::io::Result<ChangeLock> {
         let folder = fs::File::open(path.join("instances")).ok();
         if let Some(folder) = &folder {

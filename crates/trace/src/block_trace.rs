@@ -288,7 +288,7 @@ impl<R: BufRead> TraceReader<R> {
             blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
                 let raw =
                     RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
-                match self.event_filter.accepts(&raw, self.line_number) {
+                match self.event_filter.accept_or_hold(&raw, self.line_number) {
                     true => TraceRead::Request(self.origin.convert_request(raw, self.line_number)?),
                     false => TraceRead::Nothing,
                 }
@@ -369,7 +369,7 @@ impl<R: BufRead> TraceReader<R> {
         };
         match line {
             Some(TraceLine::Request(raw)) => {
-                match self.event_filter.accepts(&raw, self.line_number) {
+                match self.event_filter.accept_or_hold(&raw, self.line_number) {
                     true => {
                         self.origin.convert_request(raw, self.line_number).map(TraceRead::Request)
                     }

@@ -1,13 +1,13 @@
 //! Traces of references to objects with sizes, and the misses of a cache with a size in bytes.
 //!
 //! Objects are chunks of files, blocks of keys and values, or the weights of one expert. A miss of
-//! a large object costs more bytes than one of a small object, so that two numbers count: the *miss
-//! ratio* of the references, and the *byte miss ratio*.
+//! a large object costs more bytes than one of a small object. Two numbers therefore count: the
+//! *miss ratio* of the references, and the *byte miss ratio*.
 //!
 //! The rules are common to all policies. An object keeps the size of the reference by which it
 //! entered. Objects leave until the new one fits; under `gdsf` the new one can be among them. An
-//! object larger than the cache is not admitted, and no object leaves for it. The same holds for an
-//! object that the admission policy rejects.
+//! object larger than the cache is not admitted, and no object leaves for it. An object that the
+//! admission policy rejects is treated alike.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,8 @@
 //! reads therefore repeat a sample of the reads that waited, and leave the page cache alone. Some
 //! are repeated as recorded, others as the remedy would request them. Both kinds alternate in
 //! `ROUNDS` rounds, and no read is repeated twice. The gain is the difference of the two times, for
-//! each read that waited.
+//! each read that waited. A *run* is a sequence of sampled reads of a file, each from the end of
+//! the one before. Its reads are repeated in the same round.
 //!
 //! A gain is unknown in three cases: a file was replaced, the reads are too few, or the storage has
 //! changed. It has changed if it answers more than `CHANGE_MAX` times as fast as recorded, or as
@@ -186,8 +187,8 @@ impl Trial {
         };
         let recorded_seconds = sample.waited_seconds / sample.waits.max(1) as f64;
         // Fewer rounds need fewer runs.
-        let counts = |rounds| Some((rounds, self.run_counts(&runs, rounds, recorded_seconds)?));
-        let Some((rounds, counts)) = counts(ROUNDS).or_else(|| counts(ROUNDS_MIN)) else {
+        let plan = |rounds| Some((rounds, self.run_counts(&runs, rounds, recorded_seconds)?));
+        let Some((rounds, counts)) = plan(ROUNDS).or_else(|| plan(ROUNDS_MIN)) else {
             let reason = "reads of files that are still there are too few to measure";
             return Some(Gain::Unknown(format!("{} {reason}", runs.len())));
         };

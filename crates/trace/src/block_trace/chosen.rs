@@ -69,7 +69,7 @@ impl EventFilter {
     /// Returns true if this event represents its request. Before the choice is made, an event that
     /// may represent a request is held back, and the result is false. `line`: its line in the
     /// trace.
-    pub fn accepts(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
+    pub fn accept_or_hold(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
         if let Some(event) = self.event {
             return raw.event == event;
         }

@@ -18,7 +18,7 @@ use super::words::duration_text;
 /// times of reads differ by a few percent.
 const HIDDEN_PART_MIN: f64 = 0.25;
 
-/// Waits that are in no recorded read.
+/// Waits that the waits of the recorded reads do not contain.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct HiddenWaits {
     /// True if the reads are recorded, and only their waits are not.
@@ -41,7 +41,8 @@ pub(in super::super) fn hidden_waits(gathered: &RecordingData) -> Option<HiddenW
         (Activity::AsyncIo, "AIO or io_uring"),
         (Activity::SwapIn, "the swap area"),
     ];
-    // As root only calls can be missing. Other page faults than of files may wait, too.
+    // As root only calls can be missing, so the first kind alone counts. Page faults also wait for
+    // other things than files.
     let is_complete = gathered.has_measured_waits();
     let kinds = &kinds[..if is_complete { 1 } else { kinds.len() }];
     let spent = kinds.iter().map(|&(activity, name)| (name, gathered.spent_ns(activity)));

@@ -45,7 +45,7 @@ impl InferredFetches {
 
     /// Returns true if another thread fetched one of these pages while the read was made, or before
     /// it at a distance of at most the duration of that fetch (chosen).
-    pub fn is_of_other_thread(&self, read: &ReadRecord, pages: PageRange) -> bool {
+    pub fn has_one_of_other_thread(&self, read: &ReadRecord, pages: PageRange) -> bool {
         self.0.iter().any(|fetch| {
             let duration_ns = fetch.end_ns.saturating_sub(fetch.begin_ns);
             fetch.thread != read.thread
@@ -73,7 +73,7 @@ impl FileData {
         let pages = PageRange::covering(offset, bytes);
         let absent_pages = self.fetched.add(pages.first, pages.end);
         if absent_pages == 0 {
-            if has_inserted_none || self.inferred_fetches.is_of_other_thread(read, pages) {
+            if has_inserted_none || self.inferred_fetches.has_one_of_other_thread(read, pages) {
                 return (0, 0);
             }
             self.inferred_fetches.add(read, pages);
