@@ -189,7 +189,8 @@ impl Ssd {
         })
     }
 
-    /// Starts a read after the controller overhead. A map page that is not in memory is read first.
+    /// Starts a read after the controller overhead. The map page of its first sector is read first
+    /// if it is not in memory. A read over two map pages is charged for the first one only.
     fn begin_read(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let is_write = false;
@@ -267,7 +268,7 @@ impl Ssd {
         }
     }
 
-    /// Starts the data transfer of a write after the controller overhead.
+    /// Starts the data transfer of a write over the link. Its `bytes_left` are all its bytes.
     fn begin_write(&mut self, now: Time, slot: u32) {
         let bytes = u64::from(self.slots[slot].bytes_left);
         let link = self.link_in.as_mut().unwrap_or(&mut self.link_out);
@@ -280,8 +281,8 @@ impl Ssd {
         self.admit_writes(now);
     }
 
-    /// Starts a flush: programs the open unit even if it is not full. A buffer that survives a
-    /// power loss completes the flush at once.
+    /// Starts a flush: programs the open unit even if it is not full. The flush waits for the bytes
+    /// admitted so far. If the buffer survives a power loss, the flush completes at once.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);
@@ -461,7 +462,8 @@ impl FlashLayout {
 
 /// Reads the flash parameters. Sense and program times depend on the bits per cell.
 fn flash_timing(settings: &ParameterValues, unit_bytes: u64) -> FlashTiming {
-    // The times for the lowest, middle and highest bit of a cell, by parameter key.
+    // The times for the lowest, middle and highest bit of a cell, by parameter key. A cell has one
+    // to three bits.
     let by_bit = |lsb, csb, msb| {
         let keys: &[&str] = match settings.of("bits_per_cell") {
             1 => &[lsb],

@@ -90,7 +90,7 @@ pub struct Controller {
     streams: ControllerStreams,
     /// Write cache.
     write_cache: WriteCache,
-    /// True if the last job for the device was a write-back that was due.
+    /// True from a write-back that was due until the next urgent job, which may then go first.
     is_reads_turn: bool,
     /// Internal events, by their times.
     events: EventQueue<ControllerEvent>,

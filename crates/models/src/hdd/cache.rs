@@ -136,8 +136,9 @@ impl SegmentCache {
         index
     }
 
-    /// Stores the written sectors from `start` to `end` in a segment: the one that they continue
-    /// if `may_continue_segment`, otherwise a new one. Returns its index.
+    /// Stores the written sectors from `start` to `end` in a segment. With `may_continue_segment`,
+    /// a segment that ends at `start` is extended. Otherwise, or without such a segment, they
+    /// replace the least recently used segment for writes. Returns the index of the segment.
     pub(super) fn store_written(
         &mut self,
         start: u64,

@@ -92,9 +92,9 @@ pub(super) fn load(
     Ok((drive, disk.clone()))
 }
 
-/// Finds the block of the drive, and the buses and controllers before it. Without a topology, the
-/// file is a `.diskspecs`: its first `disksim_disk` is the drive, with no path before it. `path` is
-/// for messages.
+/// Finds the block of the drive, and the buses and controllers before it. Other components on the
+/// path, such as a driver, take no time. Without a topology, the file is a `.diskspecs`: its first
+/// `disksim_disk` is the drive, with no path before it. `path` is for messages.
 fn find_disk<'a>(
     path: &Path,
     statements: &'a Statements,
@@ -106,7 +106,8 @@ fn find_disk<'a>(
         field: String::new(),
         problem,
     };
-    let path_to_disk = match &statements.topology {
+    // Components from the root of the topology to the drive, which is the last one.
+    let components = match &statements.topology {
         Some(root) => path_to_disk(root).ok_or_else(|| {
             file_error(
                 "its topology has no `disksim_disk`; other devices are not modelled".to_owned(),
@@ -116,14 +117,14 @@ fn find_disk<'a>(
     };
     // The block that describes a component: the block that its instance names, or the one with the
     // component's own name.
-    let block_of = |name: &str| {
-        let instance = statements.instances.iter().find(|(instance, _)| instance == name);
-        let kind = instance.map_or(name, |(_, kind)| kind.as_str());
-        blocks.iter().find(|block| block.name == kind).ok_or_else(|| {
-            file_error(format!("`{name}` is in its topology, and no block describes it"))
+    let block_of = |component: &str| {
+        let instance = statements.instances.iter().find(|(name, _)| name == component);
+        let block_name = instance.map_or(component, |(_, block_name)| block_name.as_str());
+        blocks.iter().find(|block| block.name == block_name).ok_or_else(|| {
+            file_error(format!("`{component}` is in its topology, and no block describes it"))
         })
     };
-    let disk = match path_to_disk.last() {
+    let disk = match components.last() {
         Some(part) => block_of(&part.name)?,
         None => blocks.iter().find(|block| block.kind == "disksim_disk").ok_or_else(|| {
             file_error(
@@ -136,7 +137,7 @@ fn find_disk<'a>(
     let mut host_path = HostPath::default();
     let is_bus_or_controller =
         |part: &&&SystemPart| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
-    for part in path_to_disk.iter().filter(is_bus_or_controller) {
+    for part in components.iter().filter(is_bus_or_controller) {
         host_path.add_part(block_of(&part.name)?)?;
     }
     Ok((disk, host_path))
@@ -165,8 +166,8 @@ struct HostPath {
 }
 
 impl HostPath {
-    /// Adds the arbitration and transfer times of one bus or controller on the path to the host. An
-    /// absent time counts as 0, which limits nothing.
+    /// Adds the arbitration time of one bus or controller, and raises the times per sector to its
+    /// own. An absent time counts as 0, which limits nothing.
     fn add_part(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read_key, write_key) = match part.kind.as_str() {
             "disksim_bus" => {
@@ -332,7 +333,8 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     })
 }
 
-/// Reads the water mark of reads: a part of the request or of a segment.
+/// Reads the water mark of reads: a part of the request, in 1/1024, or a part of a segment, in
+/// sectors.
 fn read_water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     let fraction = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
     let segment_sectors = disk.number("Segment size (in blks)", SECTORS)?;

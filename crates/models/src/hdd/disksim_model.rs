@@ -106,7 +106,8 @@ fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -
     zone.slips.len() + zone.remaps.len() < count_before
 }
 
-/// Returns DiskSim's name for a field that `check_layout` rejects.
+/// Returns DiskSim's name for the field `key` of a layout that `check_layout` rejects. A field
+/// without another name there keeps its own.
 fn disksim_key(key: &'static str) -> &'static str {
     match key {
         "first_cylinder" => "First cylinder number",
@@ -169,6 +170,7 @@ pub(super) fn read_mechanics(
     if block.kind != "dm_mech_g1" {
         let problem =
             format!("`{}` is not a mechanical model that is known; dm_mech_g1 is", block.kind);
+        // `error` states the file and the line of the block.
         return Err(FileError {
             field: block.kind.clone(),
             problem,

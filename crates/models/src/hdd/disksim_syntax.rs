@@ -7,7 +7,7 @@
 //! The file of a whole system (`.parv`) also contains statements between its blocks:
 //!
 //! - `source FILE` includes a file.
-//! - `instantiate [ NAMES ] as KIND NAME` creates components.
+//! - `instantiate [ NAMES ] as BLOCK` creates components, which the block of that name describes.
 //! - `topology KIND NAME [ KIND NAME [ … ], … ]` connects the components.
 
 use std::path::Path;
@@ -143,14 +143,15 @@ fn split_into_tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, 
                 }
                 None if first.is_whitespace() => first.len_utf8(),
                 None if first == '"' => {
-                    let inner = rest[1..].find('"').ok_or_else(|| FileError {
+                    let text_length = rest[1..].find('"').ok_or_else(|| FileError {
                         file: file.to_owned(),
                         line: index + 1,
                         field: String::new(),
                         problem: "a quoted text has no end".to_owned(),
                     })?;
-                    tokens.push((index + 1, FileToken::Quoted(rest[1..=inner].to_owned())));
-                    inner + 2
+                    tokens.push((index + 1, FileToken::Quoted(rest[1..=text_length].to_owned())));
+                    // The text and both quotation marks.
+                    text_length + 2
                 }
                 None => {
                     let is_end = |c: char| c.is_whitespace() || "{}[]=,#\"".contains(c);
@@ -310,7 +311,7 @@ impl FileParser<'_> {
         Ok(FieldValue::List(items))
     }
 
-    /// Reads `[ NAMES ] as KIND` after the word `instantiate`. `a0 .. a3` means four names.
+    /// Reads `[ NAMES ] as BLOCK` after the word `instantiate`. `a0 .. a3` means four names.
     fn read_instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
         self.expect(&FileToken::OpenList, "`[` after `instantiate`")?;
         let mut names = Vec::new();
@@ -327,10 +328,10 @@ impl FileParser<'_> {
         }
         let line = self.line();
         let words = self.read_words()?;
-        let Some(kind) = words.strip_prefix("as ") else {
+        let Some(block_name) = words.strip_prefix("as ") else {
             return Err(self.error(line, "instantiate", format!("expected `as`, found `{words}`")));
         };
-        instances.extend(names.into_iter().map(|name| (name, kind.to_owned())));
+        instances.extend(names.into_iter().map(|name| (name, block_name.to_owned())));
         Ok(())
     }
 
@@ -380,8 +381,9 @@ impl FileParser<'_> {
     }
 }
 
-/// Returns the names from `first` to `last`, which differ in their final number. `None` if they
-/// differ in more, or if there are more than 65,536 names, a limit that is chosen.
+/// Returns the names from `first` to `last`, which differ in their final number. `None` if a name
+/// has no such number, if they differ in more, or if `last` precedes `first`. Also `None` for more
+/// than 65,536 names, a limit that is chosen.
 fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
     let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());

@@ -132,8 +132,9 @@ impl Geometry {
         self.first_sectors.partition_point(|first| *first <= sector) - 1
     }
 
-    /// Returns the sector numbers on the track of `sector`. Slipped sectors do not interrupt the
-    /// range. A sector that is remapped to another track ends it.
+    /// Returns the sector numbers around `sector` whose positions ascend on one track. Slipped
+    /// sectors do not interrupt the range. A remapped sector counts at the position of its spare.
+    /// The range ends there if that position is on another track or not in ascending order.
     pub(super) fn track(&self, sector: u64) -> Range<u64> {
         let index = self.run_index(sector);
         let run = &self.runs[index];
@@ -149,8 +150,9 @@ impl Geometry {
         let run_end = |run_index: usize| {
             run_start(run_index) + self.first_sectors[run_index + 1] - self.first_sectors[run_index]
         };
-        // First and last run on the track. A neighbour in another zone or beyond the track is not
-        // part of it, nor one that overlaps: between them lies a remapped sector.
+        // First and last run of the range. It ends at a neighbour in another zone or beyond the
+        // track. It also ends where the order of positions differs from the order of numbers: one
+        // of the two runs is then a remapped sector at its spare.
         let (mut first_run, mut last_run) = (index, index);
         while first_run > 0 && run_start(first_run) > begin {
             let previous_end = run_end(first_run - 1);

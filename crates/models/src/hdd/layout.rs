@@ -201,7 +201,7 @@ pub struct DiskZone {
 
 impl DiskZone {
     /// Returns the number of sectors in the zone, including spares and defective ones. `heads` is
-    /// the number of surfaces.
+    /// the number of surfaces. `last_cylinder` must not be less than `first_cylinder`.
     pub fn physical_sectors(&self, heads: u32) -> u64 {
         let cylinders = u64::from(self.last_cylinder - self.first_cylinder) + 1;
         cylinders * u64::from(heads) * u64::from(self.track_sectors)

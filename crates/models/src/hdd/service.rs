@@ -101,7 +101,7 @@ impl Hdd {
         {
             return self.store_and_complete(command.ready_ns.max(time_ns), command.request);
         }
-        if self.continues_write_back(time_ns) {
+        if self.take_write_back_track(time_ns) {
             return self.write_back(time_ns);
         }
         self.advance_read_ahead(time_ns);

@@ -136,6 +136,7 @@ impl WriteCache {
     /// Removes and returns the first piece of the oldest span that overlaps `start..end`; `None` if
     /// no span does. The piece starts at the span's start, which can lie before `start`. The caller
     /// repeats the call until no waiting data overlaps.
+    ///
     /// The caller needs these sectors on the medium, so the cost does not count. The arrival time
     /// does not count either: the model does not delay a read for it. `locate` returns the position
     /// of a sector.

@@ -254,7 +254,7 @@ impl Hdd {
     /// Returns true if the write-back in progress goes on at `time_ns`, before any command. It ends
     /// after the drive's number of tracks, and when no data has arrived in the cache. A call that
     /// returns true counts one track.
-    pub(super) fn continues_write_back(&mut self, time_ns: u64) -> bool {
+    pub(super) fn take_write_back_track(&mut self, time_ns: u64) -> bool {
         let is_ready = |ready_ns| ready_ns <= time_ns;
         if self.write_back_tracks_left > 0
             && self.write_cache.earliest_ready_ns().is_some_and(is_ready)

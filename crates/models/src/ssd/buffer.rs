@@ -28,12 +28,13 @@ pub struct WriteBuffer {
     admitted_bytes: u64,
     /// Page tags by index: the page number divided by the table size.
     tags: Vec<u32>,
-    /// Value of `admitted_bytes` at the end of the page with that index.
+    /// Value of `admitted_bytes` after the write that brought the page with that index. All pages
+    /// of a write thus count as buffered until its last byte is programmed.
     end_bytes: Vec<u64>,
 }
 
 impl WriteBuffer {
-    /// Creates an empty buffer, which must hold one unit and the largest request.
+    /// Creates an empty buffer. It must have room for one unit and the largest request together.
     pub fn new(capacity_bytes: u64, unit_bytes: u64) -> WriteBuffer {
         WriteBuffer {
             capacity_bytes,
@@ -73,8 +74,8 @@ impl WriteBuffer {
         Some(units)
     }
 
-    /// Pads the open unit to its full size; the caller programs it. Returns false without one. The
-    /// padding may exceed the capacity for a moment, because a flush does not wait for room.
+    /// Pads the open unit to its full size. Returns true if there was one, which the caller then
+    /// programs. The padding may exceed the capacity, because a flush does not wait for room.
     pub fn pad_open_unit(&mut self) -> bool {
         if self.open_bytes == 0 {
             return false;

@@ -7,7 +7,8 @@
 //! - A background operation in progress is completed first, unless the die can suspend it.
 //! - A read senses its page, then occupies the die until its bytes have crossed the channel. The
 //!   sense time depends on the page's bit in the cell.
-//! - A program transfers its bytes first and then occupies the die, not the channel.
+//! - A program occupies its die from the start to the end. It occupies the channel only for the
+//!   transfer of its bytes, which comes first.
 //! - A channel serves its dies in the order in which they become ready.
 //! - Rows moved by the garbage collection cross the channel twice, because the controller corrects
 //!   their errors.
@@ -230,8 +231,8 @@ impl Flash {
         }
     }
 
-    /// Counts a program of data, and queues a parity program after the last one of a stripe.
-    /// Without parity the count never equals `data_programs_per_parity`, which is 0.
+    /// Counts a program of written or moved data. Queues a parity program after every
+    /// `data_programs_per_parity` of them. Without parity that number is 0, and never reached.
     fn count_for_parity(&mut self, now: Time) {
         self.programs_since_parity += 1;
         if self.programs_since_parity == self.timing.data_programs_per_parity {
@@ -319,8 +320,12 @@ impl Flash {
 
     /// Selects the die's next background operation: a suspended one first, then erases, row reads,
     /// moves and programs. This order is chosen: room is made before it is used. Returns the
-    /// operation with its end time; `None` if none waits. Queues the transfer on the channel for
-    /// all but erases and suspended operations.
+    /// operation with its end time; `None` if none waits. The counter of the operation stays until
+    /// [`finish_background`](Flash::finish_background).
+    ///
+    /// Erases need no channel, and the transfer of a suspended operation was queued at its start.
+    /// The others first cross the channel and then sense or program. A row read has the opposite
+    /// order in hardware, but the same duration while the channel is free.
     fn take_background(&mut self, now: Time, die: u32) -> Option<(BackgroundOp, Time)> {
         let this_die = &mut self.dies[die as usize];
         if let Some((operation, remaining)) = this_die.suspended.take() {

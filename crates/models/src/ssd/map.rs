@@ -41,7 +41,7 @@ pub struct MapMiss {
 
 impl MapCache {
     /// Creates a map with pages of `page_bytes`, of which those for `span_bytes` of data fit the
-    /// cache. With 0 the whole map is in memory.
+    /// cache. With a `span_bytes` of 0 the whole map is in memory.
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let cached_count = (span_bytes / SECTOR_BYTES).div_ceil(sectors_per_page);
