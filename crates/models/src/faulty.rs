@@ -108,6 +108,7 @@ impl Faulty {
             faults.extend(selector.map(|selector| FaultRule { selector, effect, since }));
         };
         let medium_error = FaultEffect::Fail(DeviceError::Medium);
+        // A sector with some bad bytes is bad as a whole.
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
         let bad_end = (settings.of("bad_from") + settings.of("bad_bytes")).div_ceil(SECTOR_BYTES);
         let is_bad = settings.of("bad_bytes") > 0;

@@ -267,8 +267,9 @@ const REQUESTS_PER_DEPTH_MIN: u64 = 3;
 const PRECISE_REQUESTS_PER_DEPTH_MIN: u64 = 16;
 
 /// Measures a cell: keeps `cell.depth` requests in progress, at the given positions. Starts no more
-/// requests once the mean has a standard error below 1 %, or at one of the `limits`. Then waits for
-/// the requests in progress, which are not counted.
+/// requests once the mean has a standard error below 1 %, or at one of the `limits`. Both count
+/// only after `REQUESTS_PER_DEPTH_MIN` requests for each place in the queue. Then waits for the
+/// requests in progress, which are not counted.
 ///
 /// # Errors
 /// Returns the first error of `executor`; other requests may then still be in progress.

@@ -320,7 +320,8 @@ fn far_extra_ns(near: &[NearPoint], bytes: u64) -> f64 {
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {
         let distance_share = (f64::from(step) + 0.5) / f64::from(STEPS);
-        // Probability of the distance between two uniformly distributed positions.
+        // Probability of the distance, in one direction, between two uniformly distributed
+        // positions.
         let probability = (1.0 - distance_share) / f64::from(STEPS);
         for distance in [distance_share * bytes as f64, -distance_share * bytes as f64] {
             match interpolated_extra_ns(near, distance as i64) {

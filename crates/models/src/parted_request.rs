@@ -8,6 +8,7 @@ use readpath_core::unit::SECTOR_BYTES;
 pub(super) struct PartedRequest {
     /// Parts that are not done.
     parts_left: u64,
+    /// Size of the request; 0 for a flush.
     bytes: u64,
     /// Bytes from the start of the request that were moved without a gap.
     contiguous_bytes: u64,

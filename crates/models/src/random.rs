@@ -46,8 +46,8 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Creates the distribution through `points`: cumulative probabilities in millionths from 0 to
-    /// 1,000,000, and times.
+    /// Creates the distribution through `points`: cumulative probabilities in millionths, strictly
+    /// increasing from 0 to 1,000,000, and times.
     ///
     /// # Errors
     /// Returns the index of the first time that is smaller than its predecessor.

@@ -339,6 +339,7 @@ impl ComposedDevice {
             }
             members.push(MemberGroup { count, spec: Spec::plain(member) });
         }
+        // The default member of `smr` is the `hdd` with the mechanics of a shingled drive.
         if name == "smr" && !spec.name.contains(':') {
             let drive = ("drive".to_owned(), "archive".to_owned());
             members[0].spec.parameters.extend([drive]);

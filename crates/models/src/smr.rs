@@ -230,7 +230,9 @@ impl Smr {
         self.host_requests.insert(request.id.0, PartedRequest::new(request.sectors, parts));
     }
 
-    /// Queues the pieces of a write. A write that fits the drive's memory is complete at once.
+    /// Queues the pieces of a write. A write that fits the drive's memory is reported complete
+    /// after `COMMAND`, any other one when all its pieces are on the medium. A write that leaves a
+    /// direct stream in the middle of a band makes that band a torn one.
     fn accept_write(&mut self, now: Time, request: DeviceRequest) {
         let sectors = u64::from(request.sectors);
         let is_early = self.buffered_sectors + sectors <= self.settings.buffer_sectors;
@@ -255,7 +257,8 @@ impl Smr {
         }
     }
 
-    /// Queues a transfer as parts of the member's size. Returns their number.
+    /// Queues a transfer in parts of at most the member's largest request. Returns their number.
+    /// `start` is a sector of the medium.
     fn queue_parts(&mut self, op: Op, start: u64, sectors: u64, owner: Owner) -> u64 {
         let (mut next, end) = (start, start + sectors);
         while next < end {
@@ -289,6 +292,7 @@ impl Smr {
     /// Returns the time of the next event of the member, of a transaction, or of the idle timer.
     fn next_internal(&self) -> Option<Time> {
         let is_written = !self.transaction.is_empty() && self.transaction_parts_left == 0;
+        // The member has room, so the parts can only wait for the arm, until `held_until`.
         let is_held = !self.waiting_parts.is_empty() && self.in_member.len() < self.member_depth;
         let held = (is_written || is_held).then_some(self.held_until);
         let is_dirty = !self.map.is_empty() || !self.torn_bands.is_empty();
@@ -298,7 +302,7 @@ impl Smr {
         next.map(|at| at.max(self.clock))
     }
 
-    /// Returns true if no host request and no written piece waits.
+    /// Returns true if no host request, no written piece and no flush of the member is in progress.
     fn is_idle(&self) -> bool {
         self.host_requests.is_empty()
             && self.pieces.is_empty()
@@ -306,7 +310,8 @@ impl Smr {
             && self.member_flushes.is_empty()
     }
 
-    /// Ends and starts all work that is due at the time `now`.
+    /// Ends and starts all work that is due at the time `now`: transactions, cleaning, and parts
+    /// for the member. Parts of the transaction go first; the others wait until `held_until`.
     fn work(&mut self, now: Time) {
         let is_written = !self.transaction.is_empty() && self.transaction_parts_left == 0;
         if is_written && now >= self.held_until {
@@ -315,6 +320,7 @@ impl Smr {
         if self.transaction.is_empty() && !self.pieces.is_empty() {
             self.start_transaction(now);
         }
+        // Pieces that could not start a transaction have no room in log or map.
         let is_full = self.transaction.is_empty() && !self.pieces.is_empty();
         let is_due = self.is_idle() && now >= self.last_use + self.settings.idle;
         if self.cleaning.is_none() && (is_full || is_due) {
@@ -362,6 +368,7 @@ impl Smr {
             let is_same_kind = first.is_direct == piece.is_direct;
             let fits = match piece.is_direct {
                 true => first.start / self.layout.band_sectors == self.band_of(piece),
+                // A piece above the maximum is a transaction of its own.
                 false => {
                     sectors_in_all + piece.sectors <= TRANSACTION_SECTORS_MAX.max(piece.sectors)
                         && self.map.has_room(piece.sectors)
@@ -426,7 +433,7 @@ impl Smr {
     /// to the write in place, to its end.
     fn on_cleaning_part(&mut self) {
         let mut cleaning = self.cleaning.take().expect("a band is being cleaned");
-        if !cleaning.ends_step() {
+        if !cleaning.end_part() {
             self.cleaning = Some(cleaning);
             return;
         }
@@ -468,8 +475,10 @@ impl Smr {
         }
     }
 
-    /// Credits a failed or short part of a transaction to the pieces that it touches.
+    /// Credits a failed or short part of a transaction to the pieces that it left unwritten. An
+    /// error of a piece that was reported complete goes to `lost_write`, for the next flush.
     fn on_unwritten_part(&mut self, part: Part, outcome: Outcome) {
+        // Bytes of the part that were written, and the error for a flush.
         let (moved, error) = match outcome {
             Outcome::Short { bytes } => (bytes, DeviceError::Medium),
             Outcome::Failed(error) => (0, error),
@@ -488,6 +497,7 @@ impl Smr {
                 continue;
             };
             let outcome = match outcome {
+                // The bytes of the piece before the unwritten ones.
                 Outcome::Short { .. } => {
                     Outcome::Short { bytes: unwritten.start.saturating_sub(start) }
                 }

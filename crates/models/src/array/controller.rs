@@ -292,6 +292,7 @@ impl Controller {
     /// Returns the read-ahead window of one stream, in sectors: an equal share of the total, at
     /// most `readahead_sectors`. It has at least two lines, so each half has a line.
     fn window_sectors(&self) -> u64 {
+        // The stream in question is active, so the bound 1 is only a guard for the division.
         let streams = self.streams.active_count(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
@@ -313,7 +314,8 @@ impl Controller {
                     has_room
                 };
             let start = *run_start.get_or_insert(line);
-            // A run ends before a line that is not reserved, or at the largest request.
+            // A run ends before a line that is not reserved, or at the largest request. One line
+            // always makes a request.
             if is_reserved && line + 1 - start < lines_max.max(1) {
                 continue;
             }

@@ -195,7 +195,8 @@ impl WriteCache {
         self.unfinished.first().is_none_or(|oldest| *oldest > number)
     }
 
-    /// Removes the errors of the lost writes up to `number`. Returns the error of the oldest one.
+    /// Removes the errors of the lost writes up to and including `number`, for the flush that
+    /// reports them. Returns the error with the lowest number; `None` without lost writes.
     pub(super) fn take_lost_writes(&mut self, number: u64) -> Option<DeviceError> {
         let later = self.lost_writes.split_off(&(number + 1));
         std::mem::replace(&mut self.lost_writes, later).into_values().next()

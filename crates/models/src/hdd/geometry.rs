@@ -225,7 +225,8 @@ impl Geometry {
         if is_reversed { self.heads - 1 - head_index } else { head_index }
     }
 
-    /// Numbers the sectors of one zone, region by region of its sparing scheme.
+    /// Numbers the sectors of the zone `index`, region by region of its sparing scheme. A region is
+    /// the part of a zone with spares of its own, such as a track, a cylinder or the whole zone.
     ///
     /// A region provides as many numbers as its sectors minus its spares. Defective sectors are
     /// skipped, so the numbers extend into the spares. The management area at the front of the zone

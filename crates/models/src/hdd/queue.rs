@@ -1,10 +1,12 @@
 //! The drive's own queue, which selects the next command for the arm.
 //!
 //! Among the oldest `window` commands, the cheapest is selected. The cost is the positioning time,
-//! with seek and rotation (shortest positioning time first), or the distance towards higher
-//! cylinders (elevator). A command older than the age limit precedes all others, so none starves. A
-//! write that waits for room in the cache represents the written data that must leave the cache
-//! first. This write-back competes with the commands.
+//! with seek and rotation (shortest positioning time first), or the rank in a sweep of the arm
+//! towards higher cylinders (elevator). The oldest command precedes all others once it is older
+//! than the age limit, so none starves.
+//!
+//! A *write without room* waits for room in the write cache. It represents the *write-back*, which
+//! moves written data from the cache to the medium. The write-back competes with the commands.
 
 use std::collections::VecDeque;
 
@@ -170,9 +172,9 @@ impl CommandQueue {
     }
 
     /// Removes and returns the next task at time `now_ns`. Returns `None` if no command in the
-    /// window is ready. The oldest command is served without a comparison if it is ready and alone
-    /// in the window, or has waited for more than `age_limit_ns`. Serving an oldest write without
-    /// room means the write-back.
+    /// window is ready. The oldest ready command is served without a comparison if it is alone in
+    /// the window, or has waited for more than `age_limit_ns`. If it is a write without room, the
+    /// task is the write-back.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least
     /// cost so far. `write_back_cost` returns the cost of the written data that must leave the

@@ -126,6 +126,7 @@ impl Hdd {
             bus => bus,
         };
         if cached_end.is_some_and(|cached| cached >= end) {
+            // Without other commands the arm stays idle, and may read ahead.
             self.answer_from_cache(bus, request, self.queue.is_empty());
             return;
         }

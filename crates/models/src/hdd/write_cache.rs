@@ -161,7 +161,7 @@ impl WriteCache {
     /// span without further sectors is removed. The rest of a span keeps its time of arrival.
     fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
-        // `run_sectors` is the number of sectors from the first one to the end of its track.
+        // `run_sectors` is the number of consecutive sectors from the first one on its track.
         let sectors = (span.end - span.start).min(u64::from(span.first_position.run_sectors));
         let piece = TrackPiece { start: span.start, sectors };
         span.start += sectors;

@@ -34,7 +34,7 @@ impl Cleaning {
     }
 
     /// Counts a completed transfer. Returns true for the last one of the step.
-    pub(super) const fn ends_step(&mut self) -> bool {
+    pub(super) const fn end_part(&mut self) -> bool {
         self.parts -= 1;
         self.parts == 0
     }

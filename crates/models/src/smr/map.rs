@@ -1,7 +1,8 @@
 //! Map of the persistent cache of a shingled drive: a log of written sectors on the medium.
 //!
-//! New data go to the head of the log. An extent of the map lies in one band of the user's
-//! sectors. The log is a ring: a place is used again once no extent lies at or behind its end.
+//! New data go to the head of the log. Each write is an *entry* of the log. The part of an entry
+//! that is still the newest version of its sectors consists of *extents*, each in one band of the
+//! user's sectors. The log is a ring: a place is used again once no entry up to it has live data.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,7 +79,8 @@ impl CacheMap {
         self.extents.len() + 2 <= self.extents_max && is_in_log
     }
 
-    /// Returns the position of the next write. A write never wraps.
+    /// Returns the position of the next write. A write never wraps: one that does not fit the rest
+    /// of the ring begins at the start of the ring, and the rest stays unused.
     fn place_at_head(&self, sectors: u64) -> u64 {
         let in_ring = self.head % self.cache_sectors;
         if in_ring + sectors <= self.cache_sectors {
@@ -103,11 +105,13 @@ impl CacheMap {
         position % self.cache_sectors
     }
 
-    /// Removes a range of user sectors from the cache.
+    /// Removes a range of user sectors from the cache. Cuts the extents that overlap it, from the
+    /// last one to the first. Then drops the oldest log entries up to the first one with live data.
     pub(super) fn remove(&mut self, start: u64, sectors: u64) {
         let end = start + sectors;
         while let Some((first, extent)) = self.last_extent_before(end) {
             let extent_end = first + extent.sectors;
+            // The extent and all earlier ones end before the range.
             if extent_end <= start {
                 break;
             }
@@ -124,6 +128,7 @@ impl CacheMap {
                 let after = CachedExtent { sectors: extent_end - cut_end, position, ..extent };
                 self.extents.insert(cut_end, after);
             }
+            // Extents do not overlap, so every earlier one ends before `start`.
             if first < start {
                 break;
             }

@@ -6,6 +6,7 @@ pub(super) struct WriteStream {
     band_sectors: u64,
     /// Length of a run before it counts as a stream.
     stream_sectors_min: u64,
+    /// First sector of the run.
     start: u64,
     /// End of the run, or `u64::MAX` before the first write.
     end: u64,
@@ -28,7 +29,8 @@ impl WriteStream {
     }
 
     /// Divides a write into pieces of one band each: start, sectors, and true for a piece that goes
-    /// to its band. A stream does so from the first band on that it writes from its beginning.
+    /// directly to its band. A run does so from the first beginning of a band at which it has at
+    /// least `stream_sectors_min` sectors.
     pub(super) fn divide(&mut self, start: u64, sectors: u64) -> Vec<(u64, u64, bool)> {
         if start != self.end {
             (self.start, self.is_direct) = (start, false);

@@ -1,5 +1,8 @@
 //! The flash of a solid-state drive: dies that sense, program and erase, and the shared channels.
 //!
+//! A *row* is a flash page on each plane of a die. One program writes a row. A *move* is the program
+//! of a row that the garbage collection moves, or of parity.
+//!
 //! - A die performs one operation at a time.
 //! - Reads of a die are served in order of arrival, before any waiting program, move or erase.
 //!   After `reads_in_row_max` consecutive reads one background operation goes first, so writes are
@@ -209,7 +212,7 @@ impl Flash {
         }
     }
 
-    /// Queues the program of one unit on the next die: channels rotate first, then ways and dies.
+    /// Queues the program of one row of written data on the next die: channels rotate first, then ways and dies.
     pub fn program(&mut self, now: Time) {
         let die = next_in_rotation(&mut self.next_program_die, self.timing.dies);
         self.queue_background(now, die, |die| &mut die.programs_waiting);
@@ -301,6 +304,7 @@ impl Flash {
             this_die.consecutive_reads =
                 if has_waiting { this_die.consecutive_reads + 1 } else { 0 };
             this_die.state = DieState::Sensing(read);
+            // Successive rows hold the bits of a cell in turn.
             let bit = (read.row % self.timing.sense_times.len() as u64) as usize;
             self.next_events.set(die, Some(now + self.timing.sense_times[bit]));
             return;
@@ -375,8 +379,8 @@ impl Flash {
     }
 
     /// Suspends a background operation, which would end at `end`, for a new read. No effect if the
-    /// die cannot suspend it, or if the operation ends before the suspension would. The remaining
-    /// time counts from `now`.
+    /// die cannot suspend it, or if the operation ends no later than the suspension would. The
+    /// operation makes no progress from `now` until it is resumed.
     fn suspend_for_read(&mut self, now: Time, die: u32, operation: BackgroundOp, end: Time) {
         let suspend_time = match operation {
             BackgroundOp::Erase => self.timing.suspend_erase_time,

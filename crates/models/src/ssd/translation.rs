@@ -186,6 +186,7 @@ impl Translation {
             moved_rows.reads += due_rows.reads;
             moved_rows.programs += due_rows.programs;
         }
+        // The next write may continue this one, so every write begins or extends a stream.
         if let Some(old_block) = last_old_block {
             self.streams.push_back(WriteStream { next_page: pages.end, old_block });
         }
