@@ -169,8 +169,8 @@ impl Hdd {
         self.last_medium_request == Some(id)
     }
 
-    /// Returns the platter's angle when the last of `sectors` sectors from `start` has passed the
-    /// head. The unit is revolutions from the index mark.
+    /// Returns the platter's angle when the last of `sectors` sectors from `start`, at least one,
+    /// has passed the head. The unit is revolutions from the index mark.
     pub(crate) fn end_revolutions(&self, start: u64, sectors: u32) -> f64 {
         let position = self.geometry.locate(start + u64::from(sectors) - 1);
         position.angle.wrapping_add(position.sector_width) as f64 / 2f64.powi(64)

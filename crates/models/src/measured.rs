@@ -137,6 +137,7 @@ impl MeasuredDevice {
                 extra_ns: near.us * 1e3 - alone_ns,
             })
             .collect();
+        // A request at distance 0 continues the last one. Descriptions do not state that distance.
         let following_ns = following.single_request_ns(description.probe_bytes);
         let at_distance_0 = NearPoint { signed_root: 0.0, extra_ns: following_ns - alone_ns };
         near.insert(near.partition_point(|point| point.signed_root < 0.0), at_distance_0);

@@ -28,8 +28,9 @@ impl PartedRequest {
         self.parts_left += 1;
     }
 
-    /// Notes the outcome of a part. A short one has moved all bytes before `offset` sectors behind
-    /// the start of the request, and its own bytes from there on.
+    /// Notes the outcome of a part. After a short one, the bytes without a gap end at most `bytes`
+    /// bytes behind `offset`. The sector `offset` counts from the start of the request. Other
+    /// outcomes ignore it.
     pub(super) fn note(&mut self, offset: u64, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}

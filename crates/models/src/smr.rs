@@ -7,8 +7,9 @@
 //!   transaction. The drive then records where the data lie.
 //! - A sequential stream of writes goes directly to its bands.
 //! - Cleaning reads a band and its newer data in the cache, writes both to a reserve band, and then
-//!   writes the band in place. It runs while the drive is idle, oldest data first. Once log or map
-//!   are full, writes wait for it.
+//!   writes the band in place. It runs while the drive is idle: first over the bands in which a
+//!   stream ended (*torn* bands), then from the oldest data on. Once log or map are full, writes
+//!   wait for it.
 //! - A read collects its parts from band and cache.
 //!
 //! The member is the drive's mechanics. Its first sectors are the cache, then the reserve band,
@@ -546,6 +547,7 @@ impl Device for Smr {
         self.caps
     }
 
+    /// Accepts a request at time `now`. It ends the idle time of the drive.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.advance(now);
         self.last_use = now;
@@ -556,6 +558,7 @@ impl Device for Smr {
         self.work(now);
     }
 
+    /// Flushes the member once all pieces that have arrived are on the medium.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.advance(now);
         if self.arrived_pieces == self.written_pieces {
@@ -575,6 +578,7 @@ impl Device for Smr {
         [self.completions.next_at(), internal].into_iter().flatten().min()
     }
 
+    /// Processes the events up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         self.advance(now);
         let (at, (id, outcome)) = self.completions.take_due(now)?;

@@ -2,8 +2,8 @@
 //!
 //! - A read of a sequential stream is served from cache lines once the stream is long enough.
 //!   Missing lines are read together with the stream's next lines.
-//! - Any other read is served from the cache if all its lines are there, otherwise by the device,
-//!   unchanged. Only a server's memory also caches such reads (`caches_all_reads`).
+//! - Any other read is served from the cache if all its lines are there or being read, otherwise by
+//!   the device, unchanged. Only a server's memory caches such reads too (`caches_all_reads`).
 //! - All read data crosses the link to the host, one transfer at a time.
 //! - Each read of the device occupies the controller's single processor. These times never overlap,
 //!   for any number of members.
@@ -62,7 +62,7 @@ pub struct ControllerParts {
     pub inactive_after_requests: u64,
     /// Write cache in bytes. With 0, a write completes when the device has stored it.
     pub write_cache_bytes: u64,
-    /// True if the write cache survives a power loss. A flush then completes without any write.
+    /// True if the write cache survives a power loss. A flush then waits for no write.
     pub write_cache_survives_power_loss: bool,
     /// Maximum number of requests in flight.
     pub depth_max: u32,
@@ -364,8 +364,8 @@ impl Controller {
     }
 
     /// Removes and returns the next job that can begin now. Urgent jobs and due write-backs take
-    /// turns, so neither waits for more than the older ones of both. Read-ahead and other
-    /// write-backs begin only if no urgent job is queued.
+    /// turns, but no job waits for a turn of one that needs the busy processor. Read-ahead and
+    /// other write-backs begin, in this order, only if no urgent job is queued.
     fn take_next_job(&mut self) -> Option<u32> {
         let can_begin = |job: Option<&u32>| {
             job.is_some_and(|job| !self.is_processor_busy || !self.needs_processor(*job))

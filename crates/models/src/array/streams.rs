@@ -2,7 +2,7 @@
 //!
 //! The table holds a fixed number of streams, each with the sector at which its next request would
 //! start. A request that starts there continues the stream. Any other request starts a new stream,
-//! which replaces the least recently used one.
+//! which replaces the least recently used one if the table is full.
 
 /// The streams that a controller tracks.
 #[derive(Debug)]

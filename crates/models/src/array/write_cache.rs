@@ -122,6 +122,8 @@ impl WriteCache {
         let Some(oldest) = self.queued.front() else { return false };
         let is_flushed =
             self.flushes_waiting.back().is_some_and(|(_, newest)| oldest.number <= *newest);
+        // Size of the cache once the write-backs in the device have ended and all waiting writes
+        // have entered it.
         let needed_bytes = self.used_bytes + self.waiting_bytes - self.in_device_bytes;
         is_flushed || (!self.writes_waiting.is_empty() && needed_bytes > self.bytes_max)
     }

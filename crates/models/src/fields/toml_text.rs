@@ -95,11 +95,10 @@ fn convert_value(
     key: &str,
     lines: &LineOffsets,
 ) -> FieldValue {
+    // A number that cannot be parsed stays a text, which the reader of the field refuses.
     let number_or_text =
         |text: &str| text.parse().map_or(FieldValue::Text(text.to_owned()), FieldValue::Number);
     match item {
-        // A number that is too large for its type stays a text, which the reader of the field
-        // refuses.
         DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(digits) if digits.radix() == 10 => number_or_text(digits.as_str()),
         // The digits must be read in their radix: 0x10 is 16. A number beyond 64 bits stays text.

@@ -1,7 +1,7 @@
 //! The drive's cache: segments, each with one contiguous range of sectors.
 //!
-//! The least recently used segment is evicted. The segment of a read-ahead in progress is in
-//! [`ReadAheadRun`], because its end moves with time.
+//! The least recently used segment is evicted. A read-ahead in progress fills a segment whose end
+//! moves with time. [`ReadAheadRun`] computes that end, and [`SegmentCache::extend`] records it.
 //!
 //! [`ReadAheadRun`]: super::ahead::ReadAheadRun
 

@@ -71,6 +71,7 @@ pub(super) fn load(
     }
     let model = disk.block("Model")?;
     let layout = read_layout(model, &mut unmodelled)?;
+    // True for reads, and for writes, that can start in the middle of their sectors.
     let zero_latency = (
         disk.integer("Immediate buffer read", SWITCH_LEVELS)? > 0,
         disk.integer("Immediate buffer write", SWITCH_LEVELS)? > 0,

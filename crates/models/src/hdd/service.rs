@@ -116,6 +116,7 @@ impl Hdd {
         // command is of interest only below `cost_limit`, the least cost so far.
         let cost = |command: &DiskCommand, cost_limit: u64| {
             let (start, position) = (command.request.start, &command.position);
+            // A `start` before the read-ahead wraps to a large number.
             let sectors_to_wait = || match start.wrapping_sub(ahead_start) < ahead_sectors {
                 true => sectors_until_read_ahead(read_ahead, cache, geometry, start),
                 false => None,
@@ -243,9 +244,9 @@ fn read_ahead_reach(read_ahead: Option<&ReadAheadRun>, cache: &CacheSpec) -> (u6
 /// `None` if it does not reach that sector on its present track or if the drive does not wait for
 /// it.
 ///
-/// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
-/// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
-/// over no distance takes no time).
+/// On drives with `stops_on_arrival`, only the next sector counts: a waiting command stops the
+/// read-ahead, and the arm leaves at once. Later sectors on the track need no seek anyway (as in
+/// DiskSim, where a seek over no distance takes no time).
 pub(super) fn sectors_until_read_ahead(
     read_ahead: Option<&ReadAheadRun>,
     cache: &CacheSpec,

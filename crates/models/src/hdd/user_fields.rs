@@ -32,6 +32,7 @@ pub fn set_fields(
         let matching_paths: Vec<&String> = paths.iter().filter(ends_with_key).collect();
         match matching_paths.as_slice() {
             [path] => set_field(root, path, spec, key, value)?,
+            // The guard itself adds the field, if its block exists.
             [] if add_field(root, key, value) => {}
             [] => {
                 let mut known_keys = spec_keys.to_vec();

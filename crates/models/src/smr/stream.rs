@@ -15,6 +15,7 @@ pub(super) struct WriteStream {
 }
 
 impl WriteStream {
+    /// Creates the detector, before the first write.
     pub(super) const fn new(band_sectors: u64, stream_sectors_min: u64) -> WriteStream {
         let (start, end) = (0, u64::MAX);
         WriteStream { band_sectors, stream_sectors_min, start, end, is_direct: false }

@@ -212,7 +212,8 @@ impl Flash {
         }
     }
 
-    /// Queues the program of one row of written data on the next die: channels rotate first, then ways and dies.
+    /// Queues the program of one row of written data on the next die: channels rotate first, then
+    /// ways and dies.
     pub fn program(&mut self, now: Time) {
         let die = next_in_rotation(&mut self.next_program_die, self.timing.dies);
         self.queue_background(now, die, |die| &mut die.programs_waiting);

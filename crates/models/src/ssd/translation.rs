@@ -194,7 +194,8 @@ impl Translation {
     }
 
     /// Removes the stream that a write of `pages` continues. Returns the block with the old copy of
-    /// its last page; `None` without such a stream. Also drops the oldest of too many streams.
+    /// its last page; `None` without such a stream. Also drops the oldest stream if there is no
+    /// room for the one that the write adds.
     fn take_continued_stream_block(&mut self, pages: PageRange) -> Option<u32> {
         let index = self.streams.iter().position(|stream| stream.next_page == pages.first);
         let stream = index.and_then(|index| self.streams.remove(index));
@@ -271,6 +272,7 @@ impl Translation {
         let FlashBlock { old_pages: mut old_pages_left, pages, .. } =
             std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
+            // A page that was written again lies elsewhere, or has been moved already.
             if self.written.get(page) == Some(victim) {
                 let (target, _) = self.reserve_moved_pages(1);
                 let block = &mut self.blocks[target as usize];

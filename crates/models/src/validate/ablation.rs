@@ -81,7 +81,8 @@ fn without_cache(drive: &DriveDescription) -> DriveDescription {
     drive
 }
 
-/// Returns a layout of one zone with the drive's mean track, without skews, spares and slips.
+/// Returns a layout of one zone with the drive's mean track, without skews, spares and slips. The
+/// zone has room for the stated size too, which can exceed the zones slightly.
 fn without_zones(layout: &DriveLayout) -> DriveLayout {
     let cylinders = layout.cylinders_in_all();
     let tracks = u64::from(cylinders) * u64::from(layout.heads);
