@@ -1,7 +1,7 @@
 //! The flash of a solid-state drive: dies that sense, program and erase, and the shared channels.
 //!
-//! A *row* is a flash page on each plane of a die. One program writes a row. A *move* is the program
-//! of a row that the garbage collection moves, or of parity.
+//! A *row* is a flash page on each plane of a die. One program writes a row. A *move* is the
+//! program of a row that the garbage collection moves, or of parity.
 //!
 //! - A die performs one operation at a time.
 //! - Reads of a die are served in order of arrival, before any waiting program, move or erase.
