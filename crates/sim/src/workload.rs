@@ -319,8 +319,8 @@ fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadErro
         return Ok(());
     };
     let area_bytes = areas.iter().map(|area| area.bytes).min().unwrap_or(u64::MAX);
-    let does = [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100];
-    for direction in (0..2).filter(|direction| does[*direction] && job.pattern.is_random) {
+    let has_direction = [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100];
+    for direction in (0..2).filter(|direction| has_direction[*direction] && job.pattern.is_random) {
         let block_bytes = job.align_bytes[direction]
             .unwrap_or_else(|| job.block_sizes[direction].smallest_bytes());
         let zones_end = skew::zones_end(&zones[direction]);

@@ -1,4 +1,4 @@
-//! All random choices of one process.
+//! All random choices of one process. A *pass* is one repetition of the job's work.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -18,7 +18,8 @@ pub struct RandomChoices {
     is_wide: bool,
     /// The streams in their present states.
     streams: RandomStreams,
-    /// Generator of all choices if the positions come from a permutation.
+    /// Generator of the directions and of permuted blocks, in a job whose positions come from a
+    /// permutation. The streams serve all other choices of such a job too.
     pub own_generator: Option<Xoshiro256PlusPlus>,
 }
 
@@ -44,7 +45,7 @@ struct RandomStreams {
 }
 
 /// Alternation of reads and writes, as in fio. After a change of direction, the new direction is
-/// kept until its operations reach a share of the other direction's operations so far.
+/// kept until its operations reach its percentage of the other direction's operations so far.
 #[derive(Clone, Copy, Debug)]
 struct ReadWriteMix {
     /// Present direction.
@@ -89,11 +90,11 @@ impl RandomStreams {
                 false => Op::Write,
             };
             if drawn != *op {
-                let others_percent = match *op {
-                    Op::Read => 100 - reads_percent,
-                    Op::Write => reads_percent,
+                let drawn_percent = match drawn {
+                    Op::Read => reads_percent,
+                    Op::Write => 100 - reads_percent,
                 };
-                *kept_until = issued[*op as usize] * u64::from(others_percent) / 100;
+                *kept_until = issued[*op as usize] * u64::from(drawn_percent) / 100;
             }
             *op = drawn;
         }
@@ -124,7 +125,8 @@ impl RandomChoices {
     }
 
     /// Starts a pass. The random streams begin again if `is_reseeded`, and the next direction is
-    /// drawn at once.
+    /// drawn at once. `own_generator` goes on: a permutation itself keeps its order in each pass,
+    /// and its orders with repetitions continue over all passes.
     pub fn restart(&mut self) {
         if self.is_reseeded {
             let mix = self.streams.mix;
@@ -139,8 +141,8 @@ impl RandomChoices {
         self.streams.mix.issued[op as usize] += 1;
     }
 
-    /// Records that the mix continues with this direction, because the maximum rate of the drawn
-    /// one delays it longer.
+    /// Records that the mix continues with this direction, because the maximum rate delays the
+    /// drawn direction longer.
     pub fn change_direction(&mut self, op: Op) {
         self.streams.mix.op = op;
     }

@@ -1,4 +1,5 @@
-//! Files of a workload, and the area of each that a process uses: fio's size rules.
+//! Files of a workload, and the area of each that a process uses: fio's size rules. A *pass* is one
+//! repetition of a job's work.
 //!
 //! For each file of a process with `n` files:
 //!
@@ -237,8 +238,8 @@ fn block_bytes_smallest(job: &Job) -> u64 {
     read.min(write).min(job.trim_block_sizes.smallest_bytes())
 }
 
-/// Draws the size of a file from `min` to `max`, in whole blocks of `block_bytes`. A size below one
-/// block is not rounded.
+/// Draws the size of a file from `min` up to `max`, which is excluded. The size is rounded down to
+/// whole blocks of `block_bytes`, even below `min`. A size below one block is not rounded.
 fn drawn_file_bytes(min: u64, max: u64, block_bytes: u64, sizes: &mut Taus88) -> u64 {
     let drawn = min + sizes.below(max - min);
     match drawn < block_bytes {

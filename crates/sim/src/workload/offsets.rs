@@ -1,4 +1,5 @@
-//! Offset and size of the next operation in an area.
+//! Offset and size of the next operation in an area, the part of a file that a process uses. A
+//! *pass* is one repetition of the job's work.
 //!
 //! A sequential operation begins at the end of the last one of its direction. A random one begins
 //! at a block of the area, counted in the alignment of its direction. The rules follow fio 3.33.
@@ -239,6 +240,7 @@ impl ProcessOffsets {
         *skips_map_mark |= rules.is_random && !is_random;
         let zone_offset = self.next_in_zone(rules, direction, is_drawn, is_random, random)?;
         let start = self.zone_start.checked_add(zone_offset)?;
+        // The offset in a zone is compared with the length of the whole area, as in fio.
         if zone_offset >= self.area_bytes || start >= self.file_bytes {
             return None;
         }
@@ -275,6 +277,7 @@ impl ProcessOffsets {
         if is_random {
             return self.random_offset(rules, direction, random);
         }
+        // An operation between two random ones repeats the last offset.
         if rules.is_random && !is_drawn && rules.sequence.kind == Sequencer::Identical {
             let last = self.last_start[direction].unwrap_or(self.zone_start);
             return last.checked_sub(self.zone_start);

@@ -303,7 +303,7 @@ impl DepthSearch {
 
     /// Records the end of an operation. At the end of a window, moves to the next depth: halfway
     /// between the largest good and the smallest bad one. Returns true if the search, and with it
-    /// the run, is over. With `continues_after` it never returns true.
+    /// the run, is over. With `continues_after` it never returns true, and keeps the depth found.
     pub fn record_end(&mut self, now: Time, latency: Time) -> bool {
         if self.window_end == Time::ZERO {
             self.window_end = now + self.rule.window;

@@ -1,8 +1,8 @@
 //! A random order of `0..count` in constant memory.
 //!
-//! fio records the used blocks of a random pass in a bitmap. Here the pass follows a *permutation*:
-//! its number `i` is the block `number_at(i)`, each exactly once, for any number of blocks. The
-//! order differs from fio's.
+//! fio records the used blocks of a random pass over an area in a bitmap. Here the pass follows a
+//! *permutation*: its number `i` is the block `number_at(i)`, each exactly once, for any number of
+//! blocks. The order differs from fio's.
 //!
 //! It is a generalised Feistel network (Black and Rogaway, "Ciphers with arbitrary finite domains",
 //! 2002). The number is written as (left, right) in a `rows × columns` rectangle that is just large

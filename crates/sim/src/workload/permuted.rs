@@ -1,7 +1,7 @@
 //! Random blocks by a keyed permutation, in constant memory (`random_generator=permutation`).
 //!
 //! Blocks are counted from the start of the area, with the size of an operation of their direction.
-//! A partial block at the end is never used.
+//! A partial block at the end is never used. A *pass* is one repetition of the job's work.
 
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -84,7 +84,7 @@ pub struct ProcessOperation {
     pub closes: bool,
 }
 
-/// A read of a process that has no job file.
+/// A read of a process that has no job file. Within a process, also the position of any operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenRead {
     /// File of the read.
@@ -181,7 +181,7 @@ pub struct Process {
     has_converged: bool,
     /// Reason why the process ended early.
     failure: Option<&'static str>,
-    /// End of the last pause, or start of the process.
+    /// End of the last pause or delay, or start of the process.
     worked_since: Time,
     /// Number of repetitions that still follow.
     loops_left: u32,
@@ -277,14 +277,14 @@ enum AfterDrain {
     /// Pauses as the job demands (option thinktime of fio).
     Pause,
     /// A rate or a flow delays the next operation until this time.
-    HoldBack(Time),
+    Delay(Time),
     /// Syncs the files, then goes on.
     Sync {
         /// True if the files' data suffices (`fdatasync(2)`).
         is_data_enough: bool,
     },
-    /// Starts or ends the verification of the backlog.
-    ToggleBacklog,
+    /// Starts the verification of the backlog, or ends it if it is in progress.
+    ToggleBacklogCheck,
     /// Verifies, starts another pass, or ends, whichever is due first.
     NextPass,
     /// Ends the process.
@@ -514,6 +514,7 @@ impl Process {
     }
 
     /// Returns the files of the process, each once, in order: of its listed reads, or of its areas.
+    /// Files of reads that were issued before are missing.
     pub fn files(&self) -> Vec<FileId> {
         let mut files: Vec<FileId> = match &self.remaining_reads {
             Some(reads) => reads.iter().map(|read| read.file).collect(),

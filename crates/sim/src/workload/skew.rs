@@ -1,10 +1,11 @@
 //! Random positions with a skewed distribution: Zipf, self-similar, normal, zones.
 //!
 //! The first two follow J. Gray et al., "Quickly generating billion-record synthetic databases",
-//! SIGMOD 1994. A formula with precomputed constants converts a uniform number to a rank. The ranks
-//! are scattered over the blocks by a multiplication and rotated by an offset, so frequent blocks
-//! are not adjacent. The normal distribution is the mean of twelve random blocks (central limit
-//! theorem), plus a uniform number as wide as the deviation.
+//! SIGMOD 1994. A formula with precomputed constants converts a uniform number to a *rank*: the
+//! place of a block in the order of decreasing frequency, from 0. The ranks are scattered over the
+//! blocks by a multiplication and rotated by an offset, so frequent blocks are not adjacent. The
+//! normal distribution is the mean of twelve random blocks (central limit theorem), plus a uniform
+//! number as wide as the deviation.
 //!
 //! The sequences are the same as in fio. Seeds, scattering and rotation were determined from traces
 //! of fio 3.33, and tests compare them with fio again. The seed is a hash of the file's name,
@@ -114,6 +115,7 @@ impl SkewedPositions {
     /// Draws a rank with a normal distribution around the middle, as fio does. It is the mean of
     /// `NORMAL_DRAWS` uniform draws, shifted by up to half of `deviation` blocks to either side.
     fn normal_rank(&mut self, deviation: u64) -> u64 {
+        // As in fio, a number can be the one behind the last block. `draw` maps it to a block.
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
         let mean = sum.div_ceil(NORMAL_DRAWS);

@@ -4,10 +4,16 @@
 //! its completion, and counts as in flight until then. A process *drains* while it waits for all
 //! operations in flight.
 //!
+//! The *backlog* has the writes of the pass that are not verified yet (option verify_backlog of
+//! fio). Without a backlog, verification is a *repeated pass*: it makes the same random choices
+//! again, and reads the positions that were written. A *turn* is a number of operations in one
+//! file, before another file is chosen.
+//!
 //! The lists `remaining_reads`, `closes_after_read` and `think_times` have their next entry last.
 //! `zone_bytes` counts bytes since the last change of zones, and `operations_until_draw` operations
 //! up to the next random position. With `skips_map_mark`, the map of used positions does not record
-//! the next operation. The other fields are described at [`Process`].
+//! the next operation. A [`GivenRead`] is the position of any operation, also of a write: file,
+//! offset and bytes. The other fields are described at [`Process`].
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -125,14 +131,15 @@ impl Process {
             return None;
         }
         if self.verification.is_backlog_full() {
-            self.state = ProcessState::Draining(AfterDrain::ToggleBacklog);
+            self.state = ProcessState::Draining(AfterDrain::ToggleBacklogCheck);
             return None;
         }
+        // Behind the last operation of a pass, only a sync at the end can be due.
         if !self.is_pass_over()
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()
         {
-            // A sync takes a turn of the files, as an operation does.
+            // A sync counts as an operation in the turn of a file, but syncs all files.
             self.next_file();
             // With cached writes, the sync waits for all operations in flight.
             self.state = match self.rules.is_direct {
@@ -144,7 +151,7 @@ impl Process {
         // 5 and 6. The next operation, unless it is delayed. Without one, the pass or the backlog
         // ends.
         if let Some(until) = self.delayed_until(now) {
-            self.state = ProcessState::Draining(AfterDrain::HoldBack(until));
+            self.state = ProcessState::Draining(AfterDrain::Delay(until));
             return None;
         }
         if let Some(until) = self.think_time_end(now) {
@@ -154,7 +161,7 @@ impl Process {
             Some(operation) => Some(NextAction::Operation(operation)),
             None => {
                 self.state = ProcessState::Draining(match self.verification.is_in_backlog() {
-                    true => AfterDrain::ToggleBacklog,
+                    true => AfterDrain::ToggleBacklogCheck,
                     false => AfterDrain::NextPass,
                 });
                 None
@@ -197,11 +204,12 @@ impl Process {
                 if let Some(at) = at {
                     self.lateness.add(now.since(begun).since(at));
                 }
+                // A trace has one file.
                 let file = self.areas[0].area.file;
                 self.issued_bytes = self.issued_bytes.saturating_add(bytes);
                 self.writes_issued += u64::from(op == Op::Write);
-                let read = GivenRead { file, offset, bytes };
-                Some(NextAction::Operation(self.count_issued(read, op)))
+                let position = GivenRead { file, offset, bytes };
+                Some(NextAction::Operation(self.count_issued(position, op)))
             }
         }
     }
@@ -229,8 +237,9 @@ impl Process {
     }
 
     /// Returns true if the process must pause now (option thinktime of fio): after a number of
-    /// operations, or after a time of work. Checked once for each issued operation; further calls
-    /// return false. The count of operations restarts when a pause is due.
+    /// operations, or after a time of work since the last pause or delay. Checked once for each
+    /// issued operation; further calls return false. The count of operations restarts when a pause
+    /// is due.
     fn take_due_pause(&mut self, now: Time) -> bool {
         let is_pause_unchecked = std::mem::take(&mut self.is_pause_unchecked);
         let pauses = &self.rules.pauses;
@@ -243,6 +252,7 @@ impl Process {
         }
         let operation_count =
             if pauses.counts_issued { self.issued_operations } else { self.collected_operations };
+        // The end of the ramp time resets the issued operations, to less than the count at a pause.
         let is_due =
             operation_count.saturating_sub(self.count_at_pause) >= u64::from(pauses.blocks);
         if is_due {
@@ -281,7 +291,7 @@ impl Process {
     }
 
     /// Returns `Some` if a sync is due before the next operation, with true if the files' data
-    /// suffices. `fsync` precedes `fdatasync`, as in fio.
+    /// suffices. `fsync` precedes `fdatasync`, as in fio. No sync follows another one directly.
     fn due_sync(&self) -> Option<bool> {
         let (full_sync, data_sync) = (Some(false), Some(true));
         let is_due = |interval_writes: u32| {
@@ -296,7 +306,9 @@ impl Process {
     }
 
     /// Returns the state after all operations in flight have completed. `next` is the purpose of
-    /// the wait. A sync that is due at the end comes first, then verification, then another pass.
+    /// the wait. For `NextPass`, the first step that is due follows: a sync, the rest of the
+    /// backlog, a repeated pass, another pass, and at last the end of the process. After each of
+    /// the steps before the end, the process comes back here with `NextPass`.
     pub(super) fn state_after_drain(&mut self, next: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_then = |then| ProcessState::SyncDue { is_data_enough: false, then };
@@ -304,20 +316,21 @@ impl Process {
             AfterDrain::Sync { is_data_enough } => {
                 ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue }
             }
+            // After the sync `is_synced` is true, so the other steps follow.
             AfterDrain::NextPass if syncs_at_end => sync_then(AfterSync::NextPass),
             AfterDrain::End if syncs_at_end => sync_then(AfterSync::End),
-            AfterDrain::ToggleBacklog => {
-                self.verification.toggle_backlog();
+            AfterDrain::ToggleBacklogCheck => {
+                self.verification.toggle_backlog_check();
                 ProcessState::Issuing
             }
-            AfterDrain::HoldBack(until) => ProcessState::Pausing { until },
+            AfterDrain::Delay(until) => ProcessState::Pausing { until },
             // The end of the run time does not shorten a pause, as in fio.
             AfterDrain::Pause => {
                 self.pace.on_pause(self.last_op, self.rules.pauses.time);
                 ProcessState::Pausing { until: now + self.rules.pauses.time }
             }
             AfterDrain::NextPass if self.verification.is_backlog_left() => {
-                self.verification.toggle_backlog();
+                self.verification.toggle_backlog_check();
                 ProcessState::Issuing
             }
             AfterDrain::NextPass if self.verification.begin_repeated_pass() => {
@@ -405,9 +418,10 @@ impl Process {
                 || is_reached(self.rules.limit_operations, self.issued_operations))
     }
 
-    /// Returns true if all operations of this pass were issued.
+    /// Returns true if the limits of the job end this pass. A pass also ends when no file has a
+    /// position left, which only the choice of the next operation finds.
     fn is_pass_over(&self) -> bool {
-        // In a job limited by time, a pass ends on its own only for verification.
+        // A job limited by time limits the bytes of a pass only if it verifies.
         let has_end = self.rules.is_time_based && self.verification.is_on();
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
@@ -426,47 +440,46 @@ impl Process {
     /// Returns the next operation of the pass or of the verification, counted as issued. `None` at
     /// the end of either.
     fn next_operation(&mut self) -> Option<ProcessOperation> {
-        // Verification of the backlog, then of a repeated pass, then the work of the job.
+        // Verification of the backlog, then a repeated pass, then the work of the job.
         if self.verification.is_in_backlog() {
-            let read = self.verification.take_backlog_read()?;
-            return Some(self.count_issued(read, Op::Read));
+            let position = self.verification.take_backlog_write()?;
+            return Some(self.count_issued(position, Op::Read));
         }
-        // Without a drawn direction, it is drawn as in the first pass. The loop ends with the
-        // repeated pass, or at once without one.
+        // The repeated pass draws each operation again, with its direction. It reads what was
+        // written, and skips what was read. Without a repeated pass, the loop ends at once.
         let no_drawn_op = None;
         while self.verification.count_repeated_operation() {
-            // The repeated pass draws all operations again, and reads those that were writes.
-            let (op, read) = self.next_position(no_drawn_op)?;
+            let (op, position) = self.next_position(no_drawn_op)?;
             if op == Op::Write {
-                return Some(self.count_issued(read, Op::Read));
+                return Some(self.count_issued(position, Op::Read));
             }
         }
         if self.verification.is_repeating_pass() || self.is_pass_over() {
             return None;
         }
         let drawn_op = self.drawn_op.take();
-        let (op, read) = self.next_position(drawn_op)?;
-        self.issued_bytes = self.issued_bytes.saturating_add(read.bytes);
+        let (op, position) = self.next_position(drawn_op)?;
+        self.issued_bytes = self.issued_bytes.saturating_add(position.bytes);
         self.issued_operations += 1;
-        self.pass_bytes = self.pass_bytes.saturating_add(read.bytes);
+        self.pass_bytes = self.pass_bytes.saturating_add(position.bytes);
         self.pass_operations += 1;
         self.last_op = op;
         if self.rules.has_rate {
-            self.pace.on_issue(op, read.bytes, &mut self.random);
+            self.pace.on_issue(op, position.bytes, &mut self.random);
         }
         self.dependencies.on_issue();
-        self.verification.record_issue(read, op == Op::Write);
-        // With `verify_only`, an earlier run wrote the data.
+        self.verification.record_issue(position, op == Op::Write);
+        // A job that only verifies (option verify_only of fio) reads in place of its writes.
         let op = if self.rules.writes { op } else { Op::Read };
         self.writes_issued += u64::from(op == Op::Write);
         self.is_synced = false;
-        Some(self.count_issued(read, op))
+        Some(self.count_issued(position, op))
     }
 
     /// Counts an operation as issued and in flight, and returns it. The operation ends a batch if
     /// the batch or the queue is full.
-    fn count_issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
-        let GivenRead { file, offset, bytes } = read;
+    fn count_issued(&mut self, position: GivenRead, op: Op) -> ProcessOperation {
+        let GivenRead { file, offset, bytes } = position;
         self.in_flight += 1;
         self.batch_operations += 1;
         let is_batch_full = self.batch_operations >= self.rules.batch;
@@ -475,17 +488,18 @@ impl Process {
         }
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.is_pause_unchecked = true;
+        // Only listed reads close their files.
         let closes = self.closes_after_read.pop().unwrap_or(false);
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
-    /// Returns the direction and the read of the next operation, in an unfinished file chosen by
-    /// the job's rule. `None` at the end of the pass. Each file that is tried draws a direction,
+    /// Returns the direction and the position of the next operation, in an unfinished file chosen
+    /// by the job's rule. `None` at the end of the pass. Each file that is tried draws a direction,
     /// except the first if `drawn_op` was drawn before.
     fn next_position(&mut self, mut drawn_op: Option<Op>) -> Option<(Op, GivenRead)> {
         if self.remaining_reads.is_some() {
             let op = drawn_op.unwrap_or_else(|| self.next_direction());
-            return self.remaining_reads.as_mut()?.pop().map(|read| (op, read));
+            return self.remaining_reads.as_mut()?.pop().map(|position| (op, position));
         }
         while let Some(file_index) = self.next_file() {
             let op = drawn_op.take().unwrap_or_else(|| self.next_direction());
@@ -522,33 +536,36 @@ impl Process {
         None
     }
 
-    /// Returns the file whose turn it is, and counts one operation of its turn. A file stays in use
-    /// until its turn ends or it is finished. Returns `None` if all files are finished.
+    /// Returns the index in `areas` of the file whose turn it is, and counts one operation of its
+    /// turn. A file stays in use until its turn ends or it is finished. Returns `None` if all files
+    /// are finished.
     fn next_file(&mut self) -> Option<usize> {
         let open_files = self.areas.iter().filter(|area| area.is_open && !area.is_done).count();
         // With all permitted files open (option openfiles of fio), no other file is chosen.
         let opens = open_files < self.rules.open_files_max;
-        let is_open = |index: usize| {
+        let can_be_used = |index: usize| {
             let area = &self.areas[index];
             !area.is_done && (area.is_open || opens)
         };
         let count = self.areas.len();
-        if !(0..count).any(is_open) {
+        if !(0..count).any(can_be_used) {
             return None;
         }
         let FileService { kind, operations_per_turn } = self.rules.file_service;
         let selection = &mut self.file_selection;
-        if let Some(current) = selection.current.filter(|current| is_open(*current)) {
+        if let Some(current) = selection.current.filter(|current| can_be_used(*current)) {
             match operations_per_turn {
+                // The turn lasts until the file is finished.
                 None => return Some(current),
                 Some(_) if selection.operations_left > 0 => {
                     selection.operations_left -= 1;
                     return Some(current);
                 }
+                // The turn has ended.
                 Some(_) => {}
             }
         }
-        // At least one file is open to the choice, so the search ends.
+        // At least one file can be used, so the search ends.
         let next = loop {
             let next = match kind {
                 FileServiceKind::RoundRobin => {
@@ -558,12 +575,13 @@ impl Process {
                 }
                 FileServiceKind::Random => self.random.draw_file(count as u64) as usize,
             };
-            if is_open(next) {
+            if can_be_used(next) {
                 break next;
             }
         };
         self.areas[next].is_open = true;
         selection.current = Some(next);
+        // This call is the first operation of the turn.
         selection.operations_left =
             operations_per_turn.map_or(0, |operations_per_turn| operations_per_turn - 1);
         Some(next)

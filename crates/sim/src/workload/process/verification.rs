@@ -2,7 +2,8 @@
 //!
 //! A *pass* is one repetition of the job's work. With a *backlog* (`verify_backlog`), writes are
 //! verified during the pass, as soon as enough of them wait. Without it, the pass is repeated with
-//! the same random choices, and the written data is read.
+//! the same random choices, and the written data is read. The states of the random choices are the
+//! caller's: this module only counts.
 //!
 //! In the rule, `at_end` demands verification after all writes (`do_verify`). A `backlog` of 0
 //! means none, and a `backlog_batch` of 0 the whole backlog at once. With `is_only` the job
@@ -71,12 +72,12 @@ impl Verification {
 
     /// Counts an operation of the job's work. A write joins the backlog, if the rule has one.
     /// Without a rule nothing is recorded.
-    pub fn record_issue(&mut self, read: GivenRead, is_write: bool) {
+    pub fn record_issue(&mut self, position: GivenRead, is_write: bool) {
         let Some(rule) = self.rule else { return };
         self.pass_operations += 1;
         self.pass_writes += u64::from(is_write);
         if is_write && rule.backlog > 0 {
-            self.backlog.push_back(read);
+            self.backlog.push_back(position);
         }
     }
 
@@ -93,9 +94,9 @@ impl Verification {
         self.rule.is_some_and(|rule| rule.at_end) && !self.backlog.is_empty()
     }
 
-    /// Starts the verification of the backlog, or of a batch of it, or returns to the job's
-    /// work. The caller waits for all operations in flight first.
-    pub fn toggle_backlog(&mut self) {
+    /// Starts the verification of the backlog, or of its first batch. If it is in progress, returns
+    /// to the job's work. The caller waits for all operations in flight first.
+    pub fn toggle_backlog_check(&mut self) {
         self.activity = match self.activity {
             VerificationActivity::Work => {
                 let whole = self.backlog.len();
@@ -115,9 +116,9 @@ impl Verification {
         matches!(self.activity, VerificationActivity::Backlog { .. })
     }
 
-    /// Removes and returns the next read of the backlog. `None` at the end of the batch, and if no
-    /// verification of the backlog is in progress.
-    pub fn take_backlog_read(&mut self) -> Option<GivenRead> {
+    /// Removes and returns the next write of the backlog, which is to be read. `None` at the end of
+    /// the batch, and if no verification of the backlog is in progress.
+    pub fn take_backlog_write(&mut self) -> Option<GivenRead> {
         let VerificationActivity::Backlog { left } = &mut self.activity else { return None };
         *left = left.checked_sub(1)?;
         self.backlog.pop_front()
@@ -141,8 +142,8 @@ impl Verification {
         matches!(self.activity, VerificationActivity::Pass { .. })
     }
 
-    /// Counts an operation of the repeated pass. Returns false at its end, and if no pass is
-    /// repeated.
+    /// Counts an operation of the repeated pass, read or write. Returns false if all its operations
+    /// were counted, and if no pass is repeated.
     pub fn count_repeated_operation(&mut self) -> bool {
         let VerificationActivity::Pass { left } = &mut self.activity else { return false };
         let is_left = *left > 0;
