@@ -58,7 +58,8 @@ pub enum LogKind {
 
 /// Returns the file name of a log. `prefix` is the name that the job gives. `process_number` counts
 /// the processes over all jobs, from 1. `row` is appended to the prefix. It is empty unless a run
-/// has several rows. As in fio, the name of a trace is the prefix itself, without type and process.
+/// has several rows of results, such as one per policy. As in fio, the name of a trace is the
+/// prefix itself, without type and process.
 fn file_name(
     kind: LogKind,
     prefix: &str,
@@ -81,7 +82,8 @@ fn file_name(
 }
 
 /// Returns the logs that a process of `job` writes, with their file names. `row` is a part of each
-/// name, empty for a run with one row. `process_number` counts the processes of all jobs, from 1.
+/// name, empty for a run with one row of results. `process_number` counts the processes of all
+/// jobs, from 1.
 pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
     // As in fio, one option with a prefix enables three logs of latencies.

@@ -223,10 +223,11 @@ impl ReadCounters {
 
     /// Builds the row of a section from the counters of its reads and its writes, in this order.
     /// `name` and `processes` are the section's name and its number of processes.
-    pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
-        let mut both = tallies[0].clone();
-        both.add(&tallies[1]);
-        let directions = [DirectionResults::of(&tallies[0]), DirectionResults::of(&tallies[1])];
+    pub fn section(by_direction: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
+        let [reads, writes] = by_direction;
+        let mut both = reads.clone();
+        both.add(writes);
+        let directions = [DirectionResults::of(reads), DirectionResults::of(writes)];
         SectionRow { directions, ..both.section_without_directions(name, processes) }
     }
 

@@ -253,9 +253,9 @@ impl<'a> RunningJob<'a> {
         self.ready.extend(0..self.processes.len() as u32);
     }
 
-    /// Performs all work of the present time: takes completions, lets due processes issue
-    /// operations, and steps the machine. Returns true if more work is left at this time: of the
-    /// machine, or the start of the next phase.
+    /// Performs all work of the present time: takes completions, starts the next phase if one has
+    /// ended, lets due processes issue operations, and steps the machine. Returns true if more work
+    /// is left at this time: of the machine, or the start of the next phase.
     fn do_present_work(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_completions(now, self);
@@ -411,7 +411,8 @@ impl<'a> RunningJob<'a> {
         let started = match (operation.op, process.engine(), process.is_direct()) {
             (Op::Write, _, is_direct) => {
                 // Also a mapped job writes by calls: stores into a mapping are not modelled. A
-                // cached write covers whole device units. A direct one is passed on as it is.
+                // cached write covers whole units of the device's alignment. A direct one is passed
+                // on as it is.
                 if !is_direct {
                     transfer = Self::extend_to_units(machine, transfer);
                 }
@@ -587,6 +588,7 @@ impl Driver for RunningJob<'_> {
             return self.on_chunk_completed(machine, now, &done);
         }
         let tag = done.tag as u32;
+        // Before the release: the time depends on the data of the read.
         let processor_time = self.world.charge_completion(machine, &done);
         machine.release(now, done.read);
         let running = &mut self.processes[self.operations_in_flight[tag as usize].process as usize];

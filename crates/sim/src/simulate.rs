@@ -149,7 +149,8 @@ impl SimulateError {
 /// the progress.
 ///
 /// # Errors
-/// Fails before the simulation if a name, a parameter or a size is invalid.
+/// Fails before the simulation if a name, a parameter or a size is invalid, or later if the run
+/// makes no progress.
 pub fn simulate(
     job: &str,
     job_file: &JobFile,

@@ -1,7 +1,8 @@
 //! The simulated environment of the machine: the device, virtual time, and processor costs.
 //!
 //! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
-//! scheduler. It submits requests to this environment and receives their completions.
+//! scheduler. It submits requests to this environment and receives their completions. A *raw chunk*
+//! is a part of a large direct transfer, whose memory is pinned before the part is submitted.
 
 use std::collections::VecDeque;
 
@@ -239,6 +240,7 @@ impl IoBackend for SimulatedEnvironment {
     /// Records the request for retries and for the observer, and sends it to the device.
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let index = request.id.0 as usize;
+        // Entries up to the index are placeholders until their own requests are submitted.
         if index >= self.requests.len() {
             self.requests.resize(index + 1, QueuedRequest { request, retries: 0 });
         }

@@ -1,4 +1,5 @@
-//! Special properties of writes: whole device units, and syncs.
+//! Special properties of writes: whole units of the device, and syncs. The length of a *unit* is the
+//! alignment that the device demands.
 
 use readpath_core::machine::{Machine, Transfer};
 use readpath_core::request::{Op, Outcome, RequestId};

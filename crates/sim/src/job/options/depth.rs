@@ -10,6 +10,7 @@ pub const TABLE: &[FioOption] = &[
         "psync, sync, libaio, io_uring, mmap; raw, which fio has not; others are run as one of \
          these, or refused (psync)",
         |draft, value| {
+            // As in fio, a colon and the path of a module may follow the name.
             let name = value.text.split(':').next().unwrap_or_default();
             let Some(engine) = ENGINES.iter().find(|engine| engine.name == name) else {
                 let names: Vec<&str> = ENGINES
