@@ -18,7 +18,7 @@ use libc::iovec;
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::memory::PinnedTransferPage;
+use super::memory::PinnedPage;
 use super::world::{World, world};
 use crate::backend::KernelAnswer;
 
@@ -196,7 +196,8 @@ pub(super) fn fill_content(inode: u32, offset: u64, change: u64, buffer: &mut [u
     }
 }
 
-/// A queued transfer, or one in flight.
+/// A queued transfer, or one in flight: a read or write of a file. The *pager* is the library's
+/// server of page faults.
 struct DiskTransfer {
     /// Number of the file.
     inode: u32,
@@ -209,7 +210,7 @@ struct DiskTransfer {
     /// True once its memory belongs to the device, and its answer is scheduled.
     is_started: bool,
     /// Pages of a pager that the transfer uses, from its start on.
-    pinned_pages: Vec<PinnedTransferPage>,
+    pinned_pages: Vec<PinnedPage>,
 }
 
 /// Transfers of one path.
@@ -350,7 +351,7 @@ impl World {
     /// and signals its eventfd, if it has one. No effect if the transfer has ended before.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let transfer = self.disk.borrow_mut().rings[ring].transfers.remove(&token);
-        // A transfer that is absent was cancelled before.
+        // Of an answer and a cancellation, only the first finds the transfer.
         let Some(DiskTransfer { inode, op, offset, segments, pinned_pages, .. }) = transfer else {
             return;
         };
@@ -372,7 +373,7 @@ impl World {
 
     /// Result of a transfer of `requested_bytes` bytes from `offset` on that ends now. It is the
     /// number of bytes, or the kernel's error as in `errno(3)`. The number is smaller at the end of
-    /// the file, or by the fault `short_one_in`, which leaves at least one block. A page in
+    /// the file, 0 behind it. The fault `short_one_in` leaves whole blocks, at least one. A page in
     /// `bad_pages` fails the whole transfer.
     fn transfer_result(&self, inode: u32, offset: u64, requested_bytes: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
@@ -404,7 +405,7 @@ impl World {
         inode: u32,
         offset: u64,
         segments: &[iovec],
-        pinned_pages: &[PinnedTransferPage],
+        pinned_pages: &[PinnedPage],
     ) -> i32 {
         let bytes = match self.transfer_result(inode, offset, transfer_bytes(segments)) {
             Ok(bytes) => bytes,

@@ -1,5 +1,6 @@
 //! Memory of a simulated run that is registered with userfaultfds: page states, waiting touches and
-//! reports. An *area* is one registered range. A *touch* is an access of the program to a page.
+//! reports. An *area* is one registered range. A *touch* is an access of the program to a page. The
+//! *pager* is the library's server of page faults, whose calls are simulated here.
 //!
 //! The pager's calls are answered as by the kernel, by their numbers and structs
 //! (ioctl_userfaultfd(2)). A call may be half done and has to be repeated. Pages of a transfer
@@ -112,12 +113,12 @@ struct WaitingTouch {
     is_reported: bool,
 }
 
-/// A page that a transfer uses.
+/// A page that a transfer, or a system call of the program, uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PinnedTransferPage {
+pub(super) struct PinnedPage {
     /// First byte of the page.
     address: usize,
-    /// Generation of the page at the start: the transfer has no effect on a later one.
+    /// Generation of the page at the start: the use has no effect on a later one.
     generation: u32,
     /// `Write` if the page is written out.
     op: Op,
@@ -231,6 +232,7 @@ impl World {
                     drop(memory);
                     match self.touch_delegated(address) {
                         Some(touched) => return touched,
+                        // The page has changed, so the touch is tried again.
                         None => continue,
                     }
                 }
@@ -242,7 +244,7 @@ impl World {
             memory.touches.push(WaitingTouch { uffd, address, flags, task, is_reported: false });
             drop(memory);
             self.wake_all(PAGER_SLEEP_KEY);
-            // A signal may end the wait.
+            // A signal may end the wait, here after up to 200 µs.
             let spurious_wake_one_in = self.disk.borrow().faults().spurious_wake_one_in;
             let until_ns = self
                 .happens_one_in(spurious_wake_one_in)
@@ -253,17 +255,17 @@ impl World {
     }
 
     /// Simulates a system call of the program that uses a touched page, until the
-    /// [end of its use](World::end_use).
-    pub(super) fn begin_use(&self, address: usize) -> PinnedTransferPage {
+    /// [end of its use](World::end_use). `address` is the first byte of the page, in an area.
+    pub(super) fn begin_use(&self, address: usize) -> PinnedPage {
         let mut memory = self.memory();
         let page = memory.page(address).expect("the address is in an area");
         page.users += 1;
         // `Read`: the call does not write the page out.
-        PinnedTransferPage { address, generation: page.generation, op: Op::Read }
+        PinnedPage { address, generation: page.generation, op: Op::Read }
     }
 
     /// True if a used page is still in its place.
-    pub(super) fn is_page_in_place(&self, pinned_page: &PinnedTransferPage) -> bool {
+    pub(super) fn is_page_in_place(&self, pinned_page: &PinnedPage) -> bool {
         self.memory()
             .page(pinned_page.address)
             .is_some_and(|page| page.generation == pinned_page.generation)
@@ -272,11 +274,7 @@ impl World {
     /// True if the bytes that a transfer writes to an address arrive there: the page was not moved
     /// or removed since the start. `pinned_pages` are the pages of the transfer. Also true for a
     /// page outside all areas.
-    pub(super) fn does_write_arrive(
-        &self,
-        pinned_pages: &[PinnedTransferPage],
-        address: usize,
-    ) -> bool {
+    pub(super) fn does_write_arrive(&self, pinned_pages: &[PinnedPage], address: usize) -> bool {
         let page = address - address % PAGE;
         pinned_pages
             .iter()
@@ -295,7 +293,7 @@ impl World {
 
     /// Starts a transfer: marks its pages as used and returns them. A page that is absent, poisoned
     /// or delegated, or protected from the transfer, is a failure of the run.
-    pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
+    pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedPage> {
         let mut pinned_pages = Vec::new();
         if self.memory().areas.is_empty() {
             return pinned_pages;
@@ -306,7 +304,7 @@ impl World {
                 if op == Op::Write {
                     // `count_written` has counted it, so `end_use` must find it. The generation is
                     // not used, because no page is there.
-                    pinned_pages.push(PinnedTransferPage { address, generation: 0, op });
+                    pinned_pages.push(PinnedPage { address, generation: 0, op });
                 }
                 continue;
             };
@@ -316,7 +314,7 @@ impl World {
                 _ => false,
             };
             page.users += 1;
-            let pinned_page = PinnedTransferPage { address, generation: page.generation, op };
+            let pinned_page = PinnedPage { address, generation: page.generation, op };
             page.writers += u32::from(op == Op::Write);
             drop(memory);
             if !is_usable {
@@ -330,7 +328,7 @@ impl World {
     /// Ends a transfer or a system call that uses these pages. The kernel releases each page now,
     /// or in one case of four up to 30 µs later. A page that was moved or removed meanwhile has a
     /// later generation, and no longer counts this use.
-    pub(super) fn end_use(&self, pinned_pages: &[PinnedTransferPage]) {
+    pub(super) fn end_use(&self, pinned_pages: &[PinnedPage]) {
         for pinned_page in pinned_pages {
             let released_at_ns = if self.random_below(4) == 0 {
                 self.now_ns() + self.random_below(30_000)
@@ -383,7 +381,8 @@ impl World {
         }
     }
 
-    /// Wakes the touches that wait for a page of the range of `bytes` bytes at `address`.
+    /// Wakes the touches that wait for a page of the range of `bytes` bytes at `address`. The
+    /// page's address is the key of their sleep.
     fn wake_range(&self, address: usize, bytes: usize) {
         let memory = self.memory();
         let range = address..address + bytes;
@@ -394,9 +393,10 @@ impl World {
         addresses.into_iter().for_each(|address| self.wake_all(address));
     }
 
-    /// Executes a call on `bytes` bytes page by page with `on_page`, which gets the page's address.
-    /// A fault may stop the call early. Returns two values as the kernel does: the number of bytes
-    /// done, or a negative errno if there are none; and the reason for a stop.
+    /// Executes a call on `bytes` bytes, which are whole pages, page by page with `on_page`, which
+    /// gets the page's address. The injected fault `short_call_one_in` may stop the call early.
+    /// Wakes the touches that wait for the pages done. Returns two values as the kernel does: the
+    /// number of bytes done, or a negative errno if there are none; and the reason for a stop.
     fn for_each_page(
         &self,
         address: u64,
@@ -409,7 +409,7 @@ impl World {
             if bytes_done == bytes {
                 break Ok(());
             }
-            // Another thread changes the memory map.
+            // The fault: another thread changes the memory map.
             if self.happens_one_in(short_call_one_in) {
                 break Err(Errno::AGAIN);
             }

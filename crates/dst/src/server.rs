@@ -223,7 +223,8 @@ impl World {
                 }
             }
         } else if self.happens_one_in(faults.retry_one_in) && call.program == NFS {
-            // The status JUKEBOX, which MOUNT does not have: the client must try again.
+            // The status JUKEBOX, which MOUNT does not have: the client must try again. No
+            // attributes follow.
             answer.push_words(&[10_008, 0, 0]);
         } else {
             answer.0.extend(self.results_of(server, &mut call).0);

@@ -233,7 +233,7 @@ impl World {
     }
 
     /// Handles due events, and resumes one ready task. If none is ready, advances the time. Returns
-    /// false once all have ended, or after a failure.
+    /// false once all have ended, and if the time cannot advance, which is a failure.
     fn run_one_task(&self) -> bool {
         self.handle_due_events();
         // Timeouts that are over make their tasks ready.
@@ -333,7 +333,7 @@ impl World {
     }
 
     /// Creates a ready task that will run `body`, and returns its id. A panic of the task is a
-    /// failure of the run.
+    /// failure of the run, unless `fail_run` has caused it, which records the failure itself.
     ///
     /// # Panics
     /// The limit of tasks is reached.

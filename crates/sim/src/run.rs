@@ -45,7 +45,7 @@ struct RunningProcess {
     /// The state machine that returns the next operations.
     process: Process,
     /// Results of the process.
-    stream: ProcessShare,
+    share: ProcessShare,
     /// Open files, with the machine's handles on them.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
@@ -169,7 +169,7 @@ impl<'a> RunningJob<'a> {
                 machine.set_priority(process.id(), priority);
             }
             processes.push(RunningProcess {
-                stream: ProcessShare::new(&process),
+                share: ProcessShare::new(&process),
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
@@ -371,7 +371,7 @@ impl<'a> RunningJob<'a> {
         running.has_ended = true;
         if let Some(failure) = running.process.failure() {
             self.jobs[running.process.job()][Op::Read as usize].record_error(now, now);
-            running.stream.record_error(now, now);
+            running.share.record_error(now, now);
             self.first_error.get_or_insert_with(|| failure.to_owned());
         }
         machine.process_ended(now, ProcessId(id));
@@ -485,13 +485,13 @@ impl<'a> RunningJob<'a> {
                 running.process.record_latency(ended, issued, &operation, bytes);
                 if running.process.is_measured(issued) {
                     read_counters.record(issued, ended, bytes);
-                    running.stream.record(issued, ended, bytes);
+                    running.share.record(issued, ended, bytes);
                 }
                 self.bytes_moved += bytes;
             }
             Err(error) => {
                 read_counters.record_error(issued, ended);
-                running.stream.record_error(issued, ended);
+                running.share.record_error(issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
                 let state = || format!("operations that fail: {error}, {}", state_of(machine));
                 self.stuck = self.failures.count(now, state).err();
@@ -553,7 +553,7 @@ impl<'a> RunningJob<'a> {
         RunMeasurements {
             total,
             jobs: self.jobs,
-            streams: self.processes.iter().map(|running| running.stream).collect(),
+            streams: self.processes.iter().map(|running| running.share).collect(),
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
             trace_lateness,

@@ -73,8 +73,8 @@ impl Backend for SimulatedBackend {
         }
     }
 
-    /// Takes the answers that have arrived. Returns false: the backend has queued no request of its
-    /// own.
+    /// Moves the answers that have arrived to `answers`. Returns false: the backend has queued no
+    /// request of its own.
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         let world = world().expect(OUTSIDE_SIMULATION);
         answers.append(&mut world.disk.borrow_mut().rings[self.ring].answers);

@@ -172,8 +172,9 @@ impl Memory {
 impl World {
     /// Simulates a touch of a delegated page at `address` by the calling task. A page that is not
     /// in the cache is read first, which takes time. Returns `None` if the touch must be repeated:
-    /// after a read, or if the page is no longer delegated or past the end. Otherwise the task may
-    /// use the page's bytes, or gets a bus error.
+    /// after a read without an error, and if the page is not delegated, or no longer. Otherwise
+    /// the task may use the page's bytes, or gets a bus error: for a page past the end of the
+    /// file, or after a read with an error.
     pub(super) fn touch_delegated(&self, address: usize) -> Option<Result<(), Bus>> {
         let page = self.memory().delegated_page(address)?;
         let faults = self.disk.borrow().faults().clone();
@@ -182,7 +183,8 @@ impl World {
             return Some(Err(Bus));
         }
         if !self.memory().kernel_memory.cached.contains(&page) {
-            // The page is read. Meanwhile the window may be taken back, or the file truncated.
+            // The page is read. Meanwhile the window may be taken back, or the file truncated: the
+            // repeated touch then finds out.
             self.pause(self.random_latency_ns(&faults));
             if self.memory().delegated_page(address) != Some(page) || is_past_end() {
                 return None;
@@ -211,7 +213,7 @@ impl World {
     }
 
     /// Reads a page of the file and its readable neighbours into the cache: the readahead window,
-    /// with the page in its middle.
+    /// with the page in its middle. The caller has checked that the page itself is readable.
     fn read_around(&self, page: u64) {
         let mut memory = self.memory();
         let ahead_pages = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
@@ -236,6 +238,7 @@ impl World {
         memory.kernel_memory.delegated_pages += pages;
         memory.kernel_memory.delegated_total += pages;
         let mapping_id = memory.kernel_memory.mappings_made;
+        // A window may only replace absent pages: others would lose their bytes.
         for page_index in 0..pages {
             let address = address + page_index as usize * PAGE;
             if memory.page(address).is_some_and(|page| page.state != PageState::Absent) {
@@ -256,6 +259,7 @@ impl World {
     pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
         let mapping_limit_one_in = self.disk.borrow().faults().mapping_limit_one_in;
         if self.happens_one_in(mapping_limit_one_in) {
+            // The window stays delegated.
             self.memory().count_stuck(bytes);
             return Err(Errno::NOMEM);
         }

@@ -1,6 +1,7 @@
 //! Replacements of the pager's requests to the system about its memory. Outside a simulation each
-//! returns `None` or false, or does nothing. A *touch* is an access of the program to a page. A
-//! *delegated* page is served by the kernel's own mapping of the file.
+//! returns `None` or false, or does nothing. The *pager* is the library's server of page faults. A
+//! *touch* is an access of the program to a page. A *delegated* page is served by the kernel's own
+//! mapping of the file. A fault with a rate, such as `short_call_one_in`, is an injected one.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -129,8 +130,9 @@ pub(crate) fn read_messages(
 }
 
 /// Sleeps until an unreported touch or move waits, the eventfd is signalled, or `timeout` has
-/// passed. Returns two flags: a touch or move waits, and the eventfd is signalled. Returns `None`
-/// outside a simulation.
+/// passed. Returns two flags: a touch or move waits, and the eventfd is signalled. Both can be
+/// false after a spurious wake-up. Returns `None` outside a simulation. The pager has finished its
+/// work before it sleeps, so the present pages are checked here.
 pub(crate) fn sleep_for_event(
     uffd: BorrowedFd<'_>,
     event_fd: BorrowedFd<'_>,
@@ -143,16 +145,16 @@ pub(crate) fn sleep_for_event(
     let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     loop {
         let mut memory = world.memory();
-        let by_faults = memory.has_unreported_event(uffd.as_raw_fd());
-        let by_event_fd = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
+        let has_event = memory.has_unreported_event(uffd.as_raw_fd());
+        let is_signalled = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
         // Each end of a write-out signals the eventfd: without a signal the pager knows all ends.
-        if !by_event_fd && memory.pages_writing_out == 0 {
+        if !is_signalled && memory.pages_writing_out == 0 {
             memory.pages_written_out = 0;
         }
         drop(memory);
         let is_over = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
-        if by_faults || by_event_fd || is_over || world.happens_one_in(spurious_wake_one_in) {
-            return Some((by_faults, by_event_fd));
+        if has_event || is_signalled || is_over || world.happens_one_in(spurious_wake_one_in) {
+            return Some((has_event, is_signalled));
         }
         world.block(PAGER_SLEEP_KEY, until_ns);
     }
@@ -177,7 +179,7 @@ pub(crate) fn signal_event_fd(event_fd: RawFd) -> bool {
     true
 }
 
-/// Clears the signal of an eventfd. Returns false outside a simulation.
+/// Clears the signal of an eventfd and returns true. Returns false outside a simulation.
 pub(crate) fn clear_event_fd(event_fd: RawFd) -> bool {
     let Some(world) = world() else { return false };
     world.memory().signalled_event_fds.retain(|&signalled| signalled != event_fd);
@@ -210,8 +212,8 @@ pub(crate) fn assert_readable(address: usize) {
     );
 }
 
-/// Drops the pages of a range, which begins at `address`, on behalf of the pager. Returns true
-/// after the drop, and false without an effect outside a simulation.
+/// Drops the pages of a range on behalf of the pager. `address` is the address of the range's first
+/// page. Returns true after the drop, and false without an effect outside a simulation.
 pub(crate) fn release_pages(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
     let is_by_pager = true;
@@ -228,8 +230,8 @@ pub(crate) fn unlock(address: usize, bytes: usize) {
     }
 }
 
-/// Unmaps the area of `bytes` bytes at `address`: touches that wait for its pages fail. The pages
-/// that were delegated are no longer counted. No effect outside a simulation.
+/// Unmaps the area of `bytes` bytes at `address`: touches that wait for its pages are woken, and
+/// end in a bus error. Its delegated pages are no longer counted. No effect outside a simulation.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
         let is_by_pager = true;

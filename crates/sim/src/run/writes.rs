@@ -1,5 +1,5 @@
-//! Special properties of writes: whole units of the device, and syncs. The length of a *unit* is the
-//! alignment that the device demands.
+//! Special properties of writes: whole units of the device, and syncs. The length of a *unit* is
+//! the alignment that the device demands.
 
 use readpath_core::machine::{Machine, Transfer};
 use readpath_core::request::{Op, Outcome, RequestId};
@@ -30,7 +30,7 @@ impl RunningJob<'_> {
         self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];
         running.process.synced(now);
-        running.stream.record_sync(now);
+        running.share.record_sync(now);
         let write_counters = &mut self.jobs[running.process.job()][Op::Write as usize];
         write_counters.record_sync(now);
         if let Outcome::Failed(error) = outcome {

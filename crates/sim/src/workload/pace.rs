@@ -17,7 +17,8 @@ const DUE_NS_MAX: u64 = u64::MAX / 4;
 ///
 /// An operation of a direction is due when the bytes before it have taken their time at the rate.
 /// With `rate_process=poisson` it is due after the sum of the random intervals since the start: one
-/// interval for each operation, of any size. A delayed process catches up in both cases.
+/// interval for each operation, of any size. A delayed process catches up in both cases. Each array
+/// of two values is for reads and writes, in this order.
 #[derive(Clone, Debug)]
 pub struct RateControl {
     /// Limits of the job, by direction; 0 for none.
