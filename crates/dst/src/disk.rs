@@ -351,7 +351,7 @@ impl World {
     /// and signals its eventfd, if it has one. No effect if the transfer has ended before.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let transfer = self.disk.borrow_mut().rings[ring].transfers.remove(&token);
-        // Of an answer and a cancellation, only the first finds the transfer.
+        // The transfer is gone if its cancellation came first, or its answer.
         let Some(DiskTransfer { inode, op, offset, segments, pinned_pages, .. }) = transfer else {
             return;
         };

@@ -516,13 +516,13 @@ impl World {
     }
 
     /// Moves pages to absent pages (`UFFDIO_MOVE`). Results as for `copy`. Fails with EBUSY at a
-    /// page that a transfer or call uses. Moves nothing (EINVAL) if a side is not in one mapping,
-    /// or if only one side is locked.
+    /// page that a transfer or call uses. Moves nothing (EINVAL) if a side is not in areas, is
+    /// partly delegated or is not in one mapping, or if only one side is locked.
     fn move_pages(&self, uffd: RawFd, argument: &mut raw::uffdio_move) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         {
-            // Each side must be in one mapping, both locked or both unlocked, and the target
-            // registered. Otherwise nothing is moved.
+            // All pairs of a target and a source page must agree with the first pair, whose pages
+            // are both locked or both unlocked.
             let mut memory = self.memory();
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
             let mut lock_and_mapping = |address| {

@@ -283,7 +283,8 @@ impl ProcessLog {
             }
             let value = match values.kind {
                 LogKind::Bandwidth => {
-                    // One byte per ns is a million thousands of bytes per second.
+                    // One byte per ns is a million thousands of bytes per second. A latency of 0 ns
+                    // counts as 1 ns.
                     let kilobytes_per_s =
                         u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
                     u64::try_from(kilobytes_per_s).unwrap_or(u64::MAX)

@@ -385,7 +385,7 @@ impl JobDraft {
 }
 
 /// Adjusts the options that the engine of `job` cannot follow: direct or cached I/O, and the depth
-/// of a synchronous engine, which is 1. Then sets the batches and `low` within the depth. Also drops
+/// of a synchronous engine, which is 1. Then limits the batches and `low` to the depth. Also drops
 /// `time_based` without a run time, unless a search for a depth ends the job.
 fn adjust_to_engine(job: &mut Job) {
     // Raw I/O always bypasses the page cache, and so do fio's engines of driver commands.

@@ -158,6 +158,7 @@ impl<'a> FileLayout<'a> {
             ),
             _ => None,
         };
+        // The size that the job states precedes the real one.
         let whole_bytes = stated_bytes.or(real_bytes).or(assumed_bytes);
         let (offset, bytes) =
             area_in_file(job, job_number, name, file_count, stated_bytes, whole_bytes)?;

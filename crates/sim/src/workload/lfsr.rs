@@ -73,7 +73,7 @@ pub struct Lfsr {
     state: u64,
     /// All numbers are below it.
     bound: u64,
-    /// How many numbers were returned since the last start.
+    /// Number of numbers returned since the last start.
     returned_count: u64,
     /// Mask of the highest bit.
     top_mask: u64,

@@ -156,6 +156,7 @@ impl ProcessOffsets {
     ) -> Result<ProcessOffsets, TooManyBlocks> {
         let area_bytes = area.bytes;
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
+        // At least 1, also in a zone that is shorter than a block.
         let blocks = (mapped_bytes / rules.map_block_bytes).max(1);
         let map = || {
             if !job.has_random_map {

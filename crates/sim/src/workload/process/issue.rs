@@ -445,8 +445,8 @@ impl Process {
             let position = self.verification.take_backlog_write()?;
             return Some(self.count_issued(position, Op::Read));
         }
-        // The repeated pass draws each operation again, with its direction. It reads what was
-        // written, and skips what was read. Without a repeated pass, the loop ends at once.
+        // The repeated pass draws each operation again, with its direction. It reads at the
+        // positions of writes, and skips reads. Without a repeated pass, the loop ends at once.
         let no_drawn_op = None;
         while self.verification.count_repeated_operation() {
             let (op, position) = self.next_position(no_drawn_op)?;
