@@ -214,7 +214,7 @@ impl World {
     /// Simulates a touch of a page by the calling task, for writing if `is_written` is true. Sleeps
     /// until the pager has made the page usable. The task may then use the page's bytes until it
     /// passes another [preemption point](World::preemption_point). Returns `Bus` if the page is
-    /// poisoned or in no area.
+    /// poisoned, in no area, or delegated and not readable.
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
@@ -444,9 +444,9 @@ impl World {
         }
     }
 
-    /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if it is registered. Any but the
-    /// first range of `uffd` is to replace a delegated window. It fails by `mapping_limit_one_in`
-    /// with ENOMEM, and the window's pages count as stuck.
+    /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if its start is registered. Any but
+    /// the first range of `uffd` is there to replace a delegated window, by a call of `move_into`.
+    /// It fails by `mapping_limit_one_in` with ENOMEM, and the window's pages count as stuck.
     fn register(&self, uffd: RawFd, argument: &raw::uffdio_register) -> Result<(), Errno> {
         let (start, bytes) = (argument.range.start as usize, argument.range.len as usize);
         let mut memory = self.memory();

@@ -244,7 +244,7 @@ pub fn simulate_workload(
 /// Returns the size of a setup's device in bytes.
 ///
 /// # Errors
-/// Fails if the device does not exist.
+/// Fails if the device is unknown or has an invalid parameter.
 pub fn device_bytes(setup: &SimulationSetup) -> Result<u64, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))

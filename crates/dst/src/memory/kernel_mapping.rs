@@ -79,8 +79,8 @@ impl Memory {
         self.kernel_memory.kernel.as_ref()
     }
 
-    /// Number of pages of memory that the kernel uses: the delegated pages, and the kernel's
-    /// readahead if there are any.
+    /// Number of pages of memory that the kernel uses: the delegated pages and its readahead, or 0
+    /// without delegated pages.
     pub(super) fn kernel_pages_in_use(&self) -> u64 {
         let ahead_pages = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
         let delegated_pages = self.kernel_memory.delegated_pages;

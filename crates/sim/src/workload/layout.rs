@@ -191,8 +191,8 @@ impl<'a> FileLayout<'a> {
         Ok(FileArea { file, offset, bytes, file_bytes: file_entry.bytes, name_hash: 0 })
     }
 
-    /// Returns the size of an existing file in bytes, or `None` in the simulation. Fails if the
-    /// file is missing.
+    /// Returns the size of an existing file in bytes, or `None` for a file that is created for the
+    /// run. Fails if the file is missing.
     fn real_bytes(&self, job: &Job, name: &str) -> Result<Option<u64>, WorkloadError> {
         match self.source {
             FileSource::Modelled | FileSource::Assumed { .. } => Ok(None),

@@ -220,7 +220,8 @@ impl ProcessOffsets {
     }
 
     /// Returns the first byte in the file and the length of the next operation of this
-    /// direction. `None` ends this pass: no offset is left, or no size fits at the offset.
+    /// direction. `None` ends this pass in the area: no offset is left, or no size fits at the
+    /// offset.
     ///
     /// `is_drawn` requests a random offset: it is false for the operations between two random
     /// ones (`rw=randread:8`). `skips_map_mark` is set if the offset of a random job is not

@@ -5,8 +5,8 @@
 //! 1. With `depth` operations in flight, wait for `batch_complete` completions, or for as many as
 //!    `iodepth_low` demands, and collect them.
 //! 2. Stop if the run time has passed or another job ends this one.
-//! 3. If enough operations were issued or collected since the last pause, wait for all in flight,
-//!    and pause. If a backlog of writes is full, wait and verify it.
+//! 3. If enough operations were issued or collected since the last pause, or enough time has passed,
+//!    wait for all in flight, and pause. If a backlog of writes is full, wait and verify it.
 //! 4. If enough writes were issued since the last sync, sync the files. The process waits for the
 //!    call, while operations in flight continue. With cached writes, the call waits for all of them
 //!    (`fsync(2)`).
@@ -14,8 +14,8 @@
 //! 6. Issue the next operation of the pass. At its end wait for all in flight, sync and verify if
 //!    the job demands it. Then start another pass if there are loops, bytes or time left.
 //!
-//! Verification repeats the pass: the same random choices return the same positions, and the
-//! written data is read there. No list of writes is needed.
+//! Verification without a backlog repeats the pass: the same random choices return the same
+//! positions, and the written data is read there. No list of writes is needed.
 //!
 //! An operation counts as in flight until it is *collected*. This is later than its completion if
 //! completions are batched.
@@ -59,8 +59,8 @@ pub enum NextAction {
         /// True if the files' data suffices (`fdatasync(2)`).
         is_data_enough: bool,
     },
-    /// Sleep until this time. No operation is in flight, unless the process replays a trace at its
-    /// recorded times.
+    /// Sleep until this time. Operations can be in flight only while the process replays a trace at
+    /// its recorded times, or waits for the think time of a listed read.
     WaitUntil(Time),
     /// The process has ended. No operation is in flight.
     Ended,
@@ -285,7 +285,7 @@ enum AfterDrain {
     },
     /// Starts the verification of the backlog, or ends it if it is in progress.
     ToggleBacklogCheck,
-    /// Verifies, starts another pass, or ends, whichever is due first.
+    /// Syncs, verifies, starts another pass, or ends, whichever is due first.
     NextPass,
     /// Ends the process.
     End,
