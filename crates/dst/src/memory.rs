@@ -283,7 +283,7 @@ impl World {
     }
 
     /// Adds the pages of a queued write to `pages_writing_out`: pages of an area, or zeros outside
-    /// all areas that are written in their place.
+    /// all areas that are written in their place. No effect in a run without areas.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
         if !memory.areas.is_empty() {

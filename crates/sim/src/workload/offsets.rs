@@ -391,7 +391,7 @@ impl ProcessOffsets {
     }
 
     /// Marks the blocks of a random operation. Returns its size in bytes, cut before the first used
-    /// block. Not cut if its first block was used.
+    /// block. Not cut without a map, at the end of the map, and if its first block was used.
     fn mark_used(
         &mut self,
         rules: &PositionRules,
@@ -416,8 +416,9 @@ impl ProcessOffsets {
 
     /// Enters the next zone if `moved_bytes`, the bytes moved in this one, reach the job's
     /// number. Returns true in that case. Behind the end of the file, the next zone is the
-    /// first one. A zone starts again at the end of its range. Sequential offsets reach it by the
-    /// last operation of this direction, the random order after each multiple of its bytes.
+    /// first one. Otherwise the present zone may start again. Sequential offsets do after an
+    /// operation of this direction up to the end of the zone's range. The random order, and all
+    /// offsets with it, do after each multiple of the range's bytes.
     pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next_zone = moved_bytes >= strides.moved_bytes;
         let direction = op as usize;

@@ -5,8 +5,9 @@
 //! 1. With `depth` operations in flight, wait for `batch_complete` completions, or for as many as
 //!    `iodepth_low` demands, and collect them.
 //! 2. Stop if the run time has passed or another job ends this one.
-//! 3. If enough operations were issued or collected since the last pause, or enough time has passed,
-//!    wait for all in flight, and pause. If a backlog of writes is full, wait and verify it.
+//! 3. If enough operations were issued or collected since the last pause, or enough time has
+//!    passed, wait for all in flight, and pause. If a backlog of writes is full, wait and verify
+//!    it.
 //! 4. If enough writes were issued since the last sync, sync the files. The process waits for the
 //!    call, while operations in flight continue. With cached writes, the call waits for all of them
 //!    (`fsync(2)`).
