@@ -334,7 +334,7 @@ impl World {
         }
     }
 
-    /// Random service time of a transfer in ns: below 4 s for a delayed one. Of the others, half
+    /// Random service time of a transfer in ns: below 4 s for a delayed one. Half of the others
     /// take 20 to 120 µs, a quarter less than 3 µs, and a quarter up to 10 ms.
     pub(super) fn random_latency_ns(&self, faults: &Faults) -> u64 {
         match self.happens_one_in(faults.delay_one_in) {

@@ -1,6 +1,6 @@
-//! Memory with served faults in a simulated world. The servers of mappings and regions are
-//! unchanged, over a simulated userfaultfd ([memory](super::memory)). A seed decides storage, time
-//! and the order of threads.
+//! Memory with served faults in a simulated world. The servers of mappings and regions, called
+//! *pagers*, are unchanged, over a simulated userfaultfd ([memory](super::memory)). A seed decides
+//! storage, time and the order of threads.
 //!
 //! A region is compared with a copy. Each eighth of a page contains the number of its last write,
 //! which reveals bytes that are too old, too new or of another page. A mapping is compared with its
@@ -219,7 +219,7 @@ impl PagedShared {
             MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
             MappingTouch::Advise(advice_index) => {
                 if let MemoryObject::Mapping(mapping) = &self.memory_object {
-                    // Of the five numbers, two select random access and two sequential access.
+                    // Two of the five numbers select random access, and two sequential access.
                     let advice = match advice_index {
                         0 | 1 => Advice::Random,
                         2 | 3 => Advice::Sequential,

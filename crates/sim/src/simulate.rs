@@ -1,4 +1,4 @@
-//! Simulation of a job: from a job, a device and policies to one row.
+//! Simulation of a job: from a job, a device and policies to one row of results.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
 //! The kernel's own mapping of the file in a simulation: delegated windows, the page cache, and the
 //! return of windows.
 //!
-//! A *window* is a range of consecutive pages of the memory that the pager serves. A window is
-//! *delegated* while the kernel's own mapping of the file is in its place and serves its pages. The
-//! pager takes a window back by a move of registered memory to its place (mremap(2)).
+//! The *pager* is the library's server of page faults. A *window* is a range of consecutive pages
+//! of the memory that the pager serves. A window is *delegated* while the kernel's own mapping of
+//! the file is in its place and serves its pages. The pager takes a window back by a move of
+//! registered memory to its place (mremap(2)).
 //!
 //! A window shows the file at the time of the touch. Pages that are not in the cache are read first
 //! together with their neighbours, and a page beyond the end is a bus error. A move of registered

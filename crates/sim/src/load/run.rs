@@ -1,4 +1,4 @@
-//! Simulation of a memory load: from a device and policies to one row.
+//! Simulation of a memory load: from a device and policies to one row of results.
 //!
 //! A touch of a mapped page only costs its time. The process then continues until the next event
 //! elsewhere. Any other touch is a fault of the machine, and the process waits for it. Pages are

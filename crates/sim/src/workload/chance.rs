@@ -161,7 +161,7 @@ impl RandomChoices {
     }
 
     /// Returns true if the position of the next operation is random, with `percent` as the
-    /// share of random positions. Nothing is drawn for 100 percent.
+    /// share of random positions. Draws nothing for 100 percent.
     pub fn draw_is_random(&mut self, op: Op, percent: u8) -> bool {
         percent == 100 || self.streams.position_kinds[op as usize].draw_percent(percent)
     }

@@ -9,9 +9,11 @@
 //!   pass.
 //! - A percentage refers to the whole file, is cut at its end, and is rounded down to whole blocks.
 //!   If `offset` or `offset_increment` is in percent, their sum is rounded up to whole blocks.
-//! - A block is the smallest one of all directions, trims included.
+//! - A block is the smallest one of all directions, trims included. Trims are never issued here,
+//!   and only their sizes count.
 //! - The clones of a job (`numjobs`) count downwards: of three processes, the second has the job
-//!   number 2 and the third the job number 1. That number is in names and in `offset_increment`.
+//!   number 2 and the third the job number 1. The job number is in names and in
+//!   `offset_increment`.
 
 use std::collections::BTreeMap;
 

@@ -10,9 +10,10 @@
 //!   is over.
 //! - Gaps between sequential operations (`rw=read:64k`) wrap at the end of the file and not of the
 //!   area: the pass ends with the first operation behind the area.
-//! - The random map has one bit for each smallest block of all directions, trims included, and each
-//!   direction counts in its own smallest block. A taken block is replaced by the next free one.
-//!   Operations between random ones neither read the map nor mark it.
+//! - The random map has one bit for each smallest block of all directions, trims included, which
+//!   are never issued here. Each direction counts in its own smallest block. A taken block is
+//!   replaced by the next free one. Operations between random ones neither read the map nor mark
+//!   it.
 //! - With zones, offsets and the map count from the start of the current zone.
 
 use readpath_core::request::Op;

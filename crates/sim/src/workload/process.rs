@@ -515,7 +515,7 @@ impl Process {
     }
 
     /// Returns the files of the process, each once, in order: of its listed reads, or of its areas.
-    /// Files of reads that were issued before are missing.
+    /// Listed reads that were issued already do not count.
     pub fn files(&self) -> Vec<FileId> {
         let mut files: Vec<FileId> = match &self.remaining_reads {
             Some(reads) => reads.iter().map(|read| read.file).collect(),

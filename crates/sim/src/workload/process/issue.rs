@@ -134,7 +134,8 @@ impl Process {
             self.state = ProcessState::Draining(AfterDrain::ToggleBacklogCheck);
             return None;
         }
-        // Behind the last operation of a pass, only a sync at the end can be due.
+        // Behind the last operation of a pass, and during a verification, only a sync at the end
+        // can be due.
         if !self.is_pass_over()
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()

@@ -2,8 +2,8 @@
 //!
 //! A *pass* is one repetition of the job's work. With a *backlog* (`verify_backlog`), writes are
 //! verified during the pass, as soon as enough of them wait. Without it, the pass is repeated with
-//! the same random choices, and the written data is read. The states of the random choices are the
-//! caller's: this module only counts.
+//! the same random choices, and the written data is read. The caller restores the random choices:
+//! this module counts the operations, and keeps the backlog.
 //!
 //! In the rule, `at_end` demands verification after all writes (`do_verify`). A `backlog` of 0
 //! means none, and a `backlog_batch` of 0 the whole backlog at once. With `is_only` the job
