@@ -102,7 +102,7 @@ impl World {
 
     /// Applies an event to its connection, and wakes the threads that sleep for connections. An
     /// event of a closed or lost connection has no other effect.
-    pub(super) fn on_event(&self, NetworkEvent { connection, kind }: NetworkEvent) {
+    pub(super) fn on_connection_event(&self, NetworkEvent { connection, kind }: NetworkEvent) {
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
         match kind {

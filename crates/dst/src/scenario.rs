@@ -357,8 +357,8 @@ fn draw_server(
         ..SimulatedServer::default()
     };
     if !is_quiet {
-        for fault in server.faults() {
-            *fault = draw.fault_rate(&[3, 10, 40, 150]);
+        for rate in server.fault_rates_mut() {
+            *rate = draw.fault_rate(&[3, 10, 40, 150]);
         }
         // Each costs a timeout, in which all waiting threads check for completions many times.
         server.no_answer_one_in *= 4;

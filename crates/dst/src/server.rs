@@ -77,7 +77,7 @@ impl SimulatedServer {
     }
 
     /// Returns all fault frequencies, for scenarios that change them.
-    pub(super) fn faults(&mut self) -> [&mut u64; 8] {
+    pub(super) fn fault_rates_mut(&mut self) -> [&mut u64; 8] {
         [
             &mut self.fragment_one_in,
             &mut self.cut_one_in,

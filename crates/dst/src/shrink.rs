@@ -56,10 +56,9 @@ impl Scenario {
         .concat();
         let schedule_rates = [self.settings.freeze_one_in, self.settings.refuse_thread_one_in];
         let nonzero_count = |rates: &[u64]| rates.iter().filter(|&&rate| rate > 0).count();
-        let server_faults = self
-            .server
-            .clone()
-            .map_or(0, |mut server| server.faults().iter().filter(|rate| ***rate > 0).count());
+        let server_faults = self.server.clone().map_or(0, |mut server| {
+            server.fault_rates_mut().iter().filter(|rate| ***rate > 0).count()
+        });
         let actions: usize = self.threads.iter().map(Vec::len).sum();
         actions
             + self.threads.len()
@@ -105,11 +104,12 @@ impl Scenario {
             remove_fault(&mut shorter);
             (shortest, report) = shorter.first_failure(run).unwrap_or((shortest, report));
         }
-        let server_faults = self.server.clone().map_or(0, |mut server| server.faults().len());
+        let server_faults =
+            self.server.clone().map_or(0, |mut server| server.fault_rates_mut().len());
         for fault_index in 0..server_faults {
             let mut shorter = shortest.clone();
             if let Some(server) = &mut shorter.server {
-                *server.faults()[fault_index] = 0;
+                *server.fault_rates_mut()[fault_index] = 0;
             }
             (shortest, report) = shorter.first_failure(run).unwrap_or((shortest, report));
         }

@@ -573,7 +573,7 @@ impl World {
             self.add_to_hash(mark_of_an_event);
             match event {
                 WorldEvent::Answered(answered) => self.on_answered(answered),
-                WorldEvent::Connection(event) => self.on_event(event),
+                WorldEvent::Connection(event) => self.on_connection_event(event),
             }
         }
     }

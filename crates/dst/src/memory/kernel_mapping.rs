@@ -104,7 +104,7 @@ impl Memory {
 
     /// Marks the next unreported move of this userfaultfd's memory as reported. Returns the first
     /// address of the range before its move, or `None` if there is none.
-    pub(super) fn next_unreported_move(&mut self, uffd: RawFd) -> Option<usize> {
+    pub(super) fn report_next_move(&mut self, uffd: RawFd) -> Option<usize> {
         let mut moves = self.kernel_memory.moves.iter_mut();
         let next_move = moves.find(|next_move| next_move.uffd == uffd && !next_move.is_reported)?;
         next_move.is_reported = true;

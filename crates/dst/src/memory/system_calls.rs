@@ -118,7 +118,7 @@ pub(crate) fn read_messages(
         byte_count += MESSAGE_BYTES;
     }
     while let Some(message) = buffer.get_mut(byte_count..byte_count + MESSAGE_BYTES) {
-        let Some(moved_from) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
+        let Some(moved_from) = memory.report_next_move(uffd.as_raw_fd()) else { break };
         // The pager only counts moves, so the message has no addresses. The moving task sleeps
         // until its report is read.
         message.fill(0);

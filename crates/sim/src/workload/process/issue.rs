@@ -171,7 +171,8 @@ impl Process {
     }
 
     /// Returns the end of the think time before the next listed read, or `None` if it has passed.
-    /// Meanwhile completions are collected, and operations in flight continue.
+    /// The first call for a read starts the time. Until its end each call collects completions, and
+    /// operations in flight continue.
     fn think_time_end(&mut self, now: Time) -> Option<Time> {
         let think_time = *self.think_times.last()?;
         let end = *self.think_end.get_or_insert(now + think_time);
@@ -266,7 +267,8 @@ impl Process {
 
     /// Returns the time until which a rate or a flow delays the next operation, or `None` if
     /// nothing delays it. Verifications and the end of a pass are never delayed. Draws the
-    /// direction of that operation if the process has a rate and no flow delays it.
+    /// direction of that operation if the process has a rate and no flow delays it, and keeps it in
+    /// `drawn_op`.
     fn delayed_until(&mut self, now: Time) -> Option<Time> {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
