@@ -404,3 +404,44 @@ fn large_read_evicted_before_its_task_runs_is_right() {
         assert!(all == fresh);
     }
 }
+
+/// A memory file system has no `RWF_NOWAIT`: 64 KiB come as a copy of the waiter thread, more do
+/// not.
+#[test]
+fn future_without_nowait_is_read_once_through_the_kernel_page_cache() {
+    let directory = std::path::Path::new("/dev/shm");
+    if !directory.is_dir() {
+        return eprintln!("skipped: no memory file system at {}", directory.display());
+    }
+    let temp = TempFile::in_directory(directory, 1 << 20);
+    let content = std::fs::read(&temp.path).unwrap();
+    for bytes in [64 << 10, (64 << 10) + 1, 1 << 20] {
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        for _ in 0..3 {
+            let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; bytes], 0));
+            assert_eq!(count.unwrap(), bytes);
+            assert!(buffer == content[..bytes]);
+        }
+        let stats = path.stats();
+        let found = (stats.device_reads, stats.used_memory_bytes, stats.kernel_read_bytes);
+        assert_eq!(found, (0, 0, 3 * bytes as u64), "{bytes} bytes");
+    }
+}
+
+/// One preadv2(2) takes 1,024 buffers (`UIO_MAXIOV`). The other buffers are no miss.
+#[test]
+fn resident_read_of_more_buffers_than_one_call_takes_awaits_nothing() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    if resident(&temp, 0..FILE_BYTES / PAGE) < FILE_BYTES / PAGE {
+        return eprintln!("skipped: the file is not resident");
+    }
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    let mut rows = vec![[0; 512]; 2_500];
+    let mut buffers: Vec<_> = rows.iter_mut().map(|row| IoSliceMut::new(row)).collect();
+    assert_eq!(file.read_vectored_at(&mut buffers, 7).unwrap(), 2_500 * 512);
+    assert!(rows.concat() == content[7..][..2_500 * 512]);
+    assert_eq!((file.stats().kernel_read_bytes, path.stats().kernel_waits), (0, 0));
+}

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::IoSliceMut;
 
 use readpath::{File, ReadPath};
 use support::system_calls::{calls_between_marks, mark};
@@ -55,6 +56,27 @@ fn read_of_resident_pages_is_one_system_call() {
         let expected = [(libc::SYS_pread64, 581), (libc::SYS_preadv2, 19)];
         assert_eq!(counted, BTreeMap::from(expected));
     }
+}
+
+/// One call fills 1,024 buffers (`UIO_MAXIOV`). The others of 1,500 are filled one by one, and no
+/// byte is read twice. The fourth read is one without a check.
+#[test]
+fn read_of_many_buffers_continues_after_the_first_call() {
+    let Some(temp) = held() else { return };
+    let mut rows = vec![[0; 64]; 1_500];
+    let mut buffers: Vec<_> = rows.iter_mut().map(|row| IoSliceMut::new(row)).collect();
+    let buffers = std::cell::RefCell::new(&mut buffers);
+    let calls = calls_between_marks(|| {
+        let file = File::open(&temp.path).unwrap();
+        (0..3).for_each(|nth| file.read_exact_at(&mut [0; PAGE], nth * 4096).unwrap());
+        mark();
+        let bytes = file.read_vectored_at(&mut buffers.borrow_mut(), 12_288).unwrap();
+        mark();
+        assert_eq!(bytes, 1_500 * 64);
+    });
+    let Some(calls) = calls else { return };
+    let expected = [(libc::SYS_preadv, 1), (libc::SYS_pread64, 1_500 - 1_024)];
+    assert_eq!(counted(&calls[0]), BTreeMap::from(expected));
 }
 
 /// Opening is open(2) and statx(2): no device queue, memory or thread of our own.

@@ -6,6 +6,7 @@
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,34 @@ impl KernelReadahead {
     pub(in crate::page_cache) fn disabled_if(condition: bool) -> KernelReadahead {
         if condition { KernelReadahead::Disabled } else { KernelReadahead::Enabled }
     }
+}
+
+/// Largest number of bytes that one call reads (read(2)).
+const CALL_BYTES_MAX: u64 = 0x7fff_f000;
+/// Largest number of buffers that one call fills (`UIO_MAXIOV`, readv(2)).
+const CALL_BUFFERS_MAX: usize = 1024;
+
+/// Returns the parts of `buffers` that belong to the byte range `bytes` of all of them together.
+/// Empty parts are left out.
+pub(in crate::page_cache) fn buffers_part<'a>(
+    buffers: &'a mut [IoSliceMut<'_>],
+    bytes: Range<u64>,
+) -> Vec<IoSliceMut<'a>> {
+    let mut buffer_start = 0;
+    let parts = buffers.iter_mut().map(|buffer| {
+        let buffer_end = buffer_start + buffer.len() as u64;
+        let [start, end] = [bytes.start, bytes.end]
+            .map(|byte| (byte.clamp(buffer_start, buffer_end) - buffer_start) as usize);
+        buffer_start = buffer_end;
+        IoSliceMut::new(&mut buffer[start..end])
+    });
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// Number of bytes that one call reads into `buffers`, if all of them are resident.
+fn call_bytes(buffers: &[IoSliceMut<'_>]) -> u64 {
+    let call_buffers = buffers.iter().take(CALL_BUFFERS_MAX);
+    call_buffers.map(|buffer| buffer.len() as u64).sum::<u64>().min(CALL_BYTES_MAX)
 }
 
 /// A file opened for reads through the kernel page cache.
@@ -90,6 +119,26 @@ impl BufferedFile {
         kernel_readahead: KernelReadahead,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
+        let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let mut bytes_done = self.read_nowait_once(offset, kernel_readahead, buffers)?;
+        // A call that has read as much as one call can is no miss: another one continues.
+        let mut calls_bytes = call_bytes(buffers);
+        while bytes_done == calls_bytes && bytes_done < bytes {
+            let mut rest = buffers_part(buffers, bytes_done..bytes);
+            calls_bytes += call_bytes(&rest);
+            bytes_done +=
+                self.read_nowait_once(offset + bytes_done, kernel_readahead, &mut rest)?;
+        }
+        Some(bytes_done)
+    }
+
+    /// Makes one call of [`read_nowait`](BufferedFile::read_nowait).
+    fn read_nowait_once(
+        &self,
+        offset: u64,
+        kernel_readahead: KernelReadahead,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
         if self.is_nowait_unsupported.load(Ordering::Relaxed) {
             return None;
         }
@@ -110,12 +159,12 @@ impl BufferedFile {
     /// false if the file ends before or the device fails.
     #[inline]
     pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        // A call that is interrupted or stops early is made again from the start.
-        let bytes_done = 0;
-        pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
+        // A call that is interrupted or stops early is continued.
+        let bytes_done = pread(&self.file, &mut *buffer, offset).unwrap_or(0);
+        bytes_done == buffer.len()
             || self.read_rest(
                 offset,
-                bytes_done,
+                bytes_done as u64,
                 KernelReadahead::Enabled,
                 &mut [IoSliceMut::new(buffer)],
             )
@@ -130,9 +179,8 @@ impl BufferedFile {
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
         // As in `read_blocking`.
-        let bytes_done = 0;
-        preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
-            || self.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers)
+        let bytes_done = preadv(&self.file, &mut *buffers, offset).unwrap_or(0) as u64;
+        bytes_done == bytes || self.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers)
     }
 
     /// Completes a read from `offset` on whose first `bytes_done` bytes are already in `buffers`.

@@ -349,24 +349,26 @@ impl Handle {
 }
 
 /// Moves the bytes of an ended `blocking_read` at `offset` into `buffers`. Returns false if they
-/// were evicted again or could not be read, or if they are not kept and `RWF_NOWAIT` is not
-/// supported. The kernel page cache is then bypassed, which reports an error of the device.
+/// were evicted again or could not be read: the kernel page cache is then bypassed, which reports
+/// the error. Without `RWF_NOWAIT` evicted pages are waited for.
 fn finish_blocking_read(
     buffered_file: &BufferedFile,
     blocking_read: &BlockingRead,
     offset: u64,
     buffers: &mut [IoSliceMut<'_>; 1],
 ) -> bool {
-    let is_read = match blocking_read.take_copy() {
-        Some(copy) => {
-            buffers[0].copy_from_slice(&copy);
-            true
-        }
-        // The read was too large to keep its bytes, or it failed. The waiting thread has brought
-        // the pages into the kernel page cache, as far as it got.
-        None => buffered_file.read_resident(offset, buffers[0].len() as u64, buffers),
-    };
-    // Any other cause counts as an eviction too, because it is not known here.
+    if let Some(copy) = blocking_read.take_copy() {
+        buffers[0].copy_from_slice(&copy);
+        return true;
+    }
+    if buffered_file.is_nowait_unsupported() {
+        let bytes_done = 0;
+        return buffered_file.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers);
+    }
+    // The read was too large to keep its bytes, or it failed. The waiting thread has brought the
+    // pages into the kernel page cache, as far as it got.
+    let is_read = buffered_file.read_resident(offset, buffers[0].len() as u64, buffers);
+    // A failed read counts as an eviction too: the cause is not known here.
     if !is_read {
         buffered_file.record_eviction();
     }
