@@ -429,6 +429,24 @@ fn future_without_nowait_is_read_once_through_the_kernel_page_cache() {
     }
 }
 
+/// The second buffer is filled in part, or the third not at all.
+#[test]
+fn vectored_read_across_the_end_of_file_stays_in_the_kernel_page_cache() {
+    let temp = TempFile::new(100_000);
+    let content = std::fs::read(&temp.path).unwrap();
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    for offset in [0, 34_464, 99_999, 100_000] {
+        let [mut low, mut high, mut last] = [(); 3].map(|()| vec![0; 64 << 10]);
+        let buffers = &mut [&mut low, &mut high, &mut last].map(|buffer| IoSliceMut::new(buffer));
+        let count = file.read_vectored_at(buffers, offset).unwrap();
+        let found = [low, high, last].concat();
+        assert!(found[..count] == content[offset as usize..], "{count} bytes at {offset}");
+        assert!(found[count..].iter().all(|&byte| byte == 0));
+    }
+    assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
+}
+
 /// One preadv2(2) takes 1,024 buffers (`UIO_MAXIOV`). The other buffers are no miss.
 #[test]
 fn resident_read_of_more_buffers_than_one_call_takes_awaits_nothing() {

@@ -11,6 +11,7 @@ use std::io::IoSliceMut;
 use readpath_core::unit::PageRange;
 
 use super::kernel::FilePages;
+use super::kernel::buffered_file::buffers_part;
 use super::own::Handle;
 use crate::os::aligned_bytes::AlignedBytes;
 
@@ -33,6 +34,21 @@ impl Handle {
             FilePages::Kernel(file) => self.read_kernel_pages(file, offset, bytes, buffers),
             FilePages::Own(Some(file)) => self.read_resident_pages(file, offset, bytes, buffers),
             _ => false,
+        }
+    }
+
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), into the first `bytes` bytes of buffers
+    /// that may have more.
+    pub(crate) fn read_start_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        match buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>() == bytes {
+            true => self.read_from_kernel(offset, bytes, buffers),
+            // The kernel page cache is read only into whole buffers, and so not past the end.
+            false => self.read_from_kernel(offset, bytes, &mut buffers_part(buffers, 0..bytes)),
         }
     }
 
