@@ -273,7 +273,7 @@ impl File {
         // `read_at`, also for a file that the kernel caches.
         let handle = handle.current()?;
         let bytes = bytes_in_file(&handle);
-        if handle.read_start_from_kernel(offset, bytes, buffers) {
+        if bytes == 0 || handle.read_start_from_kernel(offset, bytes, buffers) {
             return Ok(bytes as usize);
         }
         let mut destination = Destination { buffers: buffers.iter_mut(), rest: &mut [] };

@@ -79,6 +79,25 @@ fn read_of_many_buffers_continues_after_the_first_call() {
     assert_eq!(counted(&calls[0]), BTreeMap::from(expected));
 }
 
+/// The kernel refuses offsets from 2^63 on, even for no bytes. The read after it is checked all the
+/// same.
+#[test]
+fn empty_read_far_past_the_end_makes_no_call() {
+    let Some(temp) = held() else { return };
+    let calls = calls_between_marks(|| {
+        let file = File::open(&temp.path).unwrap();
+        mark();
+        assert_eq!(file.read_vectored_at(&mut [], 1 << 63).unwrap(), 0);
+        mark();
+        mark();
+        file.read_exact_at(&mut [0; PAGE], 5).unwrap();
+        mark();
+    });
+    let Some(calls) = calls else { return };
+    let counted: Vec<_> = calls.iter().map(|calls| counted(calls)).collect();
+    assert_eq!(counted, [BTreeMap::new(), BTreeMap::from([(libc::SYS_preadv2, 1)])]);
+}
+
 /// Opening is open(2) and statx(2): no device queue, memory or thread of our own.
 #[test]
 fn an_open_a_read_and_a_close_are_four_system_calls() {

@@ -145,6 +145,8 @@ impl BufferedFile {
         match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
         {
             Ok(bytes) => Some(bytes as u64),
+            // The kernel has no offsets of 2^63 or more, with any flag.
+            Err(Errno::INVAL) if i64::try_from(offset).is_err() => Some(0),
             // The file system, the kernel or a sandbox has no such flag. It is not tried again.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.is_nowait_unsupported.store(true, Ordering::Relaxed);
