@@ -19,6 +19,7 @@ use crate::os::clock::Clock;
 use crate::os::process::ProcessOwned;
 use crate::read_error::ReadError;
 use crate::storage::Sleep;
+use crate::target::TRANSFER_BYTES_MAX;
 
 /// Smallest direct read in bytes. A smaller one gains less than a millisecond.
 const DIRECT_BYTES_MIN: u64 = 4 << 20;
@@ -145,11 +146,14 @@ impl SourceFile {
     }
 
     /// Length of the fetches of a direct read of `bytes` bytes, in whole pages: equal parts for all
-    /// fetches, within the source's limits. The lower limit is the fetch length of cached reads.
+    /// fetches. It is within the source's limit, unless that is less than a page. The lower limit
+    /// is the fetch length of cached reads.
     fn fetch_bytes(&self, bytes: u64) -> u64 {
         let source = self.source.get_in_any_process();
-        let bytes_max = source.direct_fetch_bytes_max().max(PAGE_BYTES);
-        let bytes_min = source.fetch_bytes_max().clamp(PAGE_BYTES, bytes_max);
+        let in_pages = |bytes: u64| bytes.max(PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let bytes_max = in_pages(source.direct_fetch_bytes_max());
+        let cached_bytes_max = source.fetch_bytes_max().min(TRANSFER_BYTES_MAX);
+        let bytes_min = in_pages(cached_bytes_max).min(bytes_max);
         let even_bytes = bytes.div_ceil(u64::from(self.fetches_max));
         even_bytes.clamp(bytes_min, bytes_max).next_multiple_of(PAGE_BYTES)
     }

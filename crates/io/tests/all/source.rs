@@ -270,3 +270,63 @@ fn source_never_changes() {
     let (mut file, _) = opened(1 << 20);
     assert!(!file.revalidate().unwrap());
 }
+
+/// A source with these limits, which records its longest fetch.
+struct Limited {
+    fetch_bytes_max: u64,
+    direct_fetch_bytes_max: u64,
+    content: Arc<Vec<u8>>,
+    /// Length of the longest fetch.
+    longest_bytes: AtomicU64,
+}
+
+impl Source for Limited {
+    fn bytes(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
+        self.longest_bytes.fetch_max(range.end - range.start, Ordering::Relaxed);
+        fetch.fill(&self.content[range.start as usize..range.end as usize]);
+        fetch.finish();
+    }
+
+    fn fetch_bytes_max(&self) -> u64 {
+        self.fetch_bytes_max
+    }
+
+    fn direct_fetch_bytes_max(&self) -> u64 {
+        self.direct_fetch_bytes_max
+    }
+}
+
+/// A read of the whole file bypasses the cache, in 8 fetches or more. An eighth of the file is
+/// 7,500,001 bytes, which are 1,832 pages. 5,000,000 bytes have 1,220 whole pages.
+#[test]
+fn direct_fetches_stay_within_the_limits_of_the_source() {
+    let cases = [
+        (u64::MAX, u64::MAX, 1_832 * 4096),
+        (u64::MAX, 5_000_000, 1_220 * 4096),
+        (FETCH_BYTES_MAX, 5_000_000, 1_220 * 4096),
+        (FETCH_BYTES_MAX, u64::MAX - 1, 1_832 * 4096),
+        (1, 1_000_000, 244 * 4096),
+        (0, 0, 4096),
+    ];
+    let content = Arc::new(crate::support::content(60_000_001));
+    for (fetch_bytes_max, direct_fetch_bytes_max, longest_bytes) in cases {
+        let source = Arc::new(Limited {
+            fetch_bytes_max,
+            direct_fetch_bytes_max,
+            content: Arc::clone(&content),
+            longest_bytes: AtomicU64::new(0),
+        });
+        let path = ReadPath::builder().memory(1 << 20);
+        let file = path.open_source("object", Arc::clone(&source) as Arc<dyn Source>).unwrap();
+        let mut buffer = vec![0; content.len()];
+        let count = file.read_direct_at(&mut buffer, 0, || true).unwrap();
+        assert_eq!(count, Some(buffer.len()));
+        assert!(buffer == *content);
+        let longest = source.longest_bytes.load(Ordering::Relaxed);
+        assert_eq!(longest, longest_bytes, "{fetch_bytes_max}, {direct_fetch_bytes_max}");
+    }
+}
