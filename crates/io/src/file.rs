@@ -412,7 +412,7 @@ impl File {
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.current_unchecked() {
-            Ok(handle) => handle.file.identity != reopened.handle.file.identity,
+            Ok(handle) => !handle.file.identity.is_same_version(&reopened.handle.file.identity),
             // This child has no usable handle yet.
             Err(_) => true,
         };

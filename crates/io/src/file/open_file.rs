@@ -42,7 +42,7 @@ impl File {
     ///
     /// `other` may belong to the parent of this process, as for [`is_same_file`](File::is_same_file).
     pub fn is_same_version(&self, other: &File) -> bool {
-        self.handle().file.identity == other.handle().file.identity
+        self.handle().file.identity.is_same_version(&other.handle().file.identity)
     }
 
     /// Opens one file with a read path of its own and default options. The name is a local path, or

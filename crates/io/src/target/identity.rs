@@ -118,6 +118,11 @@ impl Identity {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
+    /// True if device, inode, length and times are equal: no change of the file is known.
+    pub(crate) fn is_same_version(&self, other: &Identity) -> bool {
+        Identity { unstable_id: 0, ..*self } == Identity { unstable_id: 0, ..*other }
+    }
+
     /// True if bytes read at version `before` are still valid at this version. Equal times prove
     /// that only if they were reliable at `before`. Whether they are now does not matter.
     pub(crate) fn is_unchanged_since(&self, before: &Identity) -> bool {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
 use crate::support::*;
-use readpath::{Advice, BackendKind, File, ReadError, ReadPath};
+use readpath::{Advice, BackendKind, Coherence, File, ReadError, ReadPath};
 use readpath_core::readahead;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
@@ -361,6 +361,24 @@ fn changed_file_is_read_again_after_open_or_revalidate() {
     std::fs::remove_file(&temp.path).unwrap();
     assert!(file.revalidate().is_err());
     file.read_exact_at(&mut byte, 4999).unwrap();
+}
+
+/// A young file may change without a change of its times. Until it does, both are one version.
+#[test]
+fn file_without_a_change_is_one_version_with_each_coherence() {
+    for coherence in [Coherence::WhenOpened, Coherence::EachMiss, Coherence::EachRead] {
+        let temp = TempFile::new(FILE_BYTES);
+        let path = ReadPath::builder().memory(1 << 20).coherence(coherence).build().unwrap();
+        let mut file = path.open(&temp.path).unwrap();
+        let first = path.open(&temp.path).unwrap();
+        assert!(!file.revalidate().unwrap() && file.is_same_version(&first), "{coherence:?}");
+        std::fs::write(&temp.path, [9; 5000]).unwrap();
+        assert!(file.revalidate().unwrap() && !file.is_same_version(&first), "{coherence:?}");
+        assert!(!file.revalidate().unwrap(), "{coherence:?}");
+        let mut bytes = [0; 5000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((file.len(), bytes), (5000, [9; 5000]));
+    }
 }
 
 #[test]
