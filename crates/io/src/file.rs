@@ -396,7 +396,7 @@ impl File {
 
     /// Checks whether the file of that name has changed since it was opened: device, inode, length,
     /// modification time and change time. Returns true for a change, and this handle then reads the
-    /// new version. Clones of the handle continue with the old one.
+    /// new version with its lasting advice. Clones of the handle continue with the old one.
     ///
     /// An NFS server gets one request for each component of the name. Its answer is as fresh as its
     /// own attribute cache. A [source](crate::source) has one version, and never a change.
@@ -411,12 +411,14 @@ impl File {
             None if self.handle.file.storage_file.source().is_some() => return Ok(false),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
-        let has_changed = match self.handle.current_unchecked() {
+        let handle = self.handle.current_unchecked();
+        let has_changed = match &handle {
             Ok(handle) => !handle.file.identity.is_same_version(&reopened.handle.file.identity),
             // This child has no usable handle yet.
             Err(_) => true,
         };
         if has_changed {
+            handle.as_ref().unwrap_or(&self.handle).pass_advice_to(&reopened.handle);
             *self = reopened;
         }
         Ok(has_changed)

@@ -381,6 +381,46 @@ fn file_without_a_change_is_one_version_with_each_coherence() {
     }
 }
 
+/// Bytes read ahead of a sequential scan of `file` by 4 KiB.
+fn readahead_of_scan(file: &File) -> u64 {
+    let before = file.read_path().stats().readahead_bytes;
+    (0..64).for_each(|page| file.read_exact_at(&mut [0; 4096], page * 4096).unwrap());
+    file.read_path().stats().readahead_bytes - before
+}
+
+/// `Random` turns readahead off. It is given to the version at opening or to a later one.
+#[test]
+fn lasting_advice_stays_with_the_handle_after_changes_of_the_file() {
+    let own = || ReadPath::builder().memory(8 << 20).kernel_cache(false).readahead("ondemand");
+    for coherence in [Coherence::WhenOpened, Coherence::EachMiss] {
+        let path = own().coherence(coherence).build().unwrap();
+        let temp = TempFile::new(1 << 20);
+        let mut file = path.open(&temp.path).unwrap();
+        assert!(readahead_of_scan(&file) > 0, "the policy reads ahead without advice");
+        let write = |byte| {
+            std::fs::write(&temp.path, vec![byte; (1 << 20) + usize::from(byte)]).unwrap();
+        };
+        // With `EachMiss` a read of an absent page finds the change.
+        let change = |byte, file: &mut File| {
+            write(byte);
+            match coherence {
+                Coherence::WhenOpened => assert!(file.revalidate().unwrap()),
+                _ => file.read_exact_at(&mut [0; 1], (1 << 20) - 1).unwrap(),
+            }
+            assert_eq!(file.len(), (1 << 20) + u64::from(byte));
+        };
+        change(1, &mut file);
+        file.advise(Advice::Random);
+        for byte in 2..4 {
+            change(byte, &mut file);
+            assert_eq!(readahead_of_scan(&file), 0, "{coherence:?}, change {byte}");
+        }
+        file.advise(Advice::Normal);
+        change(4, &mut file);
+        assert!(readahead_of_scan(&file) > 0, "{coherence:?}");
+    }
+}
+
 #[test]
 fn shrunk_file_is_an_error_at_its_new_end() {
     let temp = TempFile::new(FILE_BYTES);

@@ -212,13 +212,18 @@ impl Handle {
 
     /// Applies the lasting advice of this handle to its replacement `handle`, and returns that.
     fn with_own_advice(&self, handle: Handle) -> Handle {
+        self.pass_advice_to(&handle);
+        handle
+    }
+
+    /// Applies the lasting advice of this handle to its replacement `handle`.
+    pub(crate) fn pass_advice_to(&self, handle: &Handle) {
         let advice_index = usize::from(self.advice.load(Ordering::Relaxed));
         // Index 0 is `Normal`, the state of a new handle.
         if advice_index != 0 {
             let no_range = PageRange { first: 0, end: 0 };
             handle.advise(ADVICE[advice_index], no_range);
         }
-        handle
     }
 
     /// Checks the file for a change, and returns the handle of its current version. After a change
@@ -240,7 +245,7 @@ impl Handle {
             }
             let target = target.clone().with_bytes(identity.bytes);
             let reopened = Handle::open(&self.engine, StorageFile::Local(target), identity);
-            let reopened = Arc::new(self.with_own_advice(reopened));
+            let reopened = Arc::new(newest.with_own_advice(reopened));
             if self.replace_newest(&newest, &reopened) {
                 // This handle's cached pages are outdated: each later read must go through
                 // `current`.
