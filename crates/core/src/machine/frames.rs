@@ -65,17 +65,17 @@ impl Frames {
     pub(super) fn new(config: &Config) -> Result<Frames, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
         let shared_pages_max = config.pinned_bytes_max / PAGE_BYTES;
-        if pages <= shared_pages_max {
-            return Err(ConfigError::NoMemory {
-                memory_bytes: config.memory_bytes,
-                needed_bytes: (shared_pages_max + 1) * PAGE_BYTES,
-            });
-        }
         let pages_max = pages.max(config.memory_bytes_max / PAGE_BYTES);
         // Frames are numbered by 32 bits, and `u32::MAX` stands for no frame.
         if pages_max >= u64::from(u32::MAX) {
             let memory_bytes = config.memory_bytes.max(config.memory_bytes_max);
             return Err(ConfigError::TooMuchMemory { memory_bytes });
+        }
+        if pages <= shared_pages_max {
+            return Err(ConfigError::NoMemory {
+                memory_bytes: config.memory_bytes,
+                needed_bytes: (shared_pages_max + 1).saturating_mul(PAGE_BYTES),
+            });
         }
         let policy_pages_max = config.policy_memory_bytes_max / PAGE_BYTES;
         let budget = Budget {

@@ -3,7 +3,8 @@
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
 use crate::support::*;
-use readpath::{Advice, BackendKind, Coherence, File, ReadError, ReadPath};
+use readpath::{Advice, BackendKind, BuildError, Coherence, File, ReadError, ReadPath};
+use readpath_core::machine::ConfigError;
 use readpath_core::readahead;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
@@ -418,6 +419,29 @@ fn lasting_advice_stays_with_the_handle_after_changes_of_the_file() {
         file.advise(Advice::Normal);
         change(4, &mut file);
         assert!(readahead_of_scan(&file) > 0, "{coherence:?}");
+    }
+}
+
+/// The sizes in the errors are the given ones. The largest sum that a `u64` holds stands for more.
+#[test]
+fn memory_for_guards_beyond_the_memory_is_an_error() {
+    let memory_bytes = 1 << 20;
+    for held_bytes in [1 << 20, 1 << 40, u64::MAX - 4096, u64::MAX] {
+        let builder = ReadPath::builder().memory(memory_bytes).held_memory(held_bytes);
+        let error = builder.build().map(drop).unwrap_err();
+        let needed_bytes = held_bytes.saturating_add(4096) / 4096 * 4096;
+        let needed_bytes = if held_bytes > u64::MAX - 4096 { u64::MAX } else { needed_bytes };
+        let expected = ConfigError::NoMemory { memory_bytes, needed_bytes };
+        assert_eq!(error, BuildError::Config(expected), "{held_bytes}");
+    }
+    let own = readpath::PageCache::Own { bytes: None };
+    for held_bytes in [1 << 50, u64::MAX] {
+        let builder = ReadPath::builder().page_cache(own).held_memory(held_bytes);
+        let error = builder.build().map(drop).unwrap_err();
+        let is_too_much = matches!(error, BuildError::Config(ConfigError::TooMuchMemory {
+            memory_bytes
+        }) if memory_bytes >= held_bytes);
+        assert!(is_too_much, "{held_bytes}: {error}");
     }
 }
 

@@ -135,7 +135,8 @@ impl MemoryPlan {
         let read_reserve_bytes = READ_RESERVE_BYTES
             .min(round_down_to_page(total_bytes / TOTAL_PART_DIVISOR))
             .max(READ_RESERVE_BYTES_MIN);
-        let floor_bytes = pinned_bytes_max + read_reserve_bytes;
+        // A sum beyond any memory is refused by the machine.
+        let floor_bytes = pinned_bytes_max.saturating_add(read_reserve_bytes);
         let bytes_max =
             round_down_to_page(total_bytes - total_bytes / TOTAL_PART_DIVISOR).max(floor_bytes);
         MemoryPlan {
