@@ -8,8 +8,9 @@ mod support;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use readpath::{Batch, File, ReadPath};
@@ -122,6 +123,40 @@ fn future_of_a_fast_file_ends_while_many_reads_are_stuck() {
         let (bytes, buffer) = pollster::block_on(read);
         assert_eq!(bytes.unwrap(), READ);
         assert!(is_right(&buffer, nth as u64 * 50_000), "read {nth}");
+    }
+}
+
+struct CountedWaker;
+
+impl Wake for CountedWaker {
+    fn wake(self: Arc<CountedWaker>) {}
+}
+
+/// Reads that time out again and again behind a stuck file. Eight threads hold a waker each at
+/// most, and a queue of fewer than 64 reads the others.
+#[test]
+fn dropped_futures_of_a_stuck_file_leave_the_queue() {
+    let Some(stuck) = Stuck::mount("abandoned") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, 0);
+    // A read that is not dropped stays in the queue, among the others.
+    let patient: Vec<Read> = (0..12).map(|nth| waiting(&file, nth * 1_000_000)).collect();
+    let counted = Arc::new(CountedWaker);
+    let waker = Waker::from(Arc::clone(&counted));
+    let mut context = Context::from_waker(&waker);
+    for nth in 0..10_000 {
+        let mut read = Box::pin(file.read_at_async(vec![0; READ], nth * 1_000));
+        assert!(read.as_mut().poll(&mut context).is_pending());
+    }
+    // Two references are `counted` and `waker`.
+    let count = Arc::strong_count(&counted) - 2;
+    assert!(count < 64 + 8, "{count} wakers of dropped futures");
+    stuck.release();
+    for (nth, read) in patient.into_iter().enumerate() {
+        let (bytes, buffer) = pollster::block_on(read);
+        assert_eq!(bytes.unwrap(), READ);
+        assert!(is_right(&buffer, nth as u64 * 1_000_000), "read {nth}");
     }
 }
 

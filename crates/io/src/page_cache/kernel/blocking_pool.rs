@@ -21,6 +21,10 @@
 //! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_THREADS_FIRST_MAX`] on one
 //!    device. Stalled reads take no thread from others.
 //!
+//! A future or a batch that is dropped leaves its reads in the queue. No thread executes them. A
+//! queue that has doubled since the last search is searched for them, because a stalled file would
+//! keep them for ever.
+//!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,6 +58,9 @@ const DEVICE_THREADS_MAX: u32 = 64;
 const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
+
+/// Smallest number of jobs in the queue of a file that is searched for reads without an owner.
+const SEARCHED_JOBS_MIN: usize = 64;
 
 /// Thread pool with its queue of reads.
 pub(super) struct BlockingPool {
@@ -120,6 +127,14 @@ impl Job {
             Job::Advise { target, .. } => FileKey::from_target(target),
         }
     }
+
+    /// False for a read whose owner was dropped: only the job itself still refers to it.
+    fn has_owner(&self) -> bool {
+        match self {
+            Job::Read(read) => Arc::strong_count(read) > 1,
+            Job::Advise { .. } => true,
+        }
+    }
 }
 
 /// Queue of one file, with the number of threads in its reads.
@@ -129,6 +144,9 @@ struct FileQueue {
     queue: VecDeque<(u64, Job)>,
     /// Number of threads in reads of the file.
     threads_reading: u32,
+    /// Number of queued jobs at which the queue is searched for reads without an owner, if it is
+    /// more than [`SEARCHED_JOBS_MIN`].
+    searched_jobs: usize,
 }
 
 impl FileQueue {
@@ -137,6 +155,19 @@ impl FileQueue {
     fn takeable_entry(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
+    }
+
+    /// Removes and returns the reads whose owners were dropped, if the queue has doubled since the
+    /// last search.
+    fn take_ownerless_reads(&mut self) -> VecDeque<(u64, Job)> {
+        if self.queue.len() < self.searched_jobs.max(SEARCHED_JOBS_MIN) {
+            return VecDeque::new();
+        }
+        let queue = std::mem::take(&mut self.queue);
+        let (ownerless, queue) = queue.into_iter().partition(|(_, job)| !job.has_owner());
+        self.queue = queue;
+        self.searched_jobs = 2 * self.queue.len();
+        ownerless
     }
 }
 
@@ -224,6 +255,24 @@ impl BlockingPool {
         let key = job.key();
         let mut pool = self.shared.lock();
         pool.push_job(job);
+        let ownerless_reads = pool.with_file(key, FileQueue::take_ownerless_reads);
+        let result = self.wake_or_start(pool, key);
+        // These may hold the last references to wakers, which are foreign code.
+        for read in ownerless_reads {
+            run_contained(|| drop(read));
+        }
+        result
+    }
+
+    /// Wakes or starts a thread for the newest job, which is of the file `key`, if needed.
+    ///
+    /// # Errors
+    /// As [`queue_job`](BlockingPool::queue_job), which has the lock of `pool`.
+    fn wake_or_start(
+        &self,
+        mut pool: MutexGuard<'_, BlockingPoolState>,
+        key: FileKey,
+    ) -> io::Result<()> {
         // While threads read and one watches, none is woken: the watching thread finds the job. If
         // no thread sleeps, one is started within the limits. Otherwise a reading thread takes the
         // job after its read.
@@ -384,11 +433,11 @@ impl BlockingPoolShared {
     }
 }
 
-/// Executes a job; a read only if its owner still exists, and so has a reference besides the job's
-/// own. Only foreign code can panic here. The result of advice is ignored: it is a hint.
+/// Executes a job; a read only if its owner still exists, and so has a reference besides the
+/// job's own. Only foreign code can panic here. The result of advice is ignored: it is a hint.
 fn execute(job: Job) {
     run_contained(|| match &job {
-        Job::Read(read) if Arc::strong_count(read) > 1 => {
+        Job::Read(read) if job.has_owner() => {
             read.execute();
             read.wake_task();
         }
