@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
+use readpath_os::page_cache;
 use readpath_os::queue::QueueLimits;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
@@ -153,6 +154,8 @@ pub struct Target {
     identity: Identity,
     /// Number of the device itself, or of the device below its file system.
     device: u64,
+    /// True if the file is on overlayfs.
+    is_on_overlay: bool,
     /// Inode number of the file in a simulation; `None` for a file of the system.
     #[cfg(simulation)]
     simulated_inode: Option<u32>,
@@ -198,7 +201,9 @@ impl Target {
         // file system, but the device does not.
         let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
             && (is_direct || options.direct == Direct::Late);
-        let is_in_memory = !is_block_device && !has_direct && check_if_in_memory(path, &file)?;
+        let file_system = file_system_type(&file, &stat, has_direct);
+        let is_in_memory =
+            !is_block_device && !has_direct && check_if_in_memory(path, file_system)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
             // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
             // direct I/O.
@@ -241,6 +246,7 @@ impl Target {
             alignment_bytes,
             identity: Identity { bytes, ..Identity::from_statx(&stat) },
             device: device_number(&stat, is_block_device),
+            is_on_overlay: !is_block_device && file_system == page_cache::OVERLAYFS,
             #[cfg(simulation)]
             simulated_inode: None,
             queue: OnceLock::new(),
@@ -261,6 +267,7 @@ impl Target {
             alignment_bytes: SECTOR_BYTES as u32,
             identity,
             device: 1,
+            is_on_overlay: false,
             simulated_inode: Some(inode),
             queue: OnceLock::from(crate::simulation::memory::queue()),
         }
@@ -362,6 +369,12 @@ impl Target {
         self.device
     }
 
+    /// True if the file is on overlayfs: `cachestat(2)` counts none of its pages, and there is no
+    /// `RWF_NOWAIT`.
+    pub(crate) fn is_on_overlay(&self) -> bool {
+        self.is_on_overlay
+    }
+
     /// I/O mode: direct, or through the kernel page cache for a reason.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -418,13 +431,20 @@ impl AsRawFd for Target {
     }
 }
 
-/// Returns true if the file lies in memory, and false if it lies on a device or a server.
+/// Type of the file's file system, as in statfs(2), or 0 if unknown. Returns 0 for a file with
+/// direct I/O on a device too: overlayfs and file systems in memory have none.
+fn file_system_type(file: &File, stat: &Statx, has_direct: bool) -> i64 {
+    match has_direct && stat.stx_dev_major != 0 {
+        true => 0,
+        false => rustix::fs::fstatfs(file).map_or(0, |file_system| file_system.f_type),
+    }
+}
+
+/// Returns true if the file lies in memory, false otherwise. `file_system_type` is the type of its file system.
 ///
 /// # Errors
 /// The file is generated at each read.
-fn check_if_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
-    // 0 is in neither list: without an answer the file counts as one on a device.
-    let file_system_type = rustix::fs::fstatfs(file).map_or(0, |file_system| file_system.f_type);
+fn check_if_in_memory(path: &Path, file_system_type: i64) -> Result<bool, OpenError> {
     match GENERATED_FILE_SYSTEMS.contains(&file_system_type) {
         true => Err(OpenError::Generated { path: path.to_path_buf() }),
         false => Ok(MEMORY_FILE_SYSTEMS.contains(&file_system_type)),

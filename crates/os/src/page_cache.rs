@@ -1,12 +1,19 @@
-//! Kernel page cache of a file: `cachestat(2)` and `readahead(2)`.
+//! Kernel page cache of a file: `cachestat(2)`, `mincore(2)` and `readahead(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use linux_raw_sys::general as raw;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Page size in bytes.
+const PAGE_BYTES: usize = 4096;
+/// `f_type` of overlayfs (statfs(2)).
+pub const OVERLAYFS: i64 = 0x794c_7630;
 
 /// Number of pages of a file's range that are in the kernel page cache. The range has `bytes` bytes
-/// from `offset` on; 0 bytes means the rest of the file.
+/// from `offset` on; 0 bytes means the rest of the file. The number is 0 for any file
+/// [on overlayfs](is_on_overlay).
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5, `EOPNOTSUPP` on a file system of huge pages, and `EPERM` for a file
@@ -31,6 +38,36 @@ pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u6
     match result {
         0 => Ok(counts.nr_cache),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// True if the file is on overlayfs. The pages of such a file belong to the file below it, so that
+/// [`resident_pages`] counts none. [`residency_flags`] reports them. Makes a request to the server
+/// of a network file system.
+pub fn is_on_overlay(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == OVERLAYFS)
+}
+
+/// Returns one flag per page of a range: true when the page is in the kernel page cache. The range
+/// has `bytes` bytes from `offset` on, a multiple of the page size. All flags are true for a file
+/// that the process neither owns nor may write (`mincore(2)`).
+///
+/// # Errors
+/// The file cannot be mapped, or the range is empty.
+pub fn residency_flags(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<Vec<bool>> {
+    let mut flag_bytes = vec![0u8; bytes.div_ceil(PAGE_BYTES)];
+    let null = std::ptr::null_mut();
+    // SAFETY: a new mapping at an address of the kernel's choice; its memory is never touched.
+    let address =
+        unsafe { rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)? };
+    // SAFETY: the mapping is `bytes` long, and `flag_bytes` has a byte for each of its pages.
+    let result = unsafe { libc::mincore(address, bytes, flag_bytes.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: the mapping was made above and has no references.
+    unsafe { rustix::mm::munmap(address, bytes)? };
+    match result {
+        0 => Ok(flag_bytes.iter().map(|&byte| byte & 1 == 1).collect()),
+        _ => Err(error),
     }
 }
 

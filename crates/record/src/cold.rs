@@ -2,8 +2,8 @@
 //!
 //! `POSIX_FADV_DONTNEED` is only a hint: dirty pages and mapped pages stay. Therefore the file is
 //! written back first, and the remaining pages are counted afterwards. `cachestat(2)` counts them
-//! at a cost that depends on the cached pages, not on the file size. Before Linux 6.5 `mincore(2)`
-//! is used on one window after the other, without the holes.
+//! at a cost that depends on the cached pages, not on the file size. Before Linux 6.5,
+//! and on overlayfs, `mincore(2)` is used on one window after the other, without the holes.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,6 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::page_cache;
 use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 /// Window size of a `mincore(2)` call in pages: 1 GiB, one result byte per page.
 const WINDOW_PAGES: u64 = (1 << 30) / PAGE_BYTES;
@@ -104,7 +103,7 @@ pub fn residency(path: &Path) -> io::Result<Residency> {
 }
 
 /// Returns the number of resident pages of a file of `pages` pages: by `cachestat(2)`, or by
-/// `mincore(2)` where the kernel lacks it. Stops with `Interrupted` if `should_continue` returns
+/// `mincore(2)` where that counts no pages. Stops with `Interrupted` if `should_continue` returns
 /// false.
 fn count_resident(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     match count_by_cachestat(file, pages)? {
@@ -121,11 +120,12 @@ fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
     }
 }
 
-/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
-/// Without permission all pages count as resident, as with `mincore(2)`.
+/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5, on hugetlbfs and
+/// on overlayfs. Without permission all pages count as resident, as with `mincore(2)`.
 fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
     // A length of 0 means the whole file.
     let error = match page_cache::resident_pages(file, 0, 0) {
+        Ok(0) if page_cache::is_on_overlay(file) => return Ok(None),
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,
     };
@@ -176,23 +176,8 @@ pub fn page_count(file: &File) -> io::Result<u64> {
 /// # Errors
 /// The file cannot be mapped, or the range is empty.
 pub fn residency_flags(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
-    let bytes = (pages.count() * PAGE_BYTES) as usize;
-    let mut flag_bytes = vec![0u8; pages.count() as usize];
-    // SAFETY: a new mapping at an address of the kernel's choice; its memory is never touched.
-    let address = unsafe {
-        let offset = pages.first * PAGE_BYTES;
-        let null = std::ptr::null_mut();
-        rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)?
-    };
-    // SAFETY: the mapping is `bytes` long, and `flag_bytes` has a byte for each of its pages.
-    let result = unsafe { libc::mincore(address, bytes, flag_bytes.as_mut_ptr()) };
-    let error = io::Error::last_os_error();
-    // SAFETY: the mapping was made above and has no references.
-    unsafe { rustix::mm::munmap(address, bytes)? };
-    if result != 0 {
-        return Err(error);
-    }
-    Ok(flag_bytes.iter().map(|&byte| byte & 1 == 1).collect())
+    let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
+    page_cache::residency_flags(file, offset, bytes as usize)
 }
 
 #[cfg(test)]

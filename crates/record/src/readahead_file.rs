@@ -22,6 +22,8 @@ pub(crate) struct ReadaheadFile {
     bytes: u64,
     /// Largest range in bytes that the kernel reads ahead for one call.
     call_bytes: u64,
+    /// True if the kernel counts the resident pages of the file: it is not on overlayfs.
+    has_page_counts: bool,
 }
 
 impl ReadaheadFile {
@@ -51,7 +53,8 @@ impl ReadaheadFile {
         let call_bytes =
             queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
         let call_bytes = call_bytes.max(CALL_BYTES_MIN);
-        Ok(Some(ReadaheadFile { file, bytes: metadata.len(), call_bytes }))
+        let has_page_counts = !page_cache::is_on_overlay(&file);
+        Ok(Some(ReadaheadFile { file, bytes: metadata.len(), call_bytes, has_page_counts }))
     }
 
     /// The open file.
@@ -69,6 +72,7 @@ impl ReadaheadFile {
         // A length of 0 would mean the rest of the file.
         match range.is_empty() {
             true => Some(0),
+            false if !self.has_page_counts => None,
             false => {
                 let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
                 page_cache::resident_pages(&self.file, offset, bytes).ok()

@@ -199,14 +199,37 @@ impl KernelFile {
     }
 }
 
+/// Largest number of pages of one `mincore(2)` call: 1 GiB, one result byte per page.
+const MINCORE_PAGES_MAX: u64 = (1 << 30) / PAGE_BYTES;
+
 /// True if the kernel reports all these pages as resident.
-pub(crate) fn are_pages_resident(file: &impl AsFd, pages: PageRange) -> bool {
-    resident_page_count(file, pages) == Some(pages.count())
+pub(crate) fn are_pages_resident(target: &Target, pages: PageRange) -> bool {
+    resident_page_count(target, pages) == Some(pages.count())
 }
 
-/// Number of pages of a range that are in the kernel page cache (`cachestat(2)`). Returns `None` if
-/// the kernel does not report it.
-pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<u64> {
+/// Number of pages of a range that are in the kernel page cache. Returns `None` if the kernel does
+/// not report it.
+pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u64> {
+    // On overlayfs this call shows only that the process may know the number: without permission
+    // `mincore(2)` reports every page as resident.
+    let counted_pages = counted_pages(target, pages)?;
+    if !target.is_on_overlay() {
+        return Some(counted_pages);
+    }
+    let (mut resident_pages, mut rest) = (0, pages);
+    while !rest.is_empty() {
+        let part = rest.clipped(rest.first + MINCORE_PAGES_MAX);
+        let (offset, bytes) = (part.first * PAGE_BYTES, part.count() * PAGE_BYTES);
+        let flags = page_cache::residency_flags(target, offset, bytes as usize).ok()?;
+        resident_pages += flags.into_iter().filter(|&is_resident| is_resident).count() as u64;
+        rest.first = part.end;
+    }
+    Some(resident_pages)
+}
+
+/// Number of pages of a range that `cachestat(2)` counts in the kernel page cache, which is 0 on
+/// overlayfs. Returns `None` if the kernel does not report it.
+pub(crate) fn counted_pages(file: &impl AsFd, pages: PageRange) -> Option<u64> {
     // For the system call, 0 bytes mean the rest of the file.
     if pages.is_empty() {
         return Some(0);

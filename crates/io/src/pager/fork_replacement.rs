@@ -24,7 +24,7 @@ use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
 use super::anonymous_area::AnonymousArea;
-use crate::page_cache::kernel::are_pages_resident;
+use crate::page_cache::kernel::counted_pages;
 use crate::target::{Mode, Target};
 
 /// Buffer size in bytes for loading a range that the kernel cannot populate. The number is chosen,
@@ -128,7 +128,7 @@ impl ForkReplacement {
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let pages = PageRange::covering(offset, bytes).clipped((self.bytes / PAGE) as u64);
         if advice == Advice::WillNeed
-            && self.file.as_ref().is_some_and(|file| are_pages_resident(file, pages))
+            && self.file.as_ref().and_then(|file| counted_pages(file, pages)) == Some(pages.count())
         {
             return;
         }

@@ -92,9 +92,11 @@ impl CheckRate {
 impl ResidentFile {
     /// Creates the state of a file that is about to be opened. Returns `None` for a file that is
     /// not read with O_DIRECT: the path itself reads it through the kernel page cache, so a check
-    /// finds no more. Also returns `None` for a block device.
+    /// finds no more. Also returns `None` for a block device, and on overlayfs, which has no
+    /// `RWF_NOWAIT`.
     pub(super) fn for_target(target: &Target) -> Option<ResidentFile> {
-        may_check_residency(target).then(|| ResidentFile {
+        let may_read_resident = may_check_residency(target) && !target.is_on_overlay();
+        may_read_resident.then(|| ResidentFile {
             target: target.clone(),
             read_checks: CheckRate::default(),
             window_checks: CheckRate::default(),

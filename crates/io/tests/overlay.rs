@@ -1,0 +1,129 @@
+//! Files on overlayfs, as in a container. Its `cachestat(2)` counts no pages, and it has no
+//! `RWF_NOWAIT`. The pages are of the file below.
+
+mod support;
+
+use std::fs::File as StdFile;
+use std::path::PathBuf;
+
+use readpath::{PageCache, ReadPath};
+use readpath_core::unit::PageRange;
+use support::{content, own_cache};
+
+const FILE_BYTES: usize = 4 << 20;
+const PAGE: usize = 4096;
+
+/// An overlay in a mount namespace of the calling thread, with one file. Drop removes it.
+struct Overlay {
+    folder: PathBuf,
+    /// The file of the overlay, and the file below it.
+    file: PathBuf,
+    lower_file: PathBuf,
+}
+
+impl Overlay {
+    /// Mounts an overlay in the build directory. `None`, with a skip message, without permission.
+    fn mount() -> Option<Overlay> {
+        use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("readpath-overlay-{}", std::process::id()));
+        let [lower, upper, work, merged] =
+            ["lower", "upper", "work", "merged"].map(|name| folder.join(name));
+        for name in [&lower, &upper, &work, &merged] {
+            std::fs::create_dir_all(name).unwrap();
+        }
+        std::fs::write(lower.join("file"), content(FILE_BYTES)).unwrap();
+        let overlay = Overlay { file: merged.join("file"), lower_file: lower.join("file"), folder };
+        // SAFETY: the thread of the test gets mounts of its own, and shares nothing else less.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            let error = std::io::Error::last_os_error();
+            eprintln!("skipped: no mount namespace: {error}");
+            return None;
+        }
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        let options = [("lowerdir", lower), ("upperdir", upper), ("workdir", work)]
+            .map(|(option, folder)| format!("{option}={}", folder.display()))
+            .join(",");
+        let options = std::ffi::CString::new(options).unwrap();
+        let mounted = mount_change("/", private).and_then(|()| {
+            mount("overlay", &merged, "overlay", MountFlags::empty(), options.as_c_str())
+        });
+        if let Err(error) = mounted {
+            eprintln!("skipped: no overlay mount: {error}");
+            return None;
+        }
+        Some(overlay)
+    }
+
+    /// Number of resident pages of the file below the overlay, by mincore(2).
+    fn lower_resident(&self, pages: std::ops::Range<usize>) -> usize {
+        let file = StdFile::open(&self.lower_file).unwrap();
+        let range = PageRange { first: pages.start as u64, end: pages.end as u64 };
+        let flags = readpath_record::cold::residency_flags(&file, range).unwrap();
+        flags.into_iter().filter(|&is_resident| is_resident).count()
+    }
+
+    /// Drops the pages of the file below. False, with a skip message, if some stay.
+    fn drop_pages(&self) -> bool {
+        readpath_record::cold::drop_pages(&self.lower_file).unwrap();
+        let is_cold = self.lower_resident(0..FILE_BYTES / PAGE) == 0;
+        if !is_cold {
+            eprintln!("skipped: the kernel can't be brought to drop the pages here");
+        }
+        is_cold
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        let _ = rustix::mount::unmount(self.folder.join("merged"), flags);
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// One test, because the mounts are of its thread.
+#[test]
+fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
+    let Some(overlay) = Overlay::mount() else { return };
+    let content = content(FILE_BYTES);
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&overlay.file).unwrap();
+    if overlay.drop_pages() {
+        assert!(!file.is_cached(0, PAGE as u64));
+        let cold = readpath_record::cold::residency(&overlay.file).unwrap();
+        assert_eq!((cold.pages, cold.resident), (FILE_BYTES as u64 / PAGE as u64, 0));
+    }
+    std::fs::read(&overlay.lower_file).unwrap();
+    if overlay.lower_resident(0..FILE_BYTES / PAGE) < FILE_BYTES / PAGE {
+        return eprintln!("skipped: the file is not resident");
+    }
+    // Reads of a batch are found resident when they are added, so that none is advised. They are
+    // far apart, and reach the policy later.
+    let mut batch = path.batch();
+    for nth in 0..40 {
+        batch.read(&file, nth * 100_003, 9_000, nth).unwrap();
+    }
+    assert_eq!(path.stats().kernel_advised_bytes, 0);
+    while let Some(read) = batch.wait().unwrap() {
+        let bytes = read.slices().unwrap().collect::<Vec<_>>().concat();
+        assert!(bytes == content[read.ticket() as usize * 100_003..][..9_000]);
+    }
+    assert!(file.is_cached(0, FILE_BYTES as u64));
+    let warm = readpath_record::cold::residency(&overlay.file).unwrap();
+    assert_eq!(warm.resident, FILE_BYTES as u64 / PAGE as u64);
+    // A future of any length reads the file once.
+    for bytes in [5_000, 1 << 20] {
+        let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; bytes], 77));
+        assert!(count.unwrap() == bytes && buffer == content[77..][..bytes]);
+    }
+    assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
+    // A path with a cache of its own reads no such pages: the kernel would wait for them.
+    for path in [own_cache(), ReadPath::builder().page_cache(PageCache::None)] {
+        let file = path.build().unwrap().open(&overlay.file).unwrap();
+        assert!(!file.is_cached(0, FILE_BYTES as u64));
+        let mut all = vec![0; FILE_BYTES];
+        file.read_exact_at(&mut all, 0).unwrap();
+        assert!(all == content);
+    }
+}
