@@ -477,9 +477,9 @@ impl Drop for UringBackend {
     }
 }
 
-/// Length of a segment in bytes. A transfer is at most 4 MiB, so a `u32` suffices.
+/// Length of a segment in bytes, at most the kernel's limit of a call, which is in read(2).
 fn segment_bytes(segment: &libc::iovec) -> u32 {
-    segment.iov_len as u32
+    segment.iov_len.min(0x7fff_f000) as u32
 }
 
 #[cfg(test)]

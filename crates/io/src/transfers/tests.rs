@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::backend::BackendKind;
+use crate::os::frames::FrameMemory;
 use crate::target::{Direct, OpenOptions};
 
 /// A backend with prepared answers, one for each queued transfer. It records its requests.
@@ -154,6 +156,40 @@ fn cancelled_transfer_is_not_continued_but_may_complete() {
         assert_eq!((outcome, bytes, requests.len()), (cancelled, 0, 1));
     }
     assert_eq!(read_cancelled(&[16_384]).0, Outcome::Done);
+}
+
+/// The length of the segment has 33 bits. A call moves at most 0x7fff_f000 bytes (read(2)), and
+/// here the 8,192 bytes of the file.
+#[test]
+fn transfer_of_4_gib_reads_the_bytes_of_a_short_file() {
+    const FRAMES: u32 = 1 << 20;
+    const BYTES: u64 = 1 << 32;
+    let memory = FrameMemory::new(FRAMES).unwrap();
+    let path = std::env::temp_dir().join(format!("readpath-4-gib-{}", std::process::id()));
+    std::fs::write(&path, [7; 8_192]).unwrap();
+    let options = OpenOptions { direct: Direct::Never, is_writable: false };
+    let target = Target::open(&path, options);
+    std::fs::remove_file(&path).unwrap();
+    let file = TransferFile::from_target(&target.unwrap());
+    for kind in [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads] {
+        let Ok((backend, _)) = kind.build(1) else { continue };
+        let mut transfers = Transfers::with_backend(backend, 1, Clock::start());
+        let (id, op, file) = (RequestId(0), Op::Read, file.clone());
+        let start = TransferStart { id, file, op, offset: 0, bytes: BYTES };
+        let iov_base = memory.address(0).cast();
+        let segment = libc::iovec { iov_base, iov_len: BYTES as usize };
+        // SAFETY: the memory outlives the transfers.
+        unsafe { transfers.start(start, (), |(), list| list.push(segment)) };
+        let ended = loop {
+            transfers.wait(None).unwrap();
+            if let Some(ended) = transfers.next_ended() {
+                break ended;
+            }
+        };
+        assert_eq!(ended.completion.outcome, Outcome::Short { bytes: 8_192 }, "{kind}");
+        // SAFETY: bytes of the mapping, and no transfer is in flight.
+        assert_eq!(unsafe { memory.address(1).add(4_095).read() }, 7);
+    }
 }
 
 /// Segments of these lengths in bytes, from address 0 each.
