@@ -319,7 +319,9 @@ impl Channel {
         // before one of this step.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
-        let restored = self.restore_length(file_bytes, offset + bytes_done, covered_end);
+        // Without a written byte the content does not reach to `offset`.
+        let written_end = if bytes_done == 0 { 0 } else { offset + bytes_done };
+        let restored = self.restore_length(file_bytes, written_end, covered_end);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
                 Err(device_fault(Op::Write, offset, bytes, error))

@@ -366,6 +366,18 @@ fn full_device_holds_exactly_the_reported_bytes() {
     assert!(std::fs::read(&scratch.0).unwrap() == data);
 }
 
+/// The first chunk of a write beyond the end fails, and the chunks behind it extend the file. The
+/// file keeps its length.
+#[test]
+fn failed_write_beyond_the_end_leaves_the_length() {
+    let scratch = ScratchFile::with_content(&pattern_bytes(1_000, 1));
+    let (file, faults) = open_faulty(&scratch.0, "ring,chunk=8KiB,depth=3");
+    faults.lock().unwrap().bad_byte = Some(20_000);
+    let error = file.write_at(&[7; 40_000], 16_384).unwrap_err();
+    assert!(matches!(error.fault, RawFault::Device { bytes_done: 0, .. }), "{error}");
+    assert_eq!(std::fs::metadata(&scratch.0).unwrap().len(), 1_000);
+}
+
 /// A kernel that always returns EAGAIN is not retried for ever.
 #[test]
 fn endless_eagain_becomes_an_error() {
