@@ -50,7 +50,8 @@ impl TransferFile {
         }
     }
 
-    /// Sets the length of the file in bytes, by which answers to later transfers are judged.
+    /// Sets the length of the file in bytes, by which answers to later transfers are judged. With
+    /// `u64::MAX` a short answer is continued at every length.
     pub(crate) fn set_bytes(&mut self, file_bytes: u64) {
         self.file_bytes = file_bytes;
     }

@@ -10,7 +10,7 @@ use slab::Slab;
 
 use super::cache_invalidator::OverwriteGuard;
 use super::{RawError, RawFault, RawFile, RawMemory};
-use crate::backend::BackendError;
+use crate::backend::{Backend, BackendError};
 use crate::os::clock::Clock;
 use crate::os::process::ProcessOwned;
 use crate::read_error::Forked;
@@ -88,18 +88,26 @@ impl RawFile {
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let raw_error = |error: BackendError| self.error(RawFault::Backend(error));
         let (backend, _) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
+        Ok(self.batch_over(backend, depth))
+    }
+
+    /// Creates an empty batch over `backend`, which takes `depth` transfers.
+    pub(super) fn batch_over(&self, backend: Box<dyn Backend>, depth: u32) -> RawBatch<'_> {
         let clock = Clock::start();
         let transfers = ProcessOwned::new(Transfers::with_backend(backend, depth, clock));
-        let file_to_transfer = TransferFile::from_target(&self.channel_parameters.target);
+        let mut file_to_transfer = TransferFile::from_target(&self.channel_parameters.target);
+        // The file may grow, so no known length is its end. A short read is continued until an
+        // answer of 0 bytes. The alternative, fstat(2), would be a call for each read.
+        file_to_transfer.set_bytes(u64::MAX);
         let request_ids = Slab::new();
-        Ok(RawBatch {
+        RawBatch {
             file: self,
             file_to_transfer,
             transfers,
             request_ids,
             clock,
             _not_send: PhantomData,
-        })
+        }
     }
 }
 

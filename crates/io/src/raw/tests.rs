@@ -3,6 +3,7 @@
 //! The backend moves real bytes of a real file, with direct I/O if available. It stops early,
 //! returns EAGAIN or fails as configured, and answers out of order.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -144,20 +145,24 @@ impl Backend for FaultyBackend {
     }
 }
 
+/// A faulty backend for the transfers of a file.
+fn faulty_backend(target: &Target, faults: Arc<Mutex<Faults>>) -> FaultyBackend {
+    FaultyBackend {
+        fd: target.as_raw_fd(),
+        block_bytes: u64::from(target.alignment_bytes()),
+        faults,
+        transfer_count: 0,
+        waiting: Vec::new(),
+    }
+}
+
 /// Opens a raw file over a faulty backend. Returns the file, and the faults to be injected.
 fn open_faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
-    use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
     let creates = false;
     let target = Target::open_or_create(path, options, creates).unwrap();
     let faults = Arc::new(Mutex::new(Faults::default()));
-    let backend = FaultyBackend {
-        fd: target.as_raw_fd(),
-        block_bytes: u64::from(target.alignment_bytes()),
-        faults: Arc::clone(&faults),
-        transfer_count: 0,
-        waiting: Vec::new(),
-    };
+    let backend = faulty_backend(&target, Arc::clone(&faults));
     let policy = Spec::parse(policy).unwrap();
     let channel_parameters = ChannelParameters {
         target: target.clone(),
@@ -376,6 +381,22 @@ fn failed_write_beyond_the_end_leaves_the_length() {
     let error = file.write_at(&[7; 40_000], 16_384).unwrap_err();
     assert!(matches!(error.fault, RawFault::Device { bytes_done: 0, .. }), "{error}");
     assert_eq!(std::fs::metadata(&scratch.0).unwrap().len(), 1_000);
+}
+
+/// The file was opened empty, and the kernel stops early. The end is an answer of 0 bytes.
+#[test]
+fn batch_reads_a_file_that_has_grown_since_its_opening() {
+    let scratch = ScratchFile::with_content(b"");
+    let file = RawFile::builder().open(&scratch.0).unwrap();
+    let faults = Faults { short_every: 1, ..Faults::default() };
+    let backend = faulty_backend(&file.channel_parameters.target, Arc::new(Mutex::new(faults)));
+    let mut batch = file.batch_over(Box::new(backend), 1);
+    let content = pattern_bytes(8_192, 1);
+    std::fs::write(&scratch.0, &content).unwrap();
+    batch.read(RawMemory::new(8_192).unwrap(), 8_192, 0, 0).unwrap();
+    let RawMoved { memory, result, .. } = batch.wait().unwrap().unwrap();
+    assert_eq!(result, Ok(8_192));
+    assert!(memory[..8_192] == content);
 }
 
 /// A kernel that always returns EAGAIN is not retried for ever.
