@@ -182,13 +182,16 @@ impl BackendKind {
     ///
     /// # Errors
     /// The error of the named kind. For `Auto`, the first kind's error if none of `order` is
-    /// available; a `Depth` error of any kind ends the search.
+    /// available; a `Depth` error of any kind ends the search. `depth` exceeds [`DEPTH_MAX`].
     pub(crate) fn first_available<B>(
         self,
         depth: u32,
         order: &[BackendKind],
         mut build: impl FnMut(BackendKind) -> Result<B, BackendError>,
     ) -> Result<(B, BackendInUse), BackendError> {
+        if depth > DEPTH_MAX {
+            return Err(BackendError::Depth { depth, depth_max: DEPTH_MAX });
+        }
         if self != BackendKind::Auto {
             return Ok((build(self)?, BackendInUse { kind: self, because: None }));
         }
@@ -208,6 +211,9 @@ impl BackendKind {
     }
 }
 
+/// Largest depth of any backend. In a ring each transfer has two of the kernel's 32,768 queue
+/// entries. Valid for all kinds, as [`SHARED_DEPTH_MAX`].
+const DEPTH_MAX: u32 = 16_384;
 /// Largest depth of a shared ring: each transfer has two of the kernel's 32,768 queue entries (one
 /// for its cancellation), the eventfd poll one. Valid for all kinds, so that programs do not fail
 /// on other machines.
@@ -536,6 +542,10 @@ impl std::error::Error for BackendError {}
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
 
     #[test]
@@ -549,6 +559,13 @@ mod tests {
         let error = BackendKind::Ring.build(16_385).err().unwrap();
         assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
         assert!(BackendKind::Ring.build(16_384).is_ok());
+        let event_fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        for (kind, _) in BackendKind::NAMES {
+            let error = BackendError::Depth { depth: 1_000_000, depth_max: 16_384 };
+            assert_eq!(kind.build(1_000_000).err(), Some(error), "{kind}");
+            let built = kind.build_with_event_fd(1_000_000, event_fd.as_fd());
+            assert_eq!(built.err(), Some(error), "{kind}");
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl RawFile {
     /// Creates an empty batch for up to `depth` transfers in flight.
     ///
     /// # Errors
-    /// The kernel provides no backend of that depth.
+    /// The kernel provides no backend of that depth, or `depth` exceeds 16,384.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let raw_error = |error: BackendError| self.error(RawFault::Backend(error));
         let (backend, _) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
