@@ -32,7 +32,9 @@ impl From<RawOpenError> for io::Error {
     fn from(error: RawOpenError) -> io::Error {
         let kind = match &error {
             RawOpenError::Open(error) => OpenFileError::Open(error.clone()).kind(),
-            RawOpenError::Policy(_) => ErrorKind::InvalidInput,
+            RawOpenError::CreateWithoutWrite { .. } | RawOpenError::Policy(_) => {
+                ErrorKind::InvalidInput
+            }
             RawOpenError::Memory { .. } => ErrorKind::OutOfMemory,
             RawOpenError::Remote { .. } => ErrorKind::Unsupported,
             // As for a file handle that is out of date.

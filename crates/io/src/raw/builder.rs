@@ -115,8 +115,8 @@ impl RawFileBuilder {
         self
     }
 
-    /// Creates the file if it does not exist; requires [`write`](RawFileBuilder::write). Default
-    /// no.
+    /// Creates the file if it does not exist. Without [`write`](RawFileBuilder::write) it is an
+    /// error of `open`. Default no.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -179,8 +179,8 @@ impl RawFileBuilder {
     /// ```
     ///
     /// # Errors
-    /// The file cannot be opened this way, the policy is wrong, memory for the buffers is short, or
-    /// the backend is not available.
+    /// The file cannot be opened this way, a file is to be created but not written, the policy is
+    /// wrong, memory for the buffers is short, or the backend is not available.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
         let no_invalidator = None;
         self.open_with_invalidator(path.as_ref(), no_invalidator)
@@ -195,7 +195,7 @@ impl RawFileBuilder {
     }
 
     /// Opens the file. `cache_invalidator` names the read path whose cache its writes invalidate,
-    /// if any. A file that is not opened for writing is not created either.
+    /// if any.
     pub(super) fn open_with_invalidator(
         self,
         path: &Path,
@@ -205,8 +205,11 @@ impl RawFileBuilder {
         let spec = self.policy.map_err(RawOpenError::Policy)?;
         let policy = chunking::build(&spec).map_err(RawOpenError::Policy)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
-        let creates = self.creates && self.is_writable;
-        let target = Target::open_or_create(path, options, creates).map_err(RawOpenError::Open)?;
+        if self.creates && !self.is_writable {
+            return Err(RawOpenError::CreateWithoutWrite { path: path.to_path_buf() });
+        }
+        let target =
+            Target::open_or_create(path, options, self.creates).map_err(RawOpenError::Open)?;
         if let Some(cache_invalidator) = &cache_invalidator {
             cache_invalidator.check_same_file(&target, path)?;
         }

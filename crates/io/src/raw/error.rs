@@ -16,6 +16,11 @@ use crate::target::OpenError;
 pub enum RawOpenError {
     /// The file cannot be opened this way.
     Open(OpenError),
+    /// The file is to be created, but not to be written.
+    CreateWithoutWrite {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// The policy, its chunk size or its depth is not valid.
     Policy(SpecError),
     /// Memory for the ring's buffers is short.
@@ -43,6 +48,12 @@ impl std::fmt::Display for RawOpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             RawOpenError::Open(error) => error.fmt(f),
+            RawOpenError::CreateWithoutWrite { path } => write!(
+                f,
+                "{}: a file is created only to be written; open it with `write` too, or without \
+                 `create`",
+                path.display()
+            ),
             RawOpenError::Policy(error) => error.fmt(f),
             RawOpenError::Memory { bytes, .. } => write!(
                 f,

@@ -49,6 +49,22 @@ proptest! {
     }
 }
 
+/// The standard library refuses these options as well.
+#[test]
+fn creation_without_write_is_an_error_that_names_write() {
+    let temp = TempFile::new(10);
+    let missing = temp.path.with_extension("missing");
+    for path in [&temp.path, &missing] {
+        let mut options = std::fs::File::options();
+        let std_error = options.read(true).create(true).truncate(false).open(path).unwrap_err();
+        assert_eq!(std_error.kind(), std::io::ErrorKind::InvalidInput);
+        let error = RawFile::builder().create(true).open(path).unwrap_err();
+        assert!(error.to_string().contains("`write`"), "{error}");
+        assert_eq!(std::io::Error::from(error).kind(), std_error.kind());
+        assert!(!missing.exists());
+    }
+}
+
 /// A reader returns the same bytes as a read, on every backend.
 #[test]
 fn raw_reader_returns_the_same_bytes_as_a_read() {
