@@ -6,9 +6,9 @@ mod support;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use readpath::Mapping;
 use readpath::pager::FaultScope;
 use readpath::pager::{LoadError, MappingBuilder};
+use readpath::{BackendKind, Mapping};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
 use support::{BACKENDS, TempFile, can_serve, has_swap, in_child, resident_bytes, splitmix};
@@ -318,4 +318,38 @@ fn mapping_pages_swapped_out_by_the_kernel_keep_their_bytes() {
     assert!(copied == content);
     assert!(mapping.as_slice() == content);
     assert_eq!(mapping.stats().poisoned_pages, 0);
+}
+
+/// The serving thread runs on the core of the touching thread. The threads that it starts for I/O
+/// may run on all.
+#[test]
+fn io_threads_of_a_mapping_may_run_on_all_cores() {
+    if !can_serve() {
+        return;
+    }
+    // The cores that the kernel allows a thread, from status (proc(5)).
+    let allowed_cores = |task: &std::path::Path| {
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"))?;
+        Some(line.to_owned())
+    };
+    let file = TempFile::new(4 << 20);
+    let options = Mapping::builder().kernel_cache(false).backend(BackendKind::Threads);
+    let mapping = map(&file, options.readahead("none"));
+    let bytes = mapping.as_slice();
+    // At the 64th fault at the latest the serving thread moves.
+    let sum: usize = (0..bytes.len()).step_by(PAGE).map(|at| usize::from(bytes[at])).sum();
+    assert!(sum > 0);
+    let own_cores = allowed_cores("/proc/thread-self".as_ref()).unwrap();
+    let mut io_threads = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        // A thread of another test may have ended meanwhile.
+        let Some(cores) = allowed_cores(&task.path()) else { continue };
+        if name.starts_with("readpath-io-") {
+            assert_eq!(cores, own_cores, "{name}");
+            io_threads += 1;
+        }
+    }
+    assert!(io_threads > 0, "no thread has this name");
 }

@@ -11,7 +11,8 @@
 //! moves among these cores, and then it rarely sleeps.
 
 use crate::os::sync::thread_number;
-use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use crate::os::thread::pin_to_core;
+use rustix::thread::CpuSet;
 
 /// Number of faults from one look-up to the next. A look-up takes 5 µs, which is less than 0.1 µs
 /// per fault. After a thread has moved to another core, the server follows before 3 ms are lost.
@@ -40,13 +41,9 @@ impl CoreFollower {
         }
         self.faults_until_check = FAULTS_PER_CORE_CHECK - 1;
         let Some(core) = last_core_of(thread) else { return };
-        if self.pinned_core != Some(core) {
-            let mut core_set = CpuSet::new();
-            core_set.set(core);
-            // If this is forbidden, the server stays on its core: slower, but correct.
-            if sched_setaffinity(None::<Pid>, &core_set).is_ok() {
-                self.pinned_core = Some(core);
-            }
+        // If this is forbidden, the server stays on its core: slower, but correct.
+        if self.pinned_core != Some(core) && pin_to_core(core) {
+            self.pinned_core = Some(core);
         }
     }
 }
@@ -66,6 +63,8 @@ fn last_core_of(thread: u32) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{Pid, sched_setaffinity};
+
     use super::*;
 
     /// This thread stays on one core, as the faulting thread. The server starts on another core.
