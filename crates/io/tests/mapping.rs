@@ -11,7 +11,9 @@ use readpath::pager::{LoadError, MappingBuilder};
 use readpath::{BackendKind, Mapping};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
-use support::{BACKENDS, TempFile, can_serve, has_swap, in_child, resident_bytes, splitmix};
+use support::{
+    BACKENDS, TempFile, can_serve, has_swap, in_child, limit_further_data, resident_bytes, splitmix,
+};
 
 const PAGE: usize = 4096;
 
@@ -352,4 +354,33 @@ fn io_threads_of_a_mapping_may_run_on_all_cores() {
         }
     }
     assert!(io_threads > 0, "no thread has this name");
+}
+
+/// The process may have 1 GiB more of writable memory, and the file has 4 GiB. A mapping that is
+/// not writable does not count.
+#[test]
+fn mapping_beyond_the_limit_of_writable_memory_is_the_kernels() {
+    if !can_serve() {
+        return;
+    }
+    const LONG: u64 = 4 << 30;
+    let file = TempFile::new(1 << 20);
+    let writer = std::fs::File::options().write(true).open(&file.path).unwrap();
+    writer.set_len(LONG).unwrap();
+    writer.write_all_at(b"the end", LONG - 7).unwrap();
+    assert!(in_child(|| {
+        limit_further_data(1 << 30);
+        // SAFETY: the file does not change.
+        let mapping = match unsafe { Mapping::builder().kernel_cache(false).open(&file.path) } {
+            Ok(mapping) => mapping,
+            Err(error) => panic!("{error}"),
+        };
+        let mode = mapping.mode().to_string();
+        assert!(mode.contains("ulimit -d") && mode.contains("vm.overcommit_memory"), "{mode}");
+        let offsets = [0, 123_456, (1 << 20) - 100, 2 << 30, LONG - 4_096];
+        offsets.into_iter().all(|offset| {
+            let end = offset as usize + 4_096;
+            mapping.as_slice()[offset as usize..end] == support::pread(&file.path, offset, 4_096)
+        })
+    }));
 }

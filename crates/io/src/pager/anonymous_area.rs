@@ -68,7 +68,8 @@ impl AnonymousArea {
     /// accessible.
     ///
     /// # Errors
-    /// Another userfaultfd is registered for it, or the address space limit is reached.
+    /// Another userfaultfd is registered for it, or the limit of writable memory is reached. The
+    /// whole area counts (`RLIMIT_DATA` in getrlimit(2), and `vm.overcommit_memory` 2).
     pub(super) fn register(
         &self,
         uffd: &Uffd,
@@ -80,7 +81,7 @@ impl AnonymousArea {
         unsafe {
             uffd.register(self.address(0), self.bytes(), registration).map_err(PagerError::Call)?;
             mm::mprotect(self.base.as_ptr().cast(), self.bytes(), protection).map_err(|errno| {
-                PagerError::AddressSpace {
+                PagerError::WritableMemory {
                     bytes: self.pages * PAGE_BYTES,
                     errno: errno.raw_os_error(),
                 }

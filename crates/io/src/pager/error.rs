@@ -46,6 +46,14 @@ pub enum PagerError {
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
     },
+    /// The process or the system limits the writable memory. It counts also where no page of it is
+    /// in memory.
+    WritableMemory {
+        /// Requested size in bytes.
+        bytes: u64,
+        /// Error number of the system, as in `errno(3)`.
+        errno: i32,
+    },
     /// A policy does not have the form `NAME,key=value,…`.
     Policy(SpecError),
     /// Faults cannot be served in user space on this system.
@@ -81,6 +89,12 @@ impl fmt::Display for PagerError {
                 f,
                 "the process has no room for twice {bytes} bytes of addresses ({}); map \
                  less, or raise its limit (`ulimit -v`)",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
+            PagerError::WritableMemory { bytes, errno } => write!(
+                f,
+                "the process may not have {bytes} bytes of writable memory more ({}); ask for \
+                 less, raise its limit (`ulimit -d`), or set vm.overcommit_memory to 0",
                 std::io::Error::from_raw_os_error(*errno)
             ),
             PagerError::Space { path, bytes, error } => {

@@ -161,8 +161,9 @@ impl MappingBuilder {
     ///
     /// # Errors
     /// The file cannot be opened or is empty, the system has not enough memory, or a policy is
-    /// unknown. If the system permits no userfaultfd, or if the file is
-    /// [left](MappingBuilder::kernel_cache) to the kernel, the kernel maps it ([`Mapping::mode`]).
+    /// unknown. The kernel maps the file ([`Mapping::mode`]) if the system permits no userfaultfd,
+    /// if twice its length exceeds a limit of writable memory, or if it is
+    /// [left](MappingBuilder::kernel_cache) to the kernel.
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let readahead = Spec::parse(&self.readahead).map_err(PagerError::Policy)?;
@@ -209,6 +210,10 @@ impl MappingBuilder {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
             Err(error) => Err(error),
+            // The kernel's mapping is not writable, and does not count.
+            Err(PagerError::WritableMemory { errno, .. }) => {
+                map_by_kernel(fork_local, user, KernelMappingReason::NoWritableMemory { errno })
+            }
         }
     }
 }
@@ -283,6 +288,12 @@ pub enum KernelMappingReason {
     /// Faults cannot be served in user space here. The error names a remedy.
     NoUserfaultfd(UffdError),
 }
+    /// A mapping with a server takes twice the file's length of writable memory, which exceeds a
+    /// limit of the process or of the system.
+    NoWritableMemory {
+        /// Error number of the system, as in `errno(3)`.
+        errno: i32,
+    },
 
 impl std::fmt::Display for KernelMappingReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -293,6 +304,12 @@ impl std::fmt::Display for KernelMappingReason {
             }
             KernelMappingReason::NoUserfaultfd(why) => why.fmt(f),
         }
+            KernelMappingReason::NoWritableMemory { errno } => write!(
+                f,
+                "twice its length of writable memory is over a limit ({}); raise the limit \
+                 (`ulimit -d`), or set vm.overcommit_memory to 0",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
     }
 }
 

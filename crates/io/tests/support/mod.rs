@@ -135,6 +135,21 @@ pub fn resident_bytes(address: usize) -> Option<u64> {
     None
 }
 
+/// A number of `/proc/self/status` (proc(5)) in bytes.
+pub fn status_bytes(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Limits the writable memory of this process to `bytes` more than it has.
+pub fn limit_further_data(bytes: u64) {
+    let limit = status_bytes("VmData:") + bytes;
+    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: the struct lives through the call, which changes this process alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+}
+
 /// Runs `work` in a forked child, which has no other threads. Returns its result.
 pub fn in_child(work: impl FnOnce() -> bool) -> bool {
     status_of_child(work) == 0
