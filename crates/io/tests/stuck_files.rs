@@ -13,7 +13,10 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use readpath::{Batch, File, ReadPath};
+use readpath::pager::LoadError;
+use readpath::{Batch, File, Mapping, ReadPath};
+use readpath_core::machine::ReadError;
+use readpath_core::request::DeviceError;
 use stuck::{BYTES, Stuck, byte};
 use support::*;
 
@@ -272,4 +275,25 @@ fn batch_returns_finished_reads_while_part_of_the_file_is_stuck() {
     }
     // Dropping a batch does not wait for its stalled reads.
     ends_while_stuck(&stuck, move || drop(batch));
+}
+
+/// The kernel serves the mapping, because it may not have twice 16 MiB of writable memory. The
+/// file system answers reads with ESTALE, which is 116 in errno(3).
+#[test]
+fn read_error_of_a_kernel_mapping_has_the_kernels_error_number() {
+    let Some(stuck) = Stuck::mount("mapping") else { return };
+    stuck.fail(0, 116);
+    assert!(in_child(|| {
+        limit_further_data(BYTES * 3 / 2);
+        // SAFETY: the file does not change.
+        let mapping = unsafe { Mapping::builder().kernel_cache(false).open(stuck.name(0)) };
+        let mapping = mapping.unwrap();
+        assert!(mapping.mode().to_string().contains("own mapping"), "{}", mapping.mode());
+        let failed = |error| Err(LoadError::Read(ReadError::Device { offset: 1 << 20, error }));
+        let result = mapping.read_exact_at(&mut [0; READ], 1 << 20);
+        assert_eq!(result, failed(DeviceError::Stale));
+        // A touch would be a bus error, of which the kernel reports no number (madvise(2)).
+        assert_eq!(mapping.load(1 << 20, 4_096), failed(DeviceError::Medium));
+        true
+    }));
 }

@@ -23,6 +23,7 @@ use super::pager_link::PagerLink;
 use super::stats::MappingStats;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
+use crate::backend::answer::device_error;
 use crate::os::frames::can_allocate_page_metadata;
 use crate::os::system_memory::SystemMemory;
 use crate::page_cache::kernel::is_fully_resident;
@@ -209,11 +210,11 @@ impl MappingBuilder {
             Err(PagerError::Uffd(why)) => {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
-            Err(error) => Err(error),
             // The kernel's mapping is not writable, and does not count.
             Err(PagerError::WritableMemory { errno, .. }) => {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoWritableMemory { errno })
             }
+            Err(error) => Err(error),
         }
     }
 }
@@ -287,13 +288,13 @@ pub enum KernelMappingReason {
     KernelIsFast,
     /// Faults cannot be served in user space here. The error names a remedy.
     NoUserfaultfd(UffdError),
-}
     /// A mapping with a server takes twice the file's length of writable memory, which exceeds a
     /// limit of the process or of the system.
     NoWritableMemory {
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
     },
+}
 
 impl std::fmt::Display for KernelMappingReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -303,13 +304,13 @@ impl std::fmt::Display for KernelMappingReason {
                 f.write_str("it brings this file in no slower than we could")
             }
             KernelMappingReason::NoUserfaultfd(why) => why.fmt(f),
-        }
             KernelMappingReason::NoWritableMemory { errno } => write!(
                 f,
                 "twice its length of writable memory is over a limit ({}); raise the limit \
                  (`ulimit -d`), or set vm.overcommit_memory to 0",
                 std::io::Error::from_raw_os_error(*errno)
             ),
+        }
     }
 }
 
@@ -465,7 +466,10 @@ impl Mapping {
                 Ok(read_bytes) => {
                     Err(LoadError::Read(ReadError::Shrunk { offset: offset + read_bytes as u64 }))
                 }
-                Err(_) => Err(self.kernel_read_error(offset, end)),
+                Err(errno) => {
+                    let error = device_error(errno.raw_os_error());
+                    Err(self.kernel_read_error(offset, end, error))
+                }
             };
         }
         let (wants_bytes, mut bytes_done) = (true, 0);
@@ -502,10 +506,9 @@ impl Mapping {
     }
 
     /// Returns the error for a range that the kernel cannot read. It names the file's end if the
-    /// file has become shorter than `end`. Otherwise it is a medium error, for any error number of
-    /// the kernel.
-    fn kernel_read_error(&self, offset: u64, end: u64) -> LoadError {
-        let error = ReadError::Device { offset, error: DeviceError::Medium };
+    /// file has become shorter than `end`. Otherwise it is `error`.
+    fn kernel_read_error(&self, offset: u64, end: u64, error: DeviceError) -> LoadError {
+        let error = ReadError::Device { offset, error };
         let shrunk_error = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
         let shrunk_error =
             shrunk_error.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
@@ -523,10 +526,14 @@ impl Mapping {
     ) -> Result<(), LoadError> {
         let end = self.range_end(offset, bytes)?;
         let Some(link) = self.link() else {
-            return self
-                .fork_local
-                .load(offset, bytes)
-                .map_err(|_| self.kernel_read_error(offset, end));
+            return self.fork_local.load(offset, bytes).map_err(|errno| {
+                // Of a page that cannot be populated the kernel reports EFAULT (madvise(2)).
+                let error = match errno {
+                    rustix::io::Errno::FAULT => DeviceError::Medium,
+                    errno => device_error(errno.raw_os_error()),
+                };
+                self.kernel_read_error(offset, end, error)
+            });
         };
         // Puts all pieces in flight together, as far as memory permits. The server ends each piece
         // at its own limit, and returns at least one byte.

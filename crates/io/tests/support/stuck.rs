@@ -33,6 +33,8 @@ pub struct Stuck {
 struct Held {
     /// Number of the file, and first byte of its stuck range.
     stuck: Vec<(u64, u64)>,
+    /// Number of the file, and error number of its reads.
+    failing: Vec<(u64, i32)>,
     replies: Vec<(ReplyData, Vec<u8>)>,
 }
 
@@ -60,6 +62,12 @@ impl Stuck {
     /// Path of a file.
     pub fn name(&self, file: u64) -> PathBuf {
         self.folder.join(file.to_string())
+    }
+
+    /// Answers later reads of the file with an error number, as in errno(3).
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub fn fail(&self, file: u64, errno: i32) {
+        self.held.lock().unwrap().failing.push((file, errno));
     }
 
     /// Leaves reads of the file at or after byte `from` unanswered. The file must be open already:
@@ -162,6 +170,9 @@ impl Filesystem for Files {
         let data: Vec<u8> = (offset..end).map(byte).collect();
         let mut held = self.held.lock().unwrap();
         let number = inode.0 - FIRST_INODE;
+        if let Some(&(_, errno)) = held.failing.iter().find(|&&(file, _)| file == number) {
+            return reply.error(Errno::from_i32(errno));
+        }
         let is_stuck = held.stuck.iter().any(|&(file, from)| file == number && end > from);
         match is_stuck {
             true => held.replies.push((reply, data)),
