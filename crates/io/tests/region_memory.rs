@@ -1,14 +1,43 @@
-//! Limits on the memory of a region. Each test limits a child process with one thread.
+//! Memory for the page tables of a region, and limits on it. Each test measures a child process
+//! with one thread.
 
 mod support;
 
 use std::path::PathBuf;
 
 use readpath::{PagerError, Region};
-use support::{can_serve, in_child, limit_further_data};
+use support::{can_serve, in_child, limit_further_data, status_bytes};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// 2 GiB are 524,288 pages. Tables of 17 bytes each would be 8.5 MiB.
+#[test]
+fn tables_of_an_untouched_region_take_no_memory() {
+    if !can_serve() {
+        return;
+    }
+    assert!(in_child(|| {
+        let before = status_bytes("VmRSS:");
+        let region = Region::builder().memory(256 << 10).in_folder(2 << 30, folder()).unwrap();
+        let growth = status_bytes("VmRSS:").saturating_sub(before);
+        drop(region);
+        assert!(growth < 3 << 20, "{growth} bytes");
+        true
+    }));
+}
+
+/// The tables of 524,288 pages need 8.5 MiB, and the process may have 4 MiB more.
+#[test]
+fn region_whose_tables_find_no_memory_is_an_error() {
+    assert!(in_child(|| {
+        limit_further_data(4 << 20);
+        let error = Region::builder().memory(256 << 10).in_folder(2 << 30, folder()).unwrap_err();
+        let is_memory = matches!(error, PagerError::WritableMemory { errno: libc::ENOMEM, .. });
+        assert!(is_memory && error.to_string().contains("ulimit -d"), "{error}");
+        true
+    }));
 }
 
 /// The tables of 256 MiB need 1 MiB. The region itself counts with its whole length.

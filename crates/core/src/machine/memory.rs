@@ -209,18 +209,18 @@ struct MachineMapping {
     file: FileId,
     /// Private or shared memory.
     kind: MemoryKind,
-    /// The slot of each page, or `NO_SLOT`.
+    /// The slot of each page plus 1, or `NO_SLOT`.
     slots: Vec<u32>,
 }
 
-/// Entry of a page without a slot.
-const NO_SLOT: u32 = u32::MAX;
+/// Entry of a page without a slot: 0, because the system provides zeros without memory until they
+/// are changed.
+const NO_SLOT: u32 = 0;
 
 impl MachineMapping {
     /// The slot of a page, if it has one.
     fn slot_of(&self, page: u64) -> Option<u64> {
-        let slot = self.slots[page as usize];
-        (slot != NO_SLOT).then_some(u64::from(slot))
+        self.slots[page as usize].checked_sub(1).map(u64::from)
     }
 }
 
@@ -374,8 +374,8 @@ impl MachineMemory {
                 device_sectors: caps.sectors,
             }));
         }
-        // The largest number stands for no slot.
-        if config.slots >= u64::from(NO_SLOT) {
+        // An entry of a page is its slot plus 1.
+        if config.slots >= u64::from(u32::MAX) {
             return Err(SwapError::TooManyPages { pages: config.slots });
         }
         // Must be set before the first page of memory enters the cache.
@@ -547,7 +547,7 @@ impl MachineMemory {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
         self.swap.area.assign_slot(slot, SlotOwner { memory, page });
-        self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
+        self.mappings[memory.0 as usize].slots[page as usize] = slot as u32 + 1;
     }
 
     /// Frees the slot of a page, if it has one. The area then counts as not full.

@@ -70,8 +70,8 @@ impl RegionBuilder {
     /// of the free memory.
     ///
     /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
-    /// reduced to that. In addition the region takes about 100 bytes for each page of this memory
-    /// and 12 bytes for each page of its length.
+    /// reduced to that. In addition the region takes about 100 bytes for each page of this memory.
+    /// Its tables have 17 bytes for each page of its length, which take memory at their first use.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = Some(bytes);
@@ -195,6 +195,10 @@ impl RegionBuilder {
                 needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
+        let bytes_of_tables = table_bytes(pages, slots);
+        if Vec::<u8>::new().try_reserve_exact(bytes_of_tables as usize).is_err() {
+            return Err(PagerError::WritableMemory { bytes: bytes_of_tables, errno: libc::ENOMEM });
+        }
         let areas = AnonymousArea::new(pages)
             .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages)?)));
         let (user_area, frame_area) = areas
@@ -245,6 +249,12 @@ fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     }
     let flags = rustix::fs::ioctl_getflags(file)?;
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
+}
+
+/// Size of the tables of a region in bytes: the frame and the slot of each page, 4 bytes each, and
+/// the page of each slot, 8 bytes. A failure at their real allocation would abort the process.
+fn table_bytes(pages: u64, slots: u64) -> u64 {
+    8 * pages + 8 * slots
 }
 
 /// Number of storage slots for a region of `bytes` bytes. A slot has one page.

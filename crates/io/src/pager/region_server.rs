@@ -64,8 +64,8 @@ const TOUCH_TAG: u64 = u64::MAX;
 const REMAP_TAG: u64 = u64::MAX - 1;
 /// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
-/// Frame number of a page without a frame.
-const NO_FRAME: u32 = u32::MAX;
+/// Entry of a page without a frame. Zeros take no memory until they are changed.
+const NO_FRAME: u32 = 0;
 /// Maximum number of unmapped pages that rest before they are written or evicted. Only faults are
 /// observable, and a page that is touched during its rest is mapped again without I/O. A larger
 /// limit, a sixteenth of the memory, made random touches fault twice and wrote out a third of the
@@ -161,7 +161,7 @@ struct Areas {
     frame_area: AnonymousArea,
     memory: MemoryId,
     frames: Vec<Frame>,
-    /// Frame mapped at each page, or [`NO_FRAME`].
+    /// Frame mapped at each page plus 1, or `NO_FRAME`.
     frame_of_page: Vec<u32>,
     zeros: Box<Zeros>,
     /// Pages that were mapped again before their writes reached the device. These writes used zeros
@@ -282,7 +282,7 @@ impl Areas {
             };
             let presence = match self.frame_of_page[page as usize] {
                 NO_FRAME => FramePresence::Unallocated,
-                frame => self.frames[frame as usize].presence,
+                entry => self.frames[entry as usize - 1].presence,
             };
             // The page came in, or became writable, after the fault: the thread tries again.
             let is_stale = match presence {

@@ -22,10 +22,11 @@ pub(super) struct SlotOwner {
     pub(super) page: u64,
 }
 
-/// Entry of a free slot.
-const FREE: u64 = u64::MAX;
+/// Entry of a free slot: 0, because the system provides zeros without memory until they are
+/// changed.
+const FREE: u64 = 0;
 /// Entry of a slot that the device could not write.
-const BAD: u64 = u64::MAX - 1;
+const BAD: u64 = u64::MAX;
 /// Number of slots that are searched for a long free run: 16 MiB of the area. It bounds the time of
 /// a search in a fragmented area.
 const SEARCH_SLOTS: u64 = 4096;
@@ -35,8 +36,8 @@ const SEARCH_SLOTS: u64 = 4096;
 pub(super) struct SwapArea {
     /// First sector of slot 0 on the device.
     start_sector: u64,
-    /// Page of each slot: the mapping's number in the upper 32 bits, its page in the lower ones. Or
-    /// `FREE`, or `BAD`.
+    /// Page of each slot: 1 plus a number with the mapping's number in the upper 32 bits and its
+    /// page in the lower ones. Or `FREE`, or `BAD`.
     owners: Vec<u64>,
     /// Number of free slots.
     free_count: u64,
@@ -81,12 +82,10 @@ impl SwapArea {
 
     /// The page that a slot holds; `None` if it is free or bad.
     pub(super) fn owner(&self, slot: u64) -> Option<SlotOwner> {
-        let owner = self.owners[slot as usize];
-        // The two largest values stand for a bad and a free slot.
-        (owner < BAD).then_some(SlotOwner {
-            memory: MemoryId((owner >> 32) as u32),
-            page: owner & 0xffff_ffff,
-        })
+        let entry = self.owners[slot as usize];
+        let owner = entry.checked_sub(1).filter(|_| entry != BAD)?;
+        let memory = MemoryId((owner >> 32) as u32);
+        Some(SlotOwner { memory, page: owner & 0xffff_ffff })
     }
 
     /// Finds a run of 1 to `slots_max` free slots, without taking them. The run is the longest one
@@ -125,7 +124,7 @@ impl SwapArea {
     pub(super) fn assign_slot(&mut self, slot: u64, owner: SlotOwner) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
-        self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
+        self.owners[slot as usize] = (u64::from(owner.memory.0) << 32 | owner.page) + 1;
         self.free_count -= 1;
     }
 

@@ -54,7 +54,7 @@ impl Areas {
         }
         self.frames[frame as usize].presence =
             FramePresence::Mapped { page, is_protected: !is_writable };
-        self.frame_of_page[page as usize] = frame;
+        self.frame_of_page[page as usize] = frame + 1;
     }
 
     /// Fills a mapped page with zeros if the program has dropped it itself (madvise(2)), and
@@ -75,7 +75,7 @@ impl Areas {
         // changes nothing.
         let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, is_protected) };
         if result.is_ok() {
-            self.frames[self.frame_of_page[page as usize] as usize].presence =
+            self.frames[self.frame_of_page[page as usize] as usize - 1].presence =
                 FramePresence::Mapped { page, is_protected: true };
         }
         result.is_ok()

@@ -123,13 +123,13 @@ impl Areas {
         if pages_in_progress > 0 {
             return false;
         }
-        let frame = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
+        let entry = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
         // An unmapped page leaves nothing here: its frame keeps its memory for another page.
-        if frame != NO_FRAME {
-            self.frames[frame as usize].presence = FramePresence::Unallocated;
+        if entry != NO_FRAME {
+            self.frames[entry as usize - 1].presence = FramePresence::Unallocated;
             self.present_pages -= 1;
         }
-        if self.poisoned.remove(&page) || frame != NO_FRAME {
+        if self.poisoned.remove(&page) || entry != NO_FRAME {
             pages_to_release.push(page);
         }
         true
