@@ -287,6 +287,7 @@ impl Planner {
         if site.bytes == bytes && site.generation == generation {
             return Ok(false);
         }
+        // A closed handle stays in its site until its last read is released.
         let is_open = |handle: &HandleId| self.handles.contains_key(handle);
         let handles: Vec<HandleId> = site.handles.keys().copied().filter(is_open).collect();
         let new = self.add_site(file, bytes, generation)?;
@@ -403,7 +404,7 @@ impl Planner {
         self.work.events.pop_front()
     }
 
-    /// Time at which to poll again without another event; `None`: no need.
+    /// Time at which to poll again if no other call comes before; `None` without such a time.
     pub fn next_wake(&self) -> Option<Time> {
         self.machine.next_wake()
     }

@@ -168,7 +168,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
         range.end - range.start <= self.0.options.cached_bytes_max()
     }
 
-    /// Time since which a version must have been current to be used now.
+    /// Earliest check of a version that still counts at `now`: `max_age` before it. Zero while the
+    /// runtime's clock shows less than that.
     fn oldest_check(&self, now: Time) -> Time {
         let age_ns = u64::try_from(self.0.options.max_age.as_nanos()).unwrap_or(u64::MAX);
         Time(now.0.saturating_sub(age_ns))
@@ -176,9 +177,12 @@ impl<S: ObjectStore> ReadpathStore<S> {
 
     /// A get through the cache. Each turn of the loop looks up the version, starts the reads unless
     /// the lookup has started them, and waits for the first piece. If the object changes meanwhile,
-    /// the next turn begins. `None` if the get must pass straight to the underlying store: after
-    /// `repeats_max` changes, too. An object without a file in the planner is not cached; only a
-    /// `head` of it is answered, if its version was requested since this get began.
+    /// the next turn begins. An object without a file in the planner is not cached; only a `head`
+    /// of it is answered, if its version was requested since this get began.
+    ///
+    /// `None` if the get must pass straight to the underlying store. The object is not cached,
+    /// `if_match` names another version, the range is too large for the cache, or the planner has
+    /// no place. An object that has changed again in each of `repeats_max` repetitions passes too.
     async fn cached_get(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let shared = &self.0;
         let need = match &options.range {
@@ -218,7 +222,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
             let range = match range {
                 Ok(range) => range,
                 Err(_) if !is_fresh => {
-                    // The object may have grown.
+                    // The object may have grown: the next turn asks the store for its version.
                     since = started;
                     continue;
                 }
@@ -235,7 +239,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 Some(reads) => reads,
                 None => match shared.start(location, &object, first_pieces(&pieces)) {
                     Ok(Some(reads)) => reads,
-                    // It was forgotten or replaced since the lookup.
+                    // The object was forgotten or replaced since the lookup.
                     Ok(None) => continue,
                     // The planner has no place for the reads.
                     Err(_) => return Ok(None),
@@ -250,7 +254,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
         Ok(None)
     }
 
-    /// A get that passes straight to the underlying store.
+    /// A get that passes straight to the underlying store, with up to `retries_max` retries.
     async fn passed_get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let mut retries_left = self.0.options.retries_max;
         loop {
@@ -262,14 +266,16 @@ impl<S: ObjectStore> ReadpathStore<S> {
         }
     }
 
-    /// Ranges that pass straight to the underlying store, in parallel. Gaps of up to
-    /// [`GAP_BYTES_MIN`] are requested too: no costs were measured for an object without a file.
+    /// Ranges that pass straight to the underlying store, in parallel. A *run* of at least two near
+    /// ranges is one request, with the gaps between its members. The gaps have up to
+    /// [`GAP_BYTES_MIN`] bytes: no costs were measured for an object without a file.
     /// The `get_ranges` of the store is not used. The one of `object_store` reads gaps of up to
     /// 1 MiB, and panics if a body ends early or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let runs = near_ranges::runs(ranges, GAP_BYTES_MIN, u64::MAX);
         let mut requests: Vec<(Vec<usize>, Range<u64>)> =
             runs.into_iter().map(|run| (run.members, run.extent)).collect();
+        // Ranges in no run have a request of their own.
         let mut is_alone = vec![true; ranges.len()];
         requests.iter().flat_map(|(members, _)| members).for_each(|&at| is_alone[at] = false);
         // No request can have an empty range. It has no bytes, unless all ranges are empty.
@@ -301,7 +307,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
         Ok(bytes)
     }
 
-    /// The bytes of a range that passes straight to the underlying store.
+    /// The bytes of a range that passes straight to the underlying store. A body that breaks off is
+    /// requested again up to `retries_max` times, each with the retries of `passed_get`.
     async fn passed_range(&self, location: &Path, range: Range<u64>) -> Result<Bytes> {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
         let mut retries_left = self.0.options.retries_max;
@@ -315,8 +322,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
     }
 
     /// The ranges of an object, all of one version. If the object changes meanwhile, they are read
-    /// again. `None` if they must pass straight to the underlying store: after `repeats_max`
-    /// changes, too.
+    /// again. `None` if they must pass straight to the underlying store. The object is not cached,
+    /// the planner has no place, or the object has changed in each of `repeats_max` repetitions.
     async fn cached_ranges(
         &self,
         location: &Path,
@@ -350,7 +357,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
             };
             let reads = match shared.start(location, &object, &clipped) {
                 Ok(Some(reads)) => reads,
-                // It was forgotten or replaced since the lookup.
+                // The object was forgotten or replaced since the lookup.
                 Ok(None) => continue,
                 // The planner has no place for the reads.
                 Err(_) => return Ok(None),
@@ -382,7 +389,8 @@ fn result_of(
 
 /// Returns true if the cache may answer a get.
 fn may_be_cached(options: &GetOptions) -> bool {
-    // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
+    // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2). A list of tags, or `*`
+    // for any tag, is left to the store.
     let is_one_tag = |tag: &String| !tag.contains([',', '*']) && !is_weak(tag);
     options.if_match.as_ref().is_none_or(is_one_tag)
         && options.if_none_match.is_none()

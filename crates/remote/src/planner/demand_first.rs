@@ -70,6 +70,7 @@ impl DemandFirst {
         let reserved = (caps.depth_max / DEMAND_SHARE).max(1);
         DemandFirst {
             sectors_max: caps.request_sectors_max,
+            // At least one: with a depth of 1, prefetches use the only place.
             prefetches_max: caps.depth_max.saturating_sub(reserved).max(1) as usize,
             queued: BTreeMap::new(),
             order: BTreeMap::new(),

@@ -6,11 +6,11 @@
 //!
 //! How it works:
 //!
-//! - *Membership.* A request belongs to a neighbourhood if it begins at most the *reach* from the
-//!   neighbourhood's end. The reach is the larger one of two distances: the cost of a request,
-//!   below which reading through is cheaper than another request, and 32 requests of this size. It
-//!   is at most a quarter of the memory. The prefetcher of OpenZFS has such a distance, of 16 MiB
-//!   (`zfetch_max_reorder`).
+//! - *Membership.* A request belongs to a neighbourhood if it begins at most the *reach* after the
+//!   neighbourhood's end, or ends less than the reach before it. The reach is the larger one of two
+//!   distances: the cost of a request, below which reading through is cheaper than another request,
+//!   and 32 requests of this size. It is at most a quarter of the memory. The prefetcher of OpenZFS
+//!   has such a distance, of 16 MiB (`zfetch_max_reorder`).
 //! - *Holes.* The pages that a request skips are a hole until other requests fill it. A hole that
 //!   is further behind the end than the reach is skipped.
 //! - *Evidence.* Eight requests have filled holes, the neighbourhood has moved up by twice its
@@ -75,8 +75,9 @@ struct Neighbourhood {
 }
 
 impl Neighbourhoods {
-    /// Records a request. Returns the pages to prefetch, which may be in memory in part; `None` if
-    /// there are none. An empty request, and one larger than the reach, is not recorded.
+    /// Records a request in the most recently used neighbourhood that it belongs to, or in a new
+    /// one. Returns the pages to prefetch, which may be in memory in part; `None` if there are
+    /// none. An empty request, and one larger than the reach, is not recorded.
     pub(super) fn record(
         &mut self,
         request: PageRange,
@@ -107,7 +108,7 @@ impl Neighbourhoods {
 }
 
 impl Neighbourhood {
-    /// Creates a neighbourhood that begins with `request`. It is added by `add`.
+    /// Creates a neighbourhood that begins with `request`, whose pages `add` adds.
     fn new(request: PageRange) -> Neighbourhood {
         Neighbourhood {
             begin: request.first,
@@ -170,7 +171,7 @@ impl Neighbourhood {
         }
         let share_pages = facts.memory_pages / 2 / sharers;
         let pages = passed_pages.min(WINDOW_COST_FACTOR * facts.cost_pages).min(share_pages);
-        // The first window has the holes, too.
+        // The first window has the holes, too. Without a hole it begins at the end.
         let lowest_hole = self.holes.first_key_value().map_or(self.end, |(&first, _)| first);
         // A later window begins where the last one ended, but not below the lowest hole.
         let first = self.prefetch_end.unwrap_or(lowest_hole).max(lowest_hole.min(self.end));

@@ -115,7 +115,7 @@ impl Planner {
     pub(super) fn begin_reads(&mut self, now: Time) {
         self.unbegun.sort_unstable();
         for (start_sector, _, id) in std::mem::take(&mut self.unbegun) {
-            // A read that was abandoned before it began is not open any more.
+            // A read that was abandoned before this point is not open any more.
             let Some(read) = self.work.reads.get_mut(&id) else { continue };
             let site = &self.work.sites[&start_sector];
             let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
@@ -275,7 +275,7 @@ impl Planner {
             Some(OpenRead { state: ReadState::Done, .. }) => {
                 self.work.release(&mut self.machine, now, read)
             }
-            // It has not begun: the machine does not know it.
+            // The read has not begun: the machine does not know it.
             Some(OpenRead { read: None, .. }) => {
                 self.work.release(&mut self.machine, now, read);
             }

@@ -27,7 +27,7 @@ pub(super) struct Site {
     pub(super) generation: Generation,
     /// Handles of the machine by the planner's.
     pub(super) handles: BTreeMap<HandleId, SiteHandle>,
-    /// True after a newer generation, or the end of the file: no event concerns it any more.
+    /// True after a newer generation, or the close of the file: no event concerns it any more.
     pub(super) is_retired: bool,
 }
 
@@ -280,8 +280,8 @@ fn failure_of(error: ReadError, first: u64) -> ReadFailure {
     }
 }
 
-/// Divides `data`, the next bytes of a fetch, among its pieces. Calls `write` with each piece, the
-/// position in it, and the bytes for it.
+/// Divides `data`, the next bytes of a fetch, among its pieces. There are no more bytes than the
+/// fetch still lacks. Calls `write` with each piece, the position in it, and the bytes for it.
 pub(super) fn scatter(
     fetch: &mut InFlight,
     mut data: &[u8],

@@ -58,7 +58,8 @@ impl Disk {
         self.store.as_ref().is_some_and(|store| store.has(location.as_ref()))
     }
 
-    /// The tier of a fetch of an object in this version.
+    /// The tier of a fetch of an object in this version. Without effect for an object that the tier
+    /// cannot have, such as one without a strong ETag.
     pub(crate) fn blocks(&self, meta: &ObjectMeta) -> Blocks {
         let tag = meta.e_tag.as_deref().filter(|tag| !is_weak(tag));
         let (location, store) = (meta.location.as_ref(), self.store.as_ref());
@@ -83,7 +84,7 @@ impl Disk {
 
 #[cfg(all(feature = "disk", target_os = "linux"))]
 impl Blocks {
-    /// The bytes of a range that the folder has, at both ends.
+    /// The bytes of a range that the folder has, at both ends, up to the first absent page.
     pub(crate) async fn read(&self, range: Range<u64>) -> Ends {
         let Some(inner) = &self.inner else { return Ends::default() };
         let read = inner.object.read(range).await;
@@ -106,7 +107,8 @@ impl Blocks {
         }
     }
 
-    /// Bytes of the object from `start` on have arrived, after all earlier ones.
+    /// Keeps bytes of the object from `start` on, to offer them. They follow the kept ones without
+    /// a gap.
     pub(crate) fn keep(&mut self, start: u64, chunk: Bytes) {
         if let Some(inner) = &mut self.inner
             && !chunk.is_empty()

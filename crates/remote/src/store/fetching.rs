@@ -85,7 +85,8 @@ impl<S: ObjectStore> FetchTask<S> {
                 Try::WrongLength(_) => true,
                 Try::Done | Try::Changed => false,
             };
-            // The first body is the answer of another task's request: it is no try of this one.
+            // The first body is the answer to the request that opened the object. It is no try of
+            // this task, and its failure costs no retry.
             if !may_retry || retries_left == 0 && !is_first_body {
                 break end;
             }
@@ -108,6 +109,7 @@ impl<S: ObjectStore> FetchTask<S> {
         let FetchTask { shared, fetch, location, ends, .. } = &self;
         shared.run(|state, now| match end {
             Try::Done => {
+                // The planner takes the bytes in order: the suffix comes after the requested ones.
                 state.planner.fill(now, fetch.id, &ends.suffix);
                 state.planner.finish(now, fetch.id);
             }
@@ -116,8 +118,9 @@ impl<S: ObjectStore> FetchTask<S> {
         });
     }
 
-    /// Takes the bytes that the disk tier has. If the body of another request is at hand, the
-    /// first bytes come from there.
+    /// Takes the bytes that the disk tier has. No effect if the known version is not the one of the
+    /// fetch. If the body of another request is at hand, the folder is not read: the first bytes
+    /// come from that body.
     async fn look_at_disk(&mut self, has_body: bool) {
         let known =
             self.shared.lock().objects.find(&self.location).map(|object| &object.meta).cloned();
@@ -140,7 +143,8 @@ impl<S: ObjectStore> FetchTask<S> {
         self.at += self.ends.prefix.len() as u64;
     }
 
-    /// Drops the bytes that were requested.
+    /// Drops the bytes that were requested. The planner has dropped the prefix with them, so that
+    /// it is stored again.
     fn restart(&mut self) {
         self.at = self.fetch.range.start;
         self.blocks.restart();
@@ -163,7 +167,7 @@ impl<S: ObjectStore> FetchTask<S> {
         }
     }
 
-    /// Requests the bytes that have not arrived, and stores them.
+    /// Requests the bytes that have not arrived, and stores them. Done at once if none is missing.
     async fn request(&mut self) -> Try {
         let range = self.at..self.end;
         if range.is_empty() {
@@ -193,7 +197,7 @@ impl<S: ObjectStore> FetchTask<S> {
     }
 
     /// Sends a request for a range of an object of `size` bytes, and stores the bytes of the
-    /// answer.
+    /// answer. `started` is the time at which the request begins.
     async fn answer(
         &mut self,
         started: Time,
@@ -219,7 +223,8 @@ impl<S: ObjectStore> FetchTask<S> {
         self.read_body(Body { range, stream: body_of(result) }).await
     }
 
-    /// Stores the bytes of a body, from the next one of the fetch to its end.
+    /// Stores the bytes of a body that the fetch needs: from `self.at` to `self.end`. The body
+    /// begins at `self.at` or before. If it ends after `self.end`, it is read only up to there.
     async fn read_body(&mut self, mut body: Body) -> Try {
         let range = body.range;
         let (mut position, end) = (range.start, range.end);

@@ -32,7 +32,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
     }
 
     /// The storage has described an object by the answer to a request that began at `started`. A
-    /// known object of this version counts as checked; one of another version is forgotten.
+    /// known object of this version counts as checked, if it has a file of the planner. One of
+    /// another version is forgotten.
     pub(crate) fn on_version(&self, meta: &ObjectMeta, started: Time) {
         self.0.run(|state, now| {
             let Some(object) = state.objects.find(&meta.location) else { return };

@@ -28,13 +28,13 @@ pub(super) struct Object {
     pub(super) checked_at: Time,
     /// Time before which a check does not count, if there has been reason to doubt the version.
     doubted_at: Option<Time>,
-    /// Number of the latest use.
+    /// Number of the latest use, among the uses of all objects.
     used: u64,
 }
 
 impl Object {
-    /// Returns true if the version was the current one at `since` or later, and nothing more is to
-    /// be found out about it at the time `now`.
+    /// Returns true if the version was the current one at `since` or later, and is not in doubt. An
+    /// object without a file counts only until it settles: another lookup may cache it then.
     pub(super) fn is_current(&self, since: Time, now: Time) -> bool {
         self.doubted_at.is_none()
             && self.checked_at >= since
@@ -74,9 +74,10 @@ pub(crate) fn generation_of(meta: &ObjectMeta) -> Option<Generation> {
     }
 }
 
-/// Time from which on a request can rely on the version of an object: a later write gives it
-/// another version. A strong ETag counts at once. Every other version must have been old enough at
-/// the start of its request, which was at `started`, or `unix_started` since the Unix epoch.
+/// Time at which the version of an object is *settled*: each later write gives it another version.
+/// A strong ETag is settled at once, at `started`. Every other version is settled
+/// [`SETTLING_TIME`] after the modification. Its request began at `started` by the clock of the
+/// runtime, and at `unix_started` since the Unix epoch by the clock of the system.
 pub(crate) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duration) -> Time {
     if meta.e_tag.as_deref().is_some_and(|tag| !is_weak(tag)) {
         return started;
@@ -87,9 +88,11 @@ pub(crate) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duratio
     Time(started.0.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// Time of modification since the Unix epoch, if it is known.
+/// Time of modification since the Unix epoch. `None` for the first second of the epoch and all
+/// before it: stores report its start for an unknown time.
 fn modified_at(meta: &ObjectMeta) -> Option<Duration> {
     let seconds = u64::try_from(meta.last_modified.timestamp()).ok().filter(|&it| it > 0)?;
+    // In a leap second the type of the time counts up to two seconds of nanoseconds.
     Some(Duration::new(seconds, meta.last_modified.timestamp_subsec_nanos().min(999_999_999)))
 }
 
@@ -153,8 +156,8 @@ impl Objects {
         debug_assert!(old.is_none(), "the location was forgotten before");
     }
 
-    /// Records that the version of a file was still the current one at `time`. No effect on a file
-    /// that no known object has.
+    /// Records that the version of a file was still the current one at `time`. That ends a doubt
+    /// that began at `time` or earlier. No effect on a file that no known object has.
     pub(super) fn confirm(&mut self, file: FileId, time: Time) {
         let location = self.by_file.get(&file);
         if let Some(object) = location.and_then(|location| self.objects.get_mut(location)) {

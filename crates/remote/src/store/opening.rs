@@ -1,4 +1,5 @@
-//! The version of an object: one request for it at a time, whose bytes are used too.
+//! Openings: an *opening* is a request for the version of an object, whose bytes are used too. Each
+//! object has at most one at a time: all readers that need its version wait for the same one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -49,7 +50,11 @@ enum Step<S: ObjectStore> {
 
 impl<S: ObjectStore> Shared<S> {
     /// The object in a version that was the current one at `since` or later. Requests it if needed.
-    /// `None` if the object is written again and again meanwhile.
+    /// Also returns the first answer, if the request of this call brought one. `None` if the object
+    /// is written again and again meanwhile.
+    ///
+    /// # Errors
+    /// The request for the version has failed.
     pub(super) async fn lookup(
         self: &Arc<Self>,
         location: &Path,
@@ -78,7 +83,8 @@ impl<S: ObjectStore> Shared<S> {
     }
 
     /// The next step of a lookup: a known version, the request of another reader, or a new request.
-    /// The new request needs only the version if the object is known, as its bytes may be cached.
+    /// The new request needs only the version if the bytes may be cached: the object is known, or
+    /// the disk tier has bytes of it.
     fn look(
         self: &Arc<Self>,
         location: &Path,
@@ -98,14 +104,13 @@ impl<S: ObjectStore> Shared<S> {
         if let Some(opening) = state.openings.get(location) {
             return Step::Wait(opening.clone());
         }
-        // Bytes that the disk tier has are not requested.
-        let needs_version = is_known || self.disk.has(location);
+        let needs_version_only = is_known || self.disk.has(location);
         let promise = Opening::new();
         state.openings.insert(location.clone(), promise.clone());
         Step::Open(OpeningTask {
             shared: Arc::clone(self),
             location: location.clone(),
-            need: if needs_version { Need::Version } else { need.clone() },
+            need: if needs_version_only { Need::Version } else { need.clone() },
             started,
             unix_started,
             slot: Arc::clone(slot),
@@ -141,7 +146,7 @@ impl<S: ObjectStore> OpeningTask<S> {
             }
             Err(error) => {
                 self.shared.run(|state, now| {
-                    // Otherwise the object was forgotten since, or has a newer request.
+                    // False if the object was forgotten since, or has a newer request.
                     if state.is_opening(&self.location, &self.promise) {
                         match error {
                             // The object is gone: its pages go too.
@@ -156,7 +161,9 @@ impl<S: ObjectStore> OpeningTask<S> {
         self.promise.set(installed.map_err(Arc::new));
     }
 
-    /// The answer of the store: with bytes if the reader needs some, or else by a `head`.
+    /// The answer of the store: with bytes if the reader needs some, or else by a `head`. The first
+    /// part of a range suffices, as its bytes are for the first fetch. A `head` also follows if the
+    /// length is needed to know the beginning of the range.
     async fn request(&self) -> Result<GetResult> {
         let part_bytes = self.shared.options.planner.part_bytes;
         let options = match &self.need {

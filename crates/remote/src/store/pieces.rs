@@ -96,7 +96,7 @@ impl<S: ObjectStore> Pieces<S> {
             let found = self.shared.lookup(&self.location, Need::Version, Time::ZERO).await;
             let object = match found {
                 Ok(Some((object, _))) => object,
-                // It is written again and again, or is gone.
+                // The object is written again and again, or is gone.
                 Ok(None) | Err(Error::NotFound { .. }) => break,
                 Err(error) => return Err(error),
             };

@@ -24,7 +24,8 @@ pub(super) fn first_pieces(pieces: &[Range<u64>]) -> &[Range<u64>] {
 impl StoreOptions {
     /// Largest get through the cache in bytes: half of the memory, less a page.
     pub(super) fn cached_bytes_max(&self) -> u64 {
-        // A read may begin and end within a page.
+        // Half of the whole pages. A read of this size may begin and end within a page, and then
+        // takes one page more.
         self.planner.memory_bytes / PAGE_BYTES * PAGE_BYTES / 2 - PAGE_BYTES
     }
 

@@ -57,8 +57,8 @@ pub(super) struct State {
     pub(super) objects: Objects,
     /// Requests for the version of an object.
     pub(super) openings: BTreeMap<Path, Opening>,
-    /// The body of the request that opened a file, until the end of the change of the state. The
-    /// first fetch of the file takes it over, if there is one.
+    /// The body of the request that opened a file, until the end of the change of the state. A
+    /// fetch of the file that begins within the body takes it over, if there is one.
     pub(super) bodies: BTreeMap<FileId, Body>,
     /// Reads whose result no reader has taken.
     reads: BTreeMap<ReadId, ReadSlot>,
@@ -160,6 +160,9 @@ impl<S: ObjectStore> Shared<S> {
     }
 
     /// Starts the reads of these ranges of an object, if it still has this version. `None` if not.
+    ///
+    /// # Errors
+    /// The planner has no place for the reads: none of them has started.
     pub(super) fn start(
         self: &Arc<Self>,
         location: &Path,
@@ -200,7 +203,7 @@ impl<S: ObjectStore> Shared<S> {
 }
 
 impl State {
-    /// Starts the reads of these ranges.
+    /// Starts the reads of these ranges: all, or none after an error.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -213,8 +216,9 @@ impl State {
         Ok(reads)
     }
 
-    /// The work that is due. Ended reads leave the planner at once: their pages are not pinned
-    /// until the reader is polled.
+    /// Polls the planner, and returns the work that is due. Ended reads leave the planner at once:
+    /// their pages are not pinned until the reader is polled. After the end of the runtime each new
+    /// fetch fails.
     fn actions(&mut self, now: Time) -> Actions {
         let mut actions = Actions::default();
         while let Some(event) = self.planner.poll(now) {
@@ -262,8 +266,9 @@ impl State {
         found.map(|(_, error)| Arc::clone(error))
     }
 
-    /// Sets the version of an object. Pages of another version are dropped. Forgets the least
-    /// recently used object if there are more than `objects_max`.
+    /// Sets the version of an object. Pages of another version are dropped. Before a new object is
+    /// added, the least recently used ones are forgotten until there are fewer than `objects_max`.
+    /// Objects with reads in progress stay, even if there are more.
     pub(super) fn install(
         &mut self,
         now: Time,
