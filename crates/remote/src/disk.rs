@@ -139,7 +139,8 @@ impl DiskTier {
             // Impossible: a missing folder has a failure.
             (None, None) => Ok(()),
         };
-        // The tier is off then. Reads go on from the store.
+        // The tier is off then. Reads go on from the store. A more exact reason that `on_failure`
+        // has found stays.
         if let Err(error) = counted {
             let errno = error.raw_os_error().unwrap_or(0);
             tier.on_failure(&error);
@@ -243,7 +244,7 @@ impl DiskObject {
         &self.tier.0.0.tier
     }
 
-    /// The bytes at both ends of a range of the object.
+    /// The bytes at both ends of a range of the object, up to the first absent page.
     pub(crate) async fn read(&self, range: Range<u64>) -> DiskRead {
         if self.shared().open_folder().is_none() {
             return DiskRead::default();
@@ -285,12 +286,13 @@ impl DiskObject {
 }
 
 impl Tier {
-    /// Keeps the parts of a fetch that are worth a write. Returns the number of all parts.
+    /// Keeps the parts of a fetch that are worth a write, and records in `admission` that they were
+    /// fetched. Returns the number of all parts. The costs are those of the whole fetch.
     fn select(&self, key: &VersionKey, parts: &mut Vec<Part>) -> u64 {
         let count = parts.len() as u64;
         let admission = &mut self.lock().admission;
         for part in parts.iter_mut() {
-            // True if most of the pages were fetched before.
+            // `on_fetched` returns true if most of the pages were fetched before.
             part.is_new = !admission.on_fetched(key.entry(part.block), part.bits());
         }
         if self.admit == Admit::All || parts.is_empty() {
@@ -299,10 +301,11 @@ impl Tier {
         let pages = parts.iter().map(|part| part.pages.end - part.pages.start).sum();
         let (has_new, has_seen) =
             (parts.iter().any(|part| part.is_new), parts.iter().any(|part| !part.is_new));
-        // False stands for new pages, true for pages that were fetched before.
-        let new = has_new && admission.is_worth(false, pages, count);
-        let seen = has_seen && admission.is_worth(true, pages, count);
-        parts.retain(|part| if part.is_new { new } else { seen });
+        // `is_worth` counts refusals: it is asked only about kinds of pages that are there. False
+        // stands for new pages, true for pages that were fetched before.
+        let admits_new = has_new && admission.is_worth(false, pages, count);
+        let admits_seen = has_seen && admission.is_worth(true, pages, count);
+        parts.retain(|part| if part.is_new { admits_new } else { admits_seen });
         count
     }
 }

@@ -175,13 +175,14 @@ pub fn client_variables() -> Vec<(String, String)> {
 }
 
 /// Opens the object of a URL. `client_options` are keys and values for the client, by the names of
-/// the crate `object_store`, in either case; unknown ones are ignored. A URL of the scheme `http`
-/// allows connections without encryption.
+/// the crate `object_store`, in upper or lower case; unknown ones are ignored. A URL of the scheme
+/// `http` allows connections without encryption.
 ///
 /// The parts of the URL name the object, and nothing else. A query, a fragment, or a slash at the
 /// end is an error: the clients of `object_store` do not send it. The escape of a slash (`%2F`) is
-/// an error too, since they send a slash in its place. A user belongs to the schemes
-/// `http` and `https`, and names the container of Azure's schemes.
+/// an error too, since they send a slash in its place. A user before the host, as in
+/// `https://user@host/object`, is an error too. The exceptions are `http` and `https`, which send
+/// it, and Azure's schemes, where it names the container.
 ///
 /// # Errors
 /// The text is no URL of an object, the program has no client for its scheme, or the object cannot
@@ -191,7 +192,7 @@ pub fn open_url<K: AsRef<str>, V: Into<String>>(
     client_options: impl IntoIterator<Item = (K, V)>,
     options: FileOptions,
 ) -> Result<File, OpenObjectError> {
-    url_check::has_no_escaped_slash(url)?;
+    url_check::check_no_escaped_slash(url)?;
     open_url_by(url, client_options, options, |url, client_options| {
         object_store::parse_url_opts(url, client_options)
     })
@@ -273,7 +274,7 @@ pub fn open_object(
     let name = location.clone();
     let opening = runtime.spawn(async move {
         let source = ObjectSource::open(requests, name, first_bytes).await;
-        // The caller waits for it.
+        // The caller waits for it. The send fails if the caller has ended the opening.
         drop(sender.send(source));
     });
     let source = loop {

@@ -93,25 +93,27 @@ impl Admission {
         }
     }
 
-    /// An entry was read in this time.
+    /// Bytes of an entry were read in `ns` nanoseconds.
     pub(super) fn on_disk_read(&mut self, ns: u64, bytes: u64) {
         self.reads += 1;
         observe(&mut self.disk_reads, ns, bytes);
     }
 
-    /// An entry was written in this time.
+    /// Bytes of an entry were written in `ns` nanoseconds.
     pub(super) fn on_disk_write(&mut self, ns: u64, bytes: u64) {
         self.writes += 1;
         observe(&mut self.disk_writes, ns, bytes);
     }
 
-    /// Pages that were written when they were new are read for the first time since.
-    pub(super) fn on_first_hit(&mut self) {
+    /// Counts new pages that were read again: by the first hit of their entry, or by another fetch
+    /// after they left memory. There are at most as many as fetches of new pages.
+    pub(super) fn on_read_again(&mut self) {
         self.read_again = (self.read_again + 1).min(self.new_fetches);
     }
 
     /// Remembers fetched pages of a block: bit n is set for page n. Returns true if most of them
-    /// were fetched before.
+    /// were fetched before, as far as remembered. The block that was fetched first is forgotten
+    /// when there are more than [`SEEN_MAX`].
     pub(super) fn on_fetched(&mut self, name: EntryName, pages: u64) -> bool {
         let seen = self.seen.entry(name).or_insert_with(|| {
             self.seen_order.push_back(name);
@@ -125,7 +127,7 @@ impl Admission {
             self.seen.remove(&oldest);
         }
         if was_seen {
-            self.on_first_hit();
+            self.on_read_again();
             return true;
         }
         self.new_fetches += 1;
@@ -136,7 +138,8 @@ impl Admission {
     }
 
     /// Decides whether a fetch of `pages` pages in `blocks` blocks is written. `was_seen` is true
-    /// for pages that were fetched before.
+    /// for pages that were fetched before. Some writes that are not worth it are made to measure
+    /// their cost: the first ones, and one of [`SAMPLE_DISTANCE`] of seen pages.
     pub(super) fn is_worth(&mut self, was_seen: bool, pages: u64, blocks: u64) -> bool {
         if self.writes < MEASURED_WRITES_MIN {
             return true;

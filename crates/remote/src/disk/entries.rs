@@ -81,6 +81,7 @@ impl Part {
 
     /// The pages as a set: bit n for page n.
     pub(super) fn bits(&self) -> u64 {
+        // A shift by 64, for the end of a whole block, is `None`: all pages are below it.
         let below = |page: u64| u64::MAX.checked_shl(page as u32).map_or(u64::MAX, |above| !above);
         below(self.pages.end) & !below(self.pages.start)
     }
@@ -167,7 +168,8 @@ impl Tier {
     }
 
     /// Reads bytes of one block, from one side up to the first absent page. `None` without a valid
-    /// entry. A damaged entry is removed.
+    /// entry of this key. A damaged entry is removed, if the lock is free and a second read finds
+    /// the damage too.
     fn read_block(
         &self,
         folder: &Folder,
@@ -185,11 +187,11 @@ impl Tier {
         if !matches!(result, Ok(Ok(_) | Err(BadEntry::OtherKey)))
             && !is_missing(&result)
             // Perhaps it is being written: then another process or thread has the lock.
-            && let Some(lock) = folder.try_lock()
+            && let Some(folder_lock) = folder.try_lock()
         {
             result = read();
             if matches!(result, Ok(Err(BadEntry::Damaged))) || is_damage(&result) {
-                self.discard(&lock, name);
+                self.discard(&folder_lock, name);
             }
         }
         let ns = started.elapsed().as_nanos() as u64;
@@ -200,7 +202,7 @@ impl Tier {
                 state.counters.hit_bytes += bytes.len() as u64;
                 state.admission.on_disk_read(ns, bytes.len() as u64);
                 if state.index.on_hit(name, entry_bytes) {
-                    state.admission.on_first_hit();
+                    state.admission.on_read_again();
                 }
                 Some(bytes)
             }
@@ -217,15 +219,18 @@ impl Tier {
         }
     }
 
-    /// Removes a damaged entry.
-    fn discard(&self, lock: &FolderLock<'_>, name: EntryName) {
+    /// Removes a damaged entry, and its bytes from the ledger as far as its size is known.
+    fn discard(&self, folder_lock: &FolderLock<'_>, name: EntryName) {
         let mut state = self.lock();
         state.counters.damaged += 1;
         let bytes = state.index.remove(name);
         drop(state);
-        let removed = lock.remove(name, bytes).and_then(|bytes| match lock.used_bytes()? {
-            Some(used) => lock.set_used_bytes(used.saturating_sub(bytes)),
-            None => Ok(()),
+        let removed = folder_lock.remove(name, bytes).and_then(|bytes| {
+            match folder_lock.used_bytes()? {
+                Some(used) => folder_lock.set_used_bytes(used.saturating_sub(bytes)),
+                // The next write counts the folder again.
+                None => Ok(()),
+            }
         });
         if let Err(error) = removed {
             self.on_failure(&error);
@@ -255,8 +260,8 @@ impl Tier {
         }
     }
 
-    /// Writes the absent ones of these pages of a block. Returns the number of bytes; `None` if all
-    /// pages are present, or if there is no place.
+    /// Writes the absent ones of these pages of a block, whose bytes are `data`. Returns the number
+    /// of written bytes; `None` if all pages are present, or if there is no place.
     fn write_block(
         &self,
         folder: &Folder,
@@ -264,13 +269,13 @@ impl Tier {
         part: &Part,
         data: &[u8],
     ) -> io::Result<Option<u64>> {
-        let lock = folder.lock()?;
-        let mut used = match lock.used_bytes()? {
+        let folder_lock = folder.lock()?;
+        let mut used = match folder_lock.used_bytes()? {
             Some(used) if !self.is_recount_due() => used,
-            _ => self.recount(&lock)?,
+            _ => self.recount(&folder_lock)?,
         };
         let name = key.entry(part.block);
-        let file = lock.open_entry(name)?;
+        let file = folder_lock.open_entry(name)?;
         let head = read_head(&file, key, part.block);
         let entry_bytes = head.as_ref().map_or(0, Head::entry_bytes);
         if let Err(bad) = &head
@@ -289,20 +294,20 @@ impl Tier {
         }
         let new_head_bytes = if entry_bytes == 0 { HEAD_BYTES } else { 0 };
         let needed = u64::from(absent.count_ones()) * PAGE_BYTES + new_head_bytes;
-        let Some(used) = self.make_place(&lock, name, used, needed)? else {
+        let Some(used) = self.make_place(&folder_lock, name, used, needed)? else {
             self.lock().counters.dropped += 1;
             // An empty entry, perhaps created above. The ledger has no bytes for it.
             if entry_bytes == 0 {
-                lock.remove(name, 0)?;
+                folder_lock.remove(name, 0)?;
             }
             return Ok(None);
         };
-        lock.set_used_bytes(used + needed)?;
+        folder_lock.set_used_bytes(used + needed)?;
         let written = write_pages(&file, key, part, &mut head, data);
         if written.is_err() {
             // The space of a block that cannot be written is free again.
-            let bytes = lock.remove(name, entry_bytes)?;
-            lock.set_used_bytes(used.saturating_sub(bytes))?;
+            let bytes = folder_lock.remove(name, entry_bytes)?;
+            folder_lock.set_used_bytes(used.saturating_sub(bytes))?;
         }
         let mut state = self.lock();
         match written.is_ok() {
@@ -315,18 +320,20 @@ impl Tier {
         written.map(Some)
     }
 
-    /// Returns true after as many removals as there are entries. By then the ledger may be too
-    /// large: it has blocks of killed processes, and pages that others added to removed entries.
+    /// Returns true after as many removals as there are entries, and at least [`REMOVALS_MIN`]. By
+    /// then the ledger may be too large: it has blocks of killed processes, and pages that others
+    /// added to removed entries.
     fn is_recount_due(&self) -> bool {
         let state = self.lock();
         state.removals >= REMOVALS_MIN.max(state.index.count())
     }
 
-    /// Removes entries until `needed` bytes fit into the budget. Returns the bytes in use then;
-    /// `None` if no other entry than `target` is left.
+    /// Removes entries until `needed` bytes more than the `used` ones fit into the budget, and
+    /// there are fewer than [`ENTRIES_MAX`]. Returns the bytes in use then; `None` if no other
+    /// entry than `target` is left.
     fn make_place(
         &self,
-        lock: &FolderLock<'_>,
+        folder_lock: &FolderLock<'_>,
         target: EntryName,
         mut used: u64,
         needed: u64,
@@ -337,35 +344,36 @@ impl Tier {
             if used + needed <= self.budget_bytes && state.index.count() < ENTRIES_MAX {
                 return Ok(Some(used));
             }
-            // The victim has left the index with this call.
-            match state.index.victim() {
+            match state.index.take_victim() {
                 // The target stays in the folder, and enters the index again after its write.
                 Some((victim, _)) if victim == target => {}
                 Some((victim, bytes)) => {
                     state.counters.evicted += 1;
                     state.removals += 1;
                     drop(state);
-                    used = used.saturating_sub(lock.remove(victim, bytes)?);
+                    used = used.saturating_sub(folder_lock.remove(victim, bytes)?);
                 }
                 None if is_counted => return Ok(None),
                 None => {
                     // The rest was written by other processes, or the number is too large after
                     // one was killed.
                     drop(state);
-                    used = self.recount(lock)?;
+                    used = self.recount(folder_lock)?;
                     is_counted = true;
                 }
             }
         }
     }
 
-    /// Enters all entries of the folder in the index, and removes entries beyond the budget.
-    pub(super) fn fit(&self, lock: &FolderLock<'_>) -> io::Result<()> {
-        let mut used = self.recount(lock)?;
+    /// Enters all entries of the folder in the index, and removes entries beyond the budget. The
+    /// caller holds the lock of the folder. The lock of the state is taken for each step: no thread
+    /// may hold it while it waits for the disk.
+    pub(super) fn fit(&self, folder_lock: &FolderLock<'_>) -> io::Result<()> {
+        let mut used = self.recount(folder_lock)?;
         while used > self.budget_bytes {
-            let Some((victim, bytes)) = self.lock().index.victim() else { break };
-            used = used.saturating_sub(lock.remove(victim, bytes)?);
-            lock.set_used_bytes(used)?;
+            let Some((victim, bytes)) = self.lock().index.take_victim() else { break };
+            used = used.saturating_sub(folder_lock.remove(victim, bytes)?);
+            folder_lock.set_used_bytes(used)?;
             let counters = &mut self.lock().counters;
             counters.evicted += 1;
             counters.used_bytes = used;
@@ -375,8 +383,8 @@ impl Tier {
 
     /// Counts the bytes of the folder again, and enters all entries in the index. Returns the
     /// number of bytes.
-    pub(super) fn recount(&self, lock: &FolderLock<'_>) -> io::Result<u64> {
-        let (used, found) = lock.recount()?;
+    pub(super) fn recount(&self, folder_lock: &FolderLock<'_>) -> io::Result<u64> {
+        let (used, found) = folder_lock.recount()?;
         let mut state = self.lock();
         // These entries are not new (`false`): their hits are no evidence for the admission.
         for found in found {
@@ -405,7 +413,9 @@ fn is_damage<T>(result: &io::Result<T>) -> bool {
 /// Error number of a medium that fails.
 const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
-/// The head of an entry.
+/// The head of an entry, if it is whole and for this block of this key. A head that cannot be read
+/// for any reason counts as damaged: without it the entry is of no use, and the store has its
+/// bytes.
 fn read_head(file: &File, key: &VersionKey, block: u64) -> Result<Head, BadEntry> {
     let mut bytes = vec![0; HEAD_BYTES as usize];
     file.read_exact_at(&mut bytes, 0).map_err(|_| BadEntry::Damaged)?;

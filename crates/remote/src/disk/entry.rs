@@ -54,7 +54,7 @@ pub(super) struct EntryName {
 }
 
 impl EntryName {
-    /// The name of the file.
+    /// The name of the file: the three numbers, each in 16 hexadecimal digits.
     pub(super) fn file_name(&self) -> String {
         format!("{:016x}{:016x}{:016x}", self.object, self.version, self.block)
     }
@@ -202,7 +202,7 @@ fn head_sum(bytes: &[u8], block: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(block, &bytes[16..])
 }
 
-/// The number in eight bytes.
+/// The number in exactly eight bytes.
 fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }

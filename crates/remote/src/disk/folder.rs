@@ -23,7 +23,7 @@ use super::options::DiskError;
 /// Name of the ledger.
 const LEDGER: &str = "ledger";
 
-/// Seed of the checksum of the ledger.
+/// Seed of the checksum of the ledger: the letters of its name.
 const LEDGER_SEED: u64 = 0x6c65_6467_6572;
 
 /// Unit of `st_blocks` in bytes, on Linux.
@@ -124,7 +124,7 @@ impl Folder {
         }
     }
 
-    /// The lock, if it is free.
+    /// The lock, if it is free: no other thread or process has it.
     pub(super) fn try_lock(&self) -> Option<FolderLock<'_>> {
         let ledger = match self.ledger.try_lock() {
             Ok(ledger) => ledger,

@@ -103,15 +103,16 @@ impl Index {
         self.frames[frame.0 as usize].bytes
     }
 
-    /// Removes the victim of the policy. Returns it with its bytes; `None` without a known entry.
-    pub(super) fn victim(&mut self) -> Option<(EntryName, u64)> {
+    /// Removes the victim of the policy from the index, and returns it with its bytes. The caller
+    /// removes its file. `None` without a known entry.
+    pub(super) fn take_victim(&mut self) -> Option<(EntryName, u64)> {
         let frame = self.policy.victim(&mut self.lists, &mut NoBits)?;
         let Known { name, bytes, .. } = self.frames[frame.0 as usize];
         self.forget(frame);
         Some((name, bytes))
     }
 
-    /// Frees a frame that is on no list.
+    /// Frees a frame that is on no list. Its content stays until the frame is used again.
     fn forget(&mut self, frame: FrameId) {
         let name = self.frames[frame.0 as usize].name;
         self.by_name.remove(&name);
@@ -163,8 +164,8 @@ mod tests {
         (0..4).for_each(|block| index.enter(name("a", block), 10 + block, block == 0));
         assert!(index.on_hit(name("a", 0), 99));
         assert!(!index.on_hit(name("a", 0), 99));
-        assert_eq!(index.victim(), Some((name("a", 1), 11)));
-        assert_eq!(index.victim(), Some((name("a", 2), 12)));
+        assert_eq!(index.take_victim(), Some((name("a", 1), 11)));
+        assert_eq!(index.take_victim(), Some((name("a", 2), 12)));
         assert_eq!(index.count(), 2);
         assert_eq!(index.remove(name("a", 0)), 10);
     }
@@ -179,8 +180,8 @@ mod tests {
         assert_eq!(index.remove(name("a", 0)), 2);
         assert_eq!(index.remove(name("a", 0)), 0);
         assert!(!index.has_object(a) && index.has_object(b));
-        assert_eq!(index.victim(), Some((name("b", 0), 3)));
-        assert_eq!(index.victim(), None);
+        assert_eq!(index.take_victim(), Some((name("b", 0), 3)));
+        assert_eq!(index.take_victim(), None);
         assert!(!index.has_object(b));
     }
 }

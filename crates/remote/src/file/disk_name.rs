@@ -10,7 +10,8 @@ const SERVER_OPTIONS: [&str; 6] = ["endpoint", "url", "account", "region", "buck
 
 /// The tier for the object of a URL. Two URLs with different hosts, ports or paths are two stores,
 /// and so are two servers that the options of the client select. Neither the query nor the user of
-/// a URL enters the folder, as they may contain credentials.
+/// a URL enters the folder, as they may contain credentials. The values of options enter it as a
+/// hash alone.
 pub(super) fn of_url(disk: &DiskStore, url: &Url, options: &[(String, String)]) -> DiskStore {
     let selects = |key: &str| {
         let key = key.to_ascii_lowercase();

@@ -133,8 +133,10 @@ impl Version {
         };
         fetch.fill(&prefix);
         let requested_end = range.end - suffix.len() as u64;
+        // Number of missing bytes when the retries were last renewed.
         let mut retries_from = fetch.missing_bytes();
         let (error, reason) = loop {
+            // Bytes arrive in order, so that the missing ones are the last ones of the range.
             let missing = range.end - fetch.missing_bytes()..requested_end;
             let end = match missing.is_empty() {
                 true => Try::Done,

@@ -29,7 +29,8 @@ impl OpenedBytes {
         (self.start == 0 && self.bytes.len() as u64 == size).then_some(&*self.bytes)
     }
 
-    /// Returns the bytes of both ends of a range; `None` if neither end is here.
+    /// Returns the bytes at the start of a range, or else the bytes at its end. `None` if neither
+    /// end is here.
     pub(super) fn ends_of(&self, range: &Range<u64>) -> Option<Ends> {
         let end = self.start + self.bytes.len() as u64;
         let part = |start: u64, end: u64| {
@@ -45,10 +46,11 @@ impl OpenedBytes {
 }
 
 /// Returns the description of an object, and at most `first_bytes` bytes of its start, or of its
-/// end if its name has one of the extensions [`INDEX_AT_END`]. Without bytes if the body of the
-/// answer failed. A server without byte ranges is an error, unless the object is empty: with
-/// `first_bytes` 0, one byte is requested for that. `is_kept`: a disk tier has bytes of the object,
-/// which came by ranges. The description is then requested alone.
+/// end if its name has one of the extensions [`INDEX_AT_END`]. There are no bytes if the body of
+/// the answer failed, or has not exactly its range. A server without byte ranges is an error,
+/// unless the object is empty: with `first_bytes` 0, one byte is requested to find that out.
+/// `is_kept` is true if a disk tier has bytes of the object, which came by ranges. With
+/// `first_bytes` 0, the description is then requested alone.
 pub(super) async fn begin(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
@@ -81,7 +83,7 @@ fn has_index_at_end(location: &Path) -> bool {
     extension.is_some_and(|extension| INDEX_AT_END.contains(&&*extension))
 }
 
-/// Returns the description of an object, and its bytes of a range.
+/// Returns the description of an object, and its bytes of a range: a suffix, or one from the start.
 async fn begin_with(
     store: &Arc<dyn ObjectStore>,
     location: &Path,

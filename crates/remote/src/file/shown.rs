@@ -13,6 +13,8 @@ pub fn shown_error(error: &Error) -> String {
     {
         text = format!("{}: {cause}", text.trim_end_matches([':', ' ']));
     }
+    // Each further part begins with the user and the host of a URL. A user ends at the last `@`
+    // before the path.
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {

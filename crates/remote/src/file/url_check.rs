@@ -5,7 +5,7 @@ use url::Url;
 
 use super::{OpenObjectError, SCHEMES};
 
-/// The URL of an object.
+/// The URL of an object, if no part of it is at fault.
 ///
 /// # Errors
 /// The text is no URL, or has a part that names no object.
@@ -23,7 +23,7 @@ pub(super) fn parsed(text: &str) -> Result<Url, OpenObjectError> {
 ///
 /// # Errors
 /// As for [`parsed`], or there is such an escape.
-pub(super) fn has_no_escaped_slash(text: &str) -> Result<(), OpenObjectError> {
+pub(super) fn check_no_escaped_slash(text: &str) -> Result<(), OpenObjectError> {
     if !parsed(text)?.path().to_ascii_uppercase().contains("%2F") {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(super) fn has_no_escaped_slash(text: &str) -> Result<(), OpenObjectError> {
     Err(OpenObjectError::Url { url: shown_url(text), why: why.to_owned() })
 }
 
-/// The reason why a URL names no object, with a remedy.
+/// The reason why a URL names no object, with a remedy; `None` if it names one.
 fn fault(url: &Url) -> Option<String> {
     let scheme = url.scheme();
     let is_local = matches!(scheme, "file" | "memory");

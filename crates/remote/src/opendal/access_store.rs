@@ -154,7 +154,8 @@ impl<A: Access> AccessStore<A> {
         }
     }
 
-    /// Asks for one byte of an object. Returns true if the answer has more.
+    /// Asks for one byte of an object. Returns true if the answer has more; false too if the
+    /// request fails.
     async fn ignores_a_range(&self, location: &Path, byte: u64) -> bool {
         let range = BytesRange::new(byte, Some(1));
         let Ok((_, mut body)) = self.read(location, &GetOptions::default(), range).await else {
@@ -220,8 +221,9 @@ fn one(bytes: Bytes) -> BoxStream<'static, Result<Bytes>> {
     stream::iter([Ok(bytes)]).boxed()
 }
 
-/// The chunks of a body whose first byte is the first one of the object. Ends after `expected`
-/// bytes if the request reached past the end: OpenDAL reports an error there.
+/// The chunks of a body whose first byte is the first one of the object. With `expected`, which is
+/// for a request past the end, the stream ends after that number of bytes: OpenDAL reports an error
+/// there. Otherwise it ends with the body.
 fn chunks<R: ::opendal::raw::oio::Read + 'static>(
     location: Path,
     body: R,

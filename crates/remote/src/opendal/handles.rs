@@ -193,8 +193,9 @@ impl<A: Access> oio::Delete for LayeredDeleter<A> {
     async fn delete(&mut self, path: &str, args: OpDelete) -> Result<()> {
         let location = location_of(path);
         if self.guards.len() + self.folders.len() >= DELETES_MAX {
+            // The storage may not have executed these deletes yet. For that reason all objects, for
+            // which the empty path stands, are forgotten again at the end.
             self.forget();
-            // The empty path stands for all objects.
             self.folders.push(Path::default());
         } else if args.recursive() || path.ends_with('/') {
             self.folders.push(location.clone());

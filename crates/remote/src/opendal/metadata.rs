@@ -78,6 +78,7 @@ pub(super) fn from_store(result: &GetResult) -> Metadata {
         metadata.set_version(version);
     }
     let modified = meta.last_modified;
+    // In a leap second the type of the time counts up to two seconds of nanoseconds.
     let nanos = modified.timestamp_subsec_nanos().min(999_999_999) as i32;
     // 0 stands for an unknown time.
     if modified.timestamp() > 0
@@ -108,7 +109,8 @@ pub(super) fn location_of(path: &str) -> Path {
     Path::from(path)
 }
 
-/// The path of OpenDAL at a location: the reverse of [`location_of`].
+/// The path of OpenDAL at a location: the reverse of [`location_of`]. Each `%` with two hexadecimal
+/// digits is one byte; any other `%` stands for itself.
 pub(super) fn path_of(location: &Path) -> String {
     let text = location.as_ref().as_bytes();
     let mut path = Vec::with_capacity(text.len());
