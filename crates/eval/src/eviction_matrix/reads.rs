@@ -123,6 +123,7 @@ impl ReadLoad {
             ReadLoad::Loop { percent } => {
                 let mut scan = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
                 let mut reads = Vec::new();
+                // The bytes of the hot set and of one scan, as in `Scans`.
                 scan.append_steps(2 * turns * PAGE_BYTES, &mut reads);
                 vec![reads]
             }

@@ -194,6 +194,7 @@ impl Parent {
     /// Returns the group of this process in the hierarchy of the memory controller (version 1).
     /// `None` without that hierarchy.
     fn find_version_1(groups: &str, mounts: &str) -> Option<Parent> {
+        // A line is `HIERARCHY:CONTROLLERS:PATH`, with commas between the controllers.
         let own_group = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
@@ -209,6 +210,7 @@ impl Parent {
     /// Returns the nearest ancestor of this process's group that delegates the memory controller
     /// (version 2). `None` without one.
     fn find_version_2(groups: &str, mounts: &str) -> Option<Parent> {
+        // Version 2 has the hierarchy 0, and no controllers in its line.
         let own_group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mount = parse_mounts(mounts).find(|mount| mount.file_system == "cgroup2")?;
         let own_directory = group_path(&mount, own_group);
