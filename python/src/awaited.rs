@@ -33,8 +33,8 @@ impl Awaited {
 #[pymethods]
 impl Awaited {
     /// Returns the bytes, or None while the read is in flight. Then `wake` is called, on any
-    /// thread, when the next poll is due. A poll after the end returns no bytes. Raises the error
-    /// of the read, or an error in a forked child, which does not own the read.
+    /// thread, when the next poll is due. A poll after the end returns an empty object. Raises the
+    /// error of the read, or an error in a forked child, which does not own the read.
     fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let waker = Waker::from(Arc::new(WakeCall(wake)));
         let polled = py.detach(|| {

@@ -53,8 +53,8 @@ impl ForkAwareReadPath {
         Ok(built)
     }
 
-    /// Returns the disk tier of this process, or None without one. Raises OSError if its folder
-    /// cannot be used.
+    /// Returns the disk tier of this process, or None without one. Raises OSError if its folder or
+    /// budget is refused. A folder that cannot be read or written turns the tier off instead.
     fn disk(&self, _py: Python<'_>) -> PyResult<Option<DiskTier>> {
         let Some(options) = &self.url_options.disk else { return Ok(None) };
         let mut disk = self.disk.lock().expect("no thread panics while holding it");
@@ -88,8 +88,8 @@ impl ForkAwareReadPath {
         opened.map(Own::new).map_err(|error| urls::url_error(url, &error))
     }
 
-    /// Opens a file: the object of a URL if there is a place for its reports, as
-    /// [`urls::is_meant`] decides.
+    /// Opens a file: the object of a URL if `reports` is given, otherwise a local or a server's
+    /// file. The caller gives reports for the names that [`urls::is_meant`] accepts.
     pub fn open_any(
         &self,
         py: Python<'_>,

@@ -118,6 +118,7 @@ fn schema_element(reader: &mut Reader<'_>) -> Result<SchemaElement, Wrong> {
         }
         Ok(())
     })?;
+    // An element with a type and children is a group.
     element.is_column &= element.children == 0;
     has_name.then_some(element).ok_or("an element of the schema without a name")
 }
@@ -257,12 +258,13 @@ impl<'a> Reader<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// Reads the number of the items of a value. Each item has `item_bytes` at least.
+    /// Reads the number of the items of a value, as a varint. Each item has `item_bytes` at least.
     fn count(&mut self, item_bytes: usize) -> Result<usize, Wrong> {
         self.within(item_bytes, |reader| reader.varint())
     }
 
-    /// Returns a number of items that `number` reads, if the bytes left can have that many.
+    /// Returns a number of items that `number` reads, if the bytes left can have that many items
+    /// of `item_bytes`.
     fn within(
         &mut self,
         item_bytes: usize,
@@ -275,6 +277,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a length, and returns that many bytes.
     fn binary(&mut self) -> Result<&'a [u8], Wrong> {
         let count = self.count(1)?;
         self.take(count)
@@ -282,6 +285,7 @@ impl<'a> Reader<'a> {
 
     /// Reads the head of a list: the number of its items, and their type.
     fn list_head(&mut self) -> Result<(usize, u8), Wrong> {
+        // The upper half of the byte is the number; 15 stands for a varint that follows.
         let head = self.byte()?;
         let count = self.within(1, |reader| match head >> 4 {
             15 => reader.varint(),
@@ -311,7 +315,9 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Calls `field` with the number and the type of each field of a structure. It reads the value.
+    /// Calls `field` with the number and the type of each field of a structure. `field` must read
+    /// or skip the value. The upper half of a field's head is the step from the previous number;
+    /// with 0 there, the number itself follows. A head of 0 ends the structure.
     fn each_field(
         &mut self,
         mut field: impl FnMut(&mut Reader<'a>, i64, u8) -> Result<(), Wrong>,
@@ -330,7 +336,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips a value of a field, with at most `depth` levels below it.
+    /// Skips a value of a field. It may have at most `depth` levels, itself included.
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or("too many levels")?;
         match kind {

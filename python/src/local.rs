@@ -83,8 +83,8 @@ impl LocalFile {
         result.map_err(PyErr::from)
     }
 
-    /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a large range, which
-    /// is therefore announced on a separate thread while signals are handled.
+    /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a range above
+    /// [`HINT_BYTES_MAX`], so it is announced on a separate thread while signals are handled.
     fn hint(
         &self,
         py: Python<'_>,

@@ -16,7 +16,8 @@ use crate::spec::{Count, refused};
 /// takes 128 at a time by default, and the scheduler merges neighbours among these.
 const IN_FLIGHT_MAX: usize = 8_192;
 
-/// Number of bytes after which signals are handled: 8 ms at 1 GB/s.
+/// Maximum size of a single read in bytes, and number of read bytes after which signals are
+/// handled: 8 ms at 1 GB/s.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
 /// Ranges of a file as offsets and sizes: a sequence of pairs, or an array of integers with two

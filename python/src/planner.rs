@@ -66,9 +66,9 @@ impl FilePlan {
         (ranges, ended)
     }
 
-    /// Number of bytes of an ended read. A failed read is removed, and raises OSError. Raises
-    /// ValueError for a read that has not ended or is unknown.
-    fn result(&mut self, read: u64) -> PyResult<u64> {
+    /// Number of bytes of a successful read, which stays. A failed read is removed, and raises
+    /// OSError. Raises ValueError for a read that has not ended or is unknown.
+    fn bytes_or_remove(&mut self, read: u64) -> PyResult<u64> {
         let no_read = || refused(format!("read {read} has not ended, or was taken already"));
         let now = self.now();
         let result = self.planner.result(read.into()).ok_or_else(no_read)?;
@@ -79,7 +79,8 @@ impl FilePlan {
         })
     }
 
-    /// Copies the bytes of a successful read, and removes the read.
+    /// Copies the bytes of a successful read, and removes the read. `destination` has at least as
+    /// many bytes.
     fn copy(&mut self, read: u64, destination: &mut [u8]) {
         let now = self.now();
         let taken = self.planner.take_into(now, read.into(), destination);
@@ -168,7 +169,8 @@ impl Planner {
         Ok(Planner(Mutex::new(plan)))
     }
 
-    /// Starts reads before the first range is returned. Returns a number for each.
+    /// Starts reads, each an offset and a size. All start before `poll` returns a range for one of
+    /// them. Returns a number for each.
     ///
     /// Raises OSError for too many open reads, MemoryError without memory for a large one.
     fn start(&self, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u64>> {
@@ -238,7 +240,7 @@ impl Planner {
     /// has become shorter), ValueError if it has not ended.
     fn take<'py>(&self, py: Python<'py>, read: u64) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
-        let bytes = plan.result(read)?;
+        let bytes = plan.bytes_or_remove(read)?;
         let (taken, address) = new_bytes(py, bytes as usize).inspect_err(|_| plan.abandon(read))?;
         let memory = BufferMemory(address);
         if bytes <= plan.locked_copy_bytes_max {
@@ -264,7 +266,7 @@ impl Planner {
     /// unusable or short buffer is a BufferError or TypeError, and removes the read too.
     fn take_into(&self, py: Python<'_>, read: u64, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
         let mut plan = self.plan();
-        let bytes = plan.result(read)?;
+        let bytes = plan.bytes_or_remove(read)?;
         let buffer = Writable::of(buffer);
         let memory = match buffer.as_ref().map(Writable::memory) {
             Ok((_, length)) if (length as u64) < bytes => {

@@ -13,8 +13,8 @@ use crate::spec::Count;
 const PIECE_BYTES: usize = 4 << 20;
 
 /// Reads and maps `size` bytes of a mapping from `offset`, a page boundary, and waits:
-/// `MADV_POPULATE_READ` of `madvise(2)`. Returns false before Linux 5.14, and if the file has
-/// become shorter or its device failed.
+/// `MADV_POPULATE_READ` of `madvise(2)`. Returns false before Linux 5.14, if the file has become
+/// shorter, if its device failed, and without enough memory.
 ///
 /// Raises IndexError for a range outside the mapping, the exception of a signal handler, OSError
 /// for other refusals of the system.
@@ -48,7 +48,8 @@ pub fn populate(
         });
         match populated {
             Ok(()) => {}
-            // An old kernel, a file that became shorter, or a failed device.
+            // An old kernel, a file that became shorter, a failed device, or too little memory. The
+            // pages are then read at their first access.
             Err(Errno::INVAL | Errno::FAULT | Errno::IO | Errno::NOMEM) => return Ok(false),
             Err(error) => return Err(std::io::Error::from(error).into()),
         }

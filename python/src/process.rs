@@ -37,7 +37,8 @@ impl<T: Send> Own<T> {
         self.is_ours().then_some(&self.value)
     }
 
-    /// Returns the value in any process, for objects that work in children.
+    /// Returns the value in any process, also in a child of the one that created it. Only for uses
+    /// without a thread of the parent, such as memory.
     pub fn inherited(&self) -> &T {
         &self.value
     }

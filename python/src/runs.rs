@@ -1,4 +1,4 @@
-//! Ranges of one call that are close together: they are fetched with the gaps between them.
+//! Runs: ranges of one call that are close together. They are fetched with the gaps between them.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ const RUN_BYTES_MAX: u64 = 2 << 20;
 
 /// Groups of ranges with small gaps.
 pub struct Runs {
-    /// Run of each range, if it has one with others.
+    /// Index in `extents` of each range's run; None for a range in no run.
     run_of_range: Vec<Option<usize>>,
-    /// Bytes of each run with its gaps, until its prefetch.
+    /// Bytes of each run with its gaps; None after its prefetch.
     extents: Vec<Option<Range<u64>>>,
 }
 
 impl Runs {
-    /// Finds the runs of the ranges. Runs within one page need no prefetch.
+    /// Finds the runs of the ranges. Runs within one page need no prefetch, and are left out.
     pub fn new(ranges: &[&ReadRange]) -> Runs {
         let mut runs = Runs { run_of_range: vec![None; ranges.len()], extents: Vec::new() };
         let bytes_of = |range: &&ReadRange| range.offset..range.offset + range.bytes as u64;
@@ -39,9 +39,10 @@ impl Runs {
         runs
     }
 
-    /// Prefetches the run of a range, before the first read of the run.
-    pub fn on_start(&mut self, file: &File, range: usize) {
-        let extent = self.run_of_range[range].and_then(|run| self.extents[run].take());
+    /// Prefetches the run of the range with this index, before the first read of the run. No effect
+    /// at its later reads.
+    pub fn on_start(&mut self, file: &File, range_index: usize) {
+        let extent = self.run_of_range[range_index].and_then(|run| self.extents[run].take());
         if let Some(Range { start, end }) = extent {
             file.prefetch(start, end - start);
         }

@@ -196,8 +196,9 @@ static CLIENTS: Mutex<Vec<SharedClient>> = Mutex::new(Vec::new());
 struct SharedClient {
     /// Process that has created it. The connections belong to this process's threads.
     process: u32,
-    /// Scheme, user, host and port of the URL, then the options.
-    key: String,
+    /// Scheme, user, host and port of the URL, container, retries, and the options. Not the key of
+    /// an object.
+    client_key: String,
     store: Arc<dyn ObjectStore>,
 }
 
@@ -219,8 +220,8 @@ fn shared_client(
         "http" | "https" => "",
         _ => url.path_segments().and_then(|mut parts| parts.next()).unwrap_or_default(),
     };
-    let key = format!("{server} {container} {retries} {sorted:?}");
-    if let Some(store) = known_client(process, &key) {
+    let client_key = format!("{server} {container} {retries} {sorted:?}");
+    if let Some(store) = known_client(process, &client_key) {
         return Ok((Box::new(store), location));
     }
     let store: Arc<dyn ObjectStore> = make_client(url, options, retries)?.into();
@@ -231,7 +232,7 @@ fn shared_client(
             clients.drain(..).partition(|client| client.process == process);
         inherited.into_iter().for_each(std::mem::forget);
         clients.extend(own);
-        clients.push(SharedClient { process, key, store: Arc::clone(&store) });
+        clients.push(SharedClient { process, client_key, store: Arc::clone(&store) });
         if clients.len() > CLIENTS_MAX {
             clients.remove(0);
         }
@@ -239,10 +240,12 @@ fn shared_client(
     Ok((Box::new(store), location))
 }
 
-/// Returns the client with this key, which becomes the last used one.
-fn known_client(process: u32, key: &str) -> Option<Arc<dyn ObjectStore>> {
+/// Returns the client of this process with this key, which becomes the last used one. `None`
+/// without one, and while another thread uses the list.
+fn known_client(process: u32, client_key: &str) -> Option<Arc<dyn ObjectStore>> {
     let mut clients = CLIENTS.try_lock().ok()?;
-    let is_same = |client: &SharedClient| client.process == process && client.key == key;
+    let is_same =
+        |client: &SharedClient| client.process == process && client.client_key == client_key;
     let index = clients.iter().position(is_same)?;
     let client = clients.remove(index);
     let store = Arc::clone(&client.store);
@@ -289,10 +292,11 @@ fn not_sendable(error: impl std::error::Error + Send + Sync + 'static) -> Error 
 
 /// A path with the hexadecimal digits of its escapes in upper case.
 fn with_upper_escapes(path: &str) -> String {
-    let mut digits_left = 0;
+    // Number of digits of the current escape that are still to come; 0 outside of an escape.
+    let mut digits_left = 0_u32;
     let upper = |character: char| {
         let is_digit = digits_left > 0;
-        digits_left = if character == '%' { 2 } else { digits_left.max(1) - 1 };
+        digits_left = if character == '%' { 2 } else { digits_left.saturating_sub(1) };
         if is_digit { character.to_ascii_uppercase() } else { character }
     };
     path.chars().map(upper).collect()

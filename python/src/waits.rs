@@ -85,6 +85,7 @@ pub unsafe fn fill_interruptibly(
     let mut pieces = cached.into_iter().enumerate().flat_map(pieces_of).peekable();
     let (mut in_flight, mut bytes_in_flight) = (VecDeque::new(), 0);
     loop {
+        // The first piece starts even if it is larger than all that may be in flight.
         while let Some((_, next)) = pieces.peek()
             && (in_flight.is_empty()
                 || in_flight.len() < IN_FLIGHT_MAX && bytes_in_flight + next.bytes <= bytes_max)
@@ -101,6 +102,7 @@ pub unsafe fn fill_interruptibly(
                 }
             }
         }
+        // The reads are awaited in the order of their start.
         let Some(first) = in_flight.front_mut() else { return Ok(()) };
         match Pin::new(&mut first.future).poll(&mut context) {
             Poll::Ready((result, _)) => {

@@ -71,6 +71,7 @@ impl LocalFile {
         loop {
             let piece_offset = offset.saturating_add(filled as u64);
             let piece_bytes = (bytes - filled).min(piece_bytes_max as usize);
+            // The last piece of the buffer, or the only one of an empty buffer.
             let is_last = filled + piece_bytes == bytes;
             // SAFETY: within the buffer.
             let piece_memory = BufferMemory(unsafe { memory.0.add(filled) });

@@ -1,5 +1,5 @@
-//! The version of a file: a child of `fork`, which opens its parent's file again by name, may find
-//! another one. And the check for a change.
+//! The version of a file, and the check for a change. A child of `fork` opens its parent's file
+//! again by name, and may find another version or another file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -74,7 +74,7 @@ impl LocalFile {
         Err(Failure::Replaced { name }.into())
     }
 
-    /// As [`file`](LocalFile::file), for any file of the name.
+    /// As [`file`](LocalFile::file), but without an error if the child has found another file.
     fn file_of_any_version(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
         let current = || -> PyResult<Arc<Own<File>>> {
             let state = self.state.lock().expect("no thread panics while holding it");
