@@ -107,7 +107,7 @@ impl AsyncFileReader for ColumnReader {
     }
 }
 
-/// An error of the store.
+/// An error of the store, as an error of the crate `parquet`.
 fn external(error: object_store::Error) -> ParquetError {
     ParquetError::External(Box::new(error))
 }

@@ -64,7 +64,7 @@ struct Shared {
     state: Mutex<State>,
     requests: AtomicU64,
     body_bytes: AtomicU64,
-    /// Number of faults so far.
+    /// Number of requests for which a fault other than a change was due.
     faults: AtomicU64,
 }
 
@@ -126,7 +126,7 @@ impl Server {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Number of faults so far, without changes of objects.
+    /// Number of requests so far for which a fault was due, without changes of objects.
     pub fn faults(&self) -> u64 {
         self.shared.faults.load(Ordering::Relaxed)
     }
@@ -180,7 +180,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 struct Request {
     is_head: bool,
     name: String,
-    /// First byte, and last byte if it is given. Without a first byte: the last so many bytes.
+    /// First byte, and last byte if it is given. Without a first byte, the second number is the
+    /// number of bytes at the end of the object.
     range: Option<(Option<u64>, Option<u64>)>,
     if_match: Option<String>,
 }
@@ -205,7 +206,8 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The next request; `None` at the end of the connection.
+/// The next request; `None` at the end of the connection, also within the headers. A line without
+/// a colon ends the headers.
 fn read_request(reader: &mut impl BufRead) -> Result<Option<Request>> {
     let mut request = Request::default();
     let mut line = String::new();
@@ -244,7 +246,8 @@ fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Answers a request. Returns false if the connection must be reset.
+/// Answers a request. Returns false if the connection must be reset. If several faults are due, the
+/// reset comes first, then the status 503. A change of the object is made in any case.
 fn answer(connection: &TcpStream, shared: &Shared, request: &Request) -> Result<bool> {
     let mut state = shared.lock();
     let faults = state.faults;
@@ -328,7 +331,8 @@ fn range_of(request: &Request, size: u64) -> Option<Range<u64>> {
 /// Bytes of a part of a body, sent at the time that the bandwidth allows.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a body at the bandwidth of the connection.
+/// Sends a body at the bandwidth of the connection: after each chunk it sleeps until the time at
+/// which the bytes so far may have been sent.
 fn send(mut connection: &TcpStream, shared: &Shared, body: &[u8]) -> Result<()> {
     let (start, mut sent) = (Instant::now(), 0);
     for chunk in body.chunks(CHUNK_BYTES) {
