@@ -81,8 +81,10 @@ class Columns:
     def read(self, offset: int, size: int) -> list[tuple[int, int]] | None:
         """Records a read. Returns the ranges to prefetch, each as offset and size.
 
-        Returns None if the read does not cover whole chunks.
+        Returns None unless the read begins with a whole chunk. Whole chunks that follow it in the read count
+        as read with it; a part of a chunk at the end does not.
         """
+        # The sum of a chunk's offset and size is its end.
         group = bisect_right(self._starts, offset) - 1
         first = self._column_at(group, offset) if group >= 0 else None
         if first is None or sum(self._chunk(group, first)) > offset + size:
@@ -191,7 +193,10 @@ class Columns:
         return ranges
 
     def _fill(self, first: int, stream: _Stream, start: int) -> list[tuple[int, int]]:
-        """Returns the unread ranges of a stream from row group `start` on, up to its number."""
+        """Returns the unread ranges of a stream from row group `start` on, which then wait for their read.
+
+        At most `stream.count` row groups wait, and at most `ahead_bytes` bytes of the whole file.
+        """
         stream.has_prefetched = True
         waiting_bytes = self._waiting_bytes()
         ranges: list[tuple[int, int]] = []
@@ -229,7 +234,7 @@ class Columns:
         return sum(self._prefetched_together.values()) + in_streams
 
     def _range(self, group: int, first: int, last: int) -> tuple[int, int]:
-        """Offset and size of adjacent columns."""
+        """Offset and size of the adjacent columns from `first` to `last` (inclusive)."""
         start = self._chunk(group, first)[0]
         return start, sum(self._chunk(group, last)) - start
 

@@ -46,7 +46,7 @@ class Details:
         except Exception:
             return False
 
-    def of_opening(self, path: str) -> dict[str, Any]:
+    def take_for_opening(self, path: str) -> dict[str, Any]:
         """As `info`, and removes the reply, so that the next open queries again."""
         details = self.info(path)
         self._replies.pop(path, None)
@@ -56,7 +56,7 @@ class Details:
         """Clears the cache after a change through this file system."""
         self._replies.clear()
 
-    def is_written(self, path: str) -> None:
+    def exclude_written(self, path: str) -> None:
         """Excludes a file opened for writing from the cache, since the end of its writes is unknown."""
         self._written.add(path)
         self._replies.clear()

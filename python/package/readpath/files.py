@@ -251,12 +251,14 @@ def position_after(offset: int, whence: int, current: int, size: int, name: Any)
     """Returns the position after a seek in a file of `size` bytes, from the `current` position.
 
     The exceptions are the ones of built-in files: TypeError for another type than an integer,
-    OverflowError beyond 64 bits, OSError for a position before the start.
+    OverflowError beyond 64 bits, ValueError for another `whence` than 0, 1 or 2, OSError for a
+    position before the start or beyond `OFFSET_MAX`.
     """
     base, moved = operator.index(whence), operator.index(offset)
     if base not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
         raise ValueError(f"whence is {whence}; give 0, 1 or 2")
     check_bits(moved)
+    # `base` is 0, 1 or 2, an index of the three bases.
     position = (0, current, size)[base] + moved
     if position < 0:
         raise OSError(errno.EINVAL, f"a seek to {position}, before the start of the file", name)
@@ -304,7 +306,8 @@ def keep_with(file: Any, others: Any) -> None:
     try:
         file._readpath_keeps = others
     except AttributeError:
-        # An object of another library without room for attributes. `others` must not refer to it.
+        # An object of another library without room for attributes. The finalizer's call of `id` has
+        # no effect, but its argument lives as long as the file. `others` must not refer to the file.
         weakref.finalize(file, id, others).atexit = False
 
 
@@ -381,44 +384,44 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     def write(self, data: Buffer, /) -> int:
         """Raises UnsupportedOperation: the file is open for reading only."""
-        self._is_closed()
+        self._false_if_open()
         raise io.UnsupportedOperation("not open for writing")
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
         """Raises UnsupportedOperation if there are any: the file is open for reading only."""
-        self._is_closed()
+        self._false_if_open()
         for line in lines:
             self.write(line)
 
     def truncate(self, size: int | None = None, /) -> int:
         """Raises UnsupportedOperation: the file is open for reading only."""
-        self._is_closed()
+        self._false_if_open()
         raise io.UnsupportedOperation("truncate")
 
     def flush(self) -> None:
         """Does nothing: there is nothing to be written."""
-        self._is_closed()
+        self._false_if_open()
 
     def fileno(self) -> int:
         """Raises UnsupportedOperation, since reads of the descriptor would bypass the cache."""
-        self._is_closed()
+        self._false_if_open()
         raise io.UnsupportedOperation("fileno")
 
     def isatty(self) -> bool:
         """Returns False: it is no terminal."""
-        return self._is_closed()
+        return self._false_if_open()
 
     def readable(self) -> bool:
         """Returns True."""
-        return not self._is_closed()
+        return not self._false_if_open()
 
     def seekable(self) -> bool:
         """Returns True: the position can be set."""
-        return not self._is_closed()
+        return not self._false_if_open()
 
     def writable(self) -> bool:
         """Returns False."""
-        return self._is_closed()
+        return self._false_if_open()
 
     async def __aenter__(self) -> Self:
         return self
@@ -435,7 +438,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         state = " closed" if self.closed else f" of {self.size} bytes"
         return f"<readpath.File {self.name!r}{state}>"
 
-    def _is_closed(self) -> bool:
+    def _false_if_open(self) -> bool:
         """Returns False. Raises ValueError if the file is closed, as the methods of system files do."""
         if self.closed:
             raise ValueError("I/O operation on closed file.")

@@ -248,7 +248,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if self._reads_itself and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
-            details = self._known.of_opening(path)
+            details = self._known.take_for_opening(path)
         except FileNotFoundError:
             # fsspec's caches over http search a listing. They can open files that it lacks.
             return self._open_below(path, mode, **kwargs)
@@ -262,7 +262,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
         """Opens a file of the target file system and keeps this object alive with it, as archives need."""
         if mode != "rb":
-            self._known.is_written(path)
+            self._known.exclude_written(path)
         file = self.fs.open(path, mode, **kwargs)
         keep_with(file, self)
         return file

@@ -27,7 +27,10 @@ class Kept:
         self._lock = threading.Lock()
 
     def opened(self, path: str, details: dict[str, Any], fetch: Fetch) -> Reader:
-        """Returns a reader for a file: the previous one if the details are unchanged."""
+        """Returns a reader for a file: the kept one, which leaves this object, if the details are unchanged.
+
+        A kept reader with other details is dropped.
+        """
         with self._lock:
             known, reader = self._readers.pop(path, (None, None))
         if reader is None or known != details:

@@ -1,4 +1,4 @@
-"""What a readahead policy written in Python looks like."""
+"""The interface of readahead policies written in Python."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ PolicyMaker = Callable[[Limits], LawLike]
 class Policy:
     """A readahead policy: it watches the reads of one open file.
 
-    A policy adds to `pages` what should be read beyond the request. Whatever it
-    leaves absent of the request is read all the same, whole and in as few
-    requests as the device takes: a policy can't split what was asked.
+    A policy adds to `pages` the pages that should be read beyond the request. Absent
+    pages of the request are read in any case, whole and in as few requests as the
+    device takes: a policy can't split a request.
 
-    In rows a policy goes by its attribute `name`, or else the name of its class.
+    Rows name a policy by its attribute `name`, or else by the name of its class.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
     def read(self, ask: Ask, pages: Pages) -> None:
-        """A read came."""
+        """Handles a read: adds the pages to read now to `pages`."""
 
     def fault(self, page: int, ask: Ask, pages: Pages) -> None:
-        """A memory-mapped access touched `page`, cached or not."""
+        """Handles a memory-mapped access to `page`, cached or not."""
 
     def advise(self, advice: str) -> None:
-        """The program gave a hint: `normal`, `sequential`, `random`, `willneed` or `dontneed`."""
+        """Handles a hint of the program: `normal`, `sequential`, `random`, `willneed` or `dontneed`."""
 
 
 def policy_name(policy: str | PolicyMaker) -> str:
-    """What a policy is called in rows."""
+    """Returns the name of a policy in rows: of a Python one its attribute `name`, or else its class's name."""
     if isinstance(policy, str):
         return policy
     return str(getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))

@@ -106,7 +106,7 @@ class Reader:
         self._waiting: dict[int, Future[int]] = {}
         # Reads that have ended and were not taken yet.
         self._ended: set[int] = set()
-        # Last exception of a fetch.
+        # Last exception of any fetch, for all reads that fail.
         self._failure: BaseException | None = None
 
     def read(self, offset: int, size: int) -> bytes:
@@ -260,7 +260,8 @@ class Reader:
         except OSError as error:
             if error.errno != errno.EIO or self._failure is None:
                 raise
-            # The storage's exception is more precise than the planner's.
+            # The storage's exception says more than the planner's EIO. After several failures it may
+            # be of another range.
             raise self._failure from error
         finally:
             # Other reads may wait for the memory that is free now.

@@ -65,14 +65,17 @@ class _Samples:
         return self.__dict__ | {"_file": None}
 
     def _read(self, indices: list[int]) -> list[Any]:
+        """Reads the samples with these indices, all from 0 to the last one."""
         raise NotImplementedError
 
     def _opened(self) -> Any:
+        """Returns the file of this process, which the first call opens."""
         if self._file is None or self._process != os.getpid():
             self._file, self._process = open(self._path, **self._options), os.getpid()
         return self._file
 
     def _checked(self, index: int) -> int:
+        """Returns the index counted from the start. Raises TypeError or IndexError for an unusable one."""
         # A mask of True and False would select rows 1 and 0. `operator.index` refuses NumPy's.
         if isinstance(index, bool):
             raise TypeError(f"the index {index} is no integer; for a mask give `numpy.flatnonzero(mask)`")
@@ -148,6 +151,7 @@ class Rows(_Samples):
         return self._array([self._checked(index) for index in given.tolist()])
 
     def _array(self, indices: list[int]) -> numpy.ndarray[Any, Any]:
+        """Reads the rows with these indices into a new array. Raises OSError if the file has become shorter."""
         import numpy
 
         rows = numpy.empty((len(indices), *self._shape), self._dtype)

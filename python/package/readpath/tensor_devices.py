@@ -84,6 +84,10 @@ class DeviceLoader:
             return [self._device.tensor(memory, place) for memory, place in zip(memories, places, strict=True)]
 
     def _copy_pieces(self, pieces: _Pieces, buffer: memoryview) -> None:
+        """Reads pieces into a host buffer and copies each to the device, until none is left or a thread fails.
+
+        The copy of a piece goes on while the next one is taken, and ends before the buffer is filled again.
+        """
         copy: Any = None
         try:
             while (piece := pieces.next()) is not None:
@@ -128,7 +132,7 @@ class _Pieces:
             return None if self._is_failed else next(self._rest, None)
 
     def fail(self, error: BaseException | None) -> None:
-        """Ends the load. The first error is kept."""
+        """Ends the load: no thread gets another piece. The first error is kept; None ends it without one."""
         with self._lock:
             self._is_failed = True
             self.error = self.error or error

@@ -328,7 +328,10 @@ def _piece_bytes(device: int) -> int:
 
 
 def _queue_bytes(device: int, name: str) -> int | None:
-    """Returns a queue limit of a device or of its parent disk, in bytes; None if it is no block device."""
+    """Returns a queue limit of a device or of its parent disk, in bytes; None if it is no block device.
+
+    `name`: a limit that the kernel states in KiB.
+    """
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     for queue in (place / "queue", place / ".." / "queue"):
         try:

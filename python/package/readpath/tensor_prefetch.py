@@ -170,12 +170,14 @@ class PlannedReads:
             self._change.notify_all()
 
     def _next_pieces(self) -> Iterator[PlannedRange]:
+        """Yields the pieces to request, each when the limit allows it. Pieces that were loaded are left out."""
         for planned in self._planned:
             for begin, end in pieces_of([(planned.begin, planned.end)], self._piece_bytes[planned.file]):
                 if not self._wait_for_room():
                     return
                 if self._is_unloaded(planned.file, begin, end):
                     yield PlannedRange(planned.file, begin, end)
+                # A loaded piece counts as requested too, since it counts as loaded.
                 self._requested += end - begin
 
     def _is_unloaded(self, file: int, begin: int, end: int) -> bool:

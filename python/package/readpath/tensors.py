@@ -85,7 +85,7 @@ class TensorSlice:
             raise self._outside(error) from None
 
     def _place_of(self, index: Index) -> Place:
-        """Returns the rows of the file that the part needs."""
+        """Returns the place of the adjacent rows of the first axis that a part needs."""
         if self._is_whole(index):
             return self._place
         indices = self._indices(index)

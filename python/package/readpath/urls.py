@@ -14,7 +14,8 @@ PREFIX = "readpath::"
 
 def open_url(name: str, options: dict[str, Any]) -> Any:
     """Opens a URL or a chain of fsspec, with the options of `readpath.open`."""
-    # An option of readpath may have a protocol's name, such as `memory`.
+    # An option of readpath may have a protocol's name, such as `memory`: a dictionary under it has the
+    # options of that protocol. An absent option counts as a dictionary here, and is left out.
     own = {
         option: options.pop(option)
         for option in Options.names()
@@ -23,6 +24,7 @@ def open_url(name: str, options: dict[str, Any]) -> Any:
     if own:
         options["readpath"] = options.get("readpath", {}) | own
     links = _links(name)
+    # A single name with two colons of its own, perhaps below `readpath`.
     if "::" in links[-1] and (len(links) == 1 or links[0] == "readpath" and len(links) == 2):
         return _open_alone(links[-1], options)
     opened = fsspec.open(name if name.startswith("readpath:") else PREFIX + name, **options)

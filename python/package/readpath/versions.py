@@ -3,8 +3,8 @@
 A program may overwrite an object while another one has it open. Each fetched range belongs to the version that the
 open found. Any other version is an error that names the file; its bytes are never returned.
 
-- HTTP: `If-Match` with a strong ETag, else `If-Unmodified-Since`; ETag, `Last-Modified`, `Content-Range` and the
-  length of the answer are compared.
+- HTTP: `If-Match` with a strong ETag, else `If-Unmodified-Since`; the ETag of the answer, its `Content-Range` and its
+  length are compared, and `Last-Modified` for a file without ETag.
 - S3: `If-Match`, and `VersionId` where the file system is `version_aware`, which reads the old version; the answer is
   compared in the same way.
 - Google Cloud Storage: `ifGenerationMatch`, but for zonal buckets.
@@ -101,7 +101,7 @@ class Version:
     async def _compared_range(self, start: int, end: int) -> bytes:
         """Returns the bytes of a range, and compares the details of the file if a check is due."""
         data: bytes = await self._below._cat_file(self._path, start=start, end=end)
-        if self._is_due():
+        if self._begins_check():
             self._compare(await self._details())
         return data
 
@@ -110,7 +110,7 @@ class Version:
         if start >= end:
             return b""
         data = self._below.cat_file(self._path, start, end)
-        if self._is_due():
+        if self._begins_check():
             forget_listings(self._below, self._path)
             try:
                 details = self._below.info(self._path)
@@ -150,11 +150,11 @@ class Version:
                 raise self._changed(f"the server answers {answer.status}")
             below._raise_not_found_for_status(answer, self._path)
             said = answer.headers
-            self._same_tag(said.get("ETag"))
+            self._check_tag(said.get("ETag"))
             if not self._etag and self._modified and said.get("Last-Modified", self._modified) != self._modified:
                 raise self._changed(f"it is of {said['Last-Modified']}, not of {self._modified}")
             if answer.status == HTTP_PARTIAL:
-                self._same_range(said.get("Content-Range"), start, end)
+                self._check_range(said.get("Content-Range"), start, end)
                 return bytes(await answer.read())
             if answer.status != HTTP_OK:
                 raise OSError(errno.EIO, f"the server answers {answer.status}", self._path)
@@ -180,9 +180,9 @@ class Version:
             )
             body = answer["Body"]
             try:
-                self._same_tag(answer.get("ETag"))
+                self._check_tag(answer.get("ETag"))
                 if answer.get("ContentRange"):
-                    self._same_range(answer["ContentRange"], start, end)
+                    self._check_range(answer["ContentRange"], start, end)
                 return bytes(await body.read())
             finally:
                 body.close()
@@ -212,7 +212,7 @@ class Version:
                 raise self._changed(str(error)) from error
             raise
         if said.get("Content-Range"):
-            self._same_range(said["Content-Range"], start, end)
+            self._check_range(said["Content-Range"], start, end)
         return bytes(data)
 
     async def _details(self) -> Mapping[str, Any]:
@@ -224,8 +224,8 @@ class Version:
         except FileNotFoundError as error:
             raise self._changed("it is gone") from error
 
-    def _is_due(self) -> bool:
-        """True if the details must be compared: the last check was `CHECK_SECONDS` ago. The time counts as checked."""
+    def _begins_check(self) -> bool:
+        """True if the details must be compared: the last check was `CHECK_SECONDS` ago. A new check begins then."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_SECONDS:
             return False
@@ -242,12 +242,12 @@ class Version:
             different = sorted(name for name in names if present.get(name) != self._identity.get(name))
             raise self._changed(f"other than then: {', '.join(different)}")
 
-    def _same_tag(self, tag: str | None) -> None:
+    def _check_tag(self, tag: str | None) -> None:
         """Raises OSError (`ESTALE`) for another ETag than the one at the open. An unknown one is not compared."""
         if self._etag and tag and _opaque(tag) != _opaque(self._etag):
             raise self._changed(f"its ETag is {tag}, not {self._etag}")
 
-    def _same_range(self, said: str | None, start: int, end: int) -> None:
+    def _check_range(self, said: str | None, start: int, end: int) -> None:
         """Compares the header `Content-Range` with the requested range and the length of the file.
 
         Raises OSError: `ESTALE` for another length of the file, `EIO` for a missing header or another range.
