@@ -77,6 +77,7 @@ impl AsyncFileReader for ColumnReader {
         async move { self.get(range).await.map_err(external) }.boxed()
     }
 
+    /// Reads ranges in parallel: by a get each, or near ones together, as `requests` says.
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         let reader = &*self;
         let get = move |range| reader.get(range);
@@ -92,6 +93,8 @@ impl AsyncFileReader for ColumnReader {
         .boxed()
     }
 
+    /// Reads the metadata at the end of the object. One get suffices if all of it is within the
+    /// last [`FOOTER_BYTES`].
     fn get_metadata<'a>(
         &'a mut self,
         options: Option<&'a ArrowReaderOptions>,

@@ -42,6 +42,7 @@ impl hyper::body::Body for Body {
     type Data = bytes::Bytes;
     type Error = HttpError;
 
+    /// Returns the next part of the body. A body that breaks off counts as interrupted.
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,

@@ -138,6 +138,7 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// Ends all connections and threads, and waits for them.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.has_ended = true;

@@ -65,6 +65,7 @@ impl<T: Send> Own<T> {
 /// The drop of an object may wait for its threads, and such a thread may be about to call Python
 /// (the waker of a future does). Therefore the drop runs without Python's lock.
 impl<T: Send> Drop for Own<T> {
+    /// Drops the value in the process that created it. No effect in its children.
     fn drop(&mut self) {
         if !self.is_ours() {
             return;

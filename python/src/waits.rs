@@ -33,6 +33,7 @@ struct Borrowed {
 }
 
 impl AsMut<[u8]> for Borrowed {
+    /// The memory of the caller.
     fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: guaranteed by the caller of `fill_interruptibly`, which drops the future before
         // it returns. A future writes only while it is polled.

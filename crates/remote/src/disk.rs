@@ -287,7 +287,7 @@ impl DiskObject {
 
 impl Tier {
     /// Keeps the parts of a fetch that are worth a write, and records in `admission` that they were
-    /// fetched. Returns the number of all parts. The costs are those of the whole fetch.
+    /// fetched. Returns the number of all parts. The costs of the whole fetch decide.
     fn select(&self, key: &VersionKey, parts: &mut Vec<Part>) -> u64 {
         let count = parts.len() as u64;
         let admission = &mut self.lock().admission;

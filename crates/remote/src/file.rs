@@ -113,6 +113,7 @@ pub struct FileOptions {
 }
 
 impl Default for FileOptions {
+    /// The defaults that the fields state.
     fn default() -> FileOptions {
         FileOptions {
             path: ReadPath::builder(),

@@ -151,6 +151,7 @@ impl ReadpathLayer {
 impl<A: Access> Layer<A> for ReadpathLayer {
     type LayeredAccess = ReadpathAccess<A>;
 
+    /// Puts a new cache over `inner`, whose counters this layer shows from now on.
     fn layer(&self, inner: A) -> ReadpathAccess<A> {
         let runtime = SharedRuntime(Arc::clone(&self.runtime));
         let store = ReadpathStore::new(AccessStore::new(inner), self.options.clone(), runtime);

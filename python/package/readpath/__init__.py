@@ -34,6 +34,7 @@ _OLD_NAMES = {"Law": "Policy", "NamedLaw": "NamedPolicy", "laws": "policies"}
 
 
 def __getattr__(name: str) -> Any:
+    """Returns `SafetensorError`, or a name of `_OLD_NAMES` with a warning. Raises AttributeError for others."""
     # The package safetensors is imported only for its exception.
     if name == "SafetensorError":
         from readpath.tensor_errors import base

@@ -231,6 +231,7 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
         source: File | Reader,
         details: dict[str, Any],
     ) -> None:
+        """Takes over `source`, which reads the file. `details`: the reply of `info`, empty for a `File`."""
         size = source.size if isinstance(source, File) else source.file_bytes
         super().__init__(fs, path, "rb", cache_type="none", size=size)
         self._source, self._details = source, details

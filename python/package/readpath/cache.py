@@ -23,6 +23,7 @@ class ReadpathCache(BaseCache):
     name = "readpath"
 
     def __init__(self, blocksize: int, fetcher: Fetcher, size: int, **options: Any) -> None:
+        """Creates an empty cache of a file of `size` bytes. Raises TypeError for an unknown option."""
         check_names(options, Options.names_for_one_file(), "the cache readpath")
         super().__init__(blocksize, fetcher, size)
         self._options = Options(**options)

@@ -254,6 +254,7 @@ class _Stream:
     """Chunks of adjacent columns in all row groups."""
 
     def __init__(self) -> None:
+        """Creates the state of a stream without reads."""
         self.read: set[int] = set()
         """Row groups whose chunks were read."""
         self.waiting: dict[int, int] = {}

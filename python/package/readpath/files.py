@@ -528,6 +528,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
     if (client := options.pop("client", None)) not in (None, "fsspec", "readpath"):
         raise ValueError(f"client={client!r}: the client of a URL is readpath or fsspec")
+    # True if the package's own client opens the URL, and not fsspec.
     is_own = client == "readpath" or client is None and _is_for_client(name, options)
     if is_url(path_or_url) and not name.startswith("nfs://") and not is_own:
         from readpath.urls import open_url

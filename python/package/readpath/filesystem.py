@@ -78,6 +78,7 @@ class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
     """
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Returns the file system with these options, of the class for asyncio if `asynchronous` is true."""
         if nested := options.get("target_options"):
             shared = _without_file(options.get("target_protocol"), nested)
             options["target_options"] = shared
@@ -198,6 +199,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
+        """Removes the prefixes `readpath` from a path, or from each of a list."""
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         path = fsspec.utils.stringify_path(path)
@@ -307,6 +309,7 @@ class ReadpathFile(AbstractBufferedFile):
     def __init__(
         self, fs: ReadpathFileSystem, path: str, size: int, details: dict[str, Any]
     ) -> None:
+        """Opens the version of the file that `details`, the reply of `info`, describe. `size`: its length."""
         super().__init__(fs, path, "rb", cache_type="none", size=size)
         self.loc: int
         self._details = details

@@ -35,6 +35,7 @@ class FetchThreads(ThreadPoolExecutor):
     """Threads for blocking fetches. They start when they are needed, also in a child of fork."""
 
     def __init__(self, depth: int) -> None:
+        """`depth`: maximum number of threads."""
         super().__init__(depth, "readpath-fetch")
         self._depth = depth
         renew_in_children(self)

@@ -127,6 +127,7 @@ class _Memory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Releases the memory, unless an error ends the block."""
         # After an error it stays open: the traceback may hold arrays, and then `close` would raise
         # BufferError.
         if error is None:
@@ -158,6 +159,7 @@ class Mapping(_native.MappedFile, _Memory):
         backend: str = "auto",
         kernel_cache: bool = True,
     ) -> Self:
+        """Maps a file, as `map` does. Raises ValueError for a URL."""
         if "://" in (name := os.fsdecode(path)):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
         budget = memory_bytes(memory)

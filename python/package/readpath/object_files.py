@@ -19,6 +19,7 @@ class ObjectFile(File):
     """The object of a URL. Its reads are the ones of `File`, and `read` prefetches columns of Parquet files."""
 
     def __init__(self, path: PathLike, within: ReadPath) -> None:
+        """Prepares the prefetch. The base class's `__new__` opens the object."""
         memory = within.memory
         self._ahead_bytes = AHEAD_BYTES if memory is None else memory_bytes(memory) // 2
         self._column_reads = ColumnReads(self._ahead_bytes)

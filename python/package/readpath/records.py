@@ -27,6 +27,7 @@ class _Samples:
     """Samples of one file by index. The file is opened at the first read of each process."""
 
     def __init__(self, path: PathLike, count: int, transform: Callable[[Any], Any] | None, options: dict[str, Any]) -> None:
+        """`count`: number of samples. `options`: the ones of `readpath.open`."""
         self._path: Any = path if is_url(path) else os.path.abspath(os.fspath(path))
         self._options = options
         self._count = count

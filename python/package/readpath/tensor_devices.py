@@ -115,6 +115,7 @@ class _Pieces:
     """The pieces of a load that no thread has taken."""
 
     def __init__(self, requests: list[tuple[ReadInto, Place]], memories: list[Any], piece_bytes: int) -> None:
+        """`memories`: the device's memory of the tensor of each request."""
         self.error: BaseException | None = None
         self._is_failed = False
         self._lock = threading.Lock()
@@ -122,6 +123,7 @@ class _Pieces:
 
     @staticmethod
     def _split(requests: list[tuple[ReadInto, Place]], memories: list[Any], piece_bytes: int) -> Iterator[_Piece]:
+        """Yields the pieces of all tensors in order, each of at most `piece_bytes`."""
         for (read_into, place), memory in zip(requests, memories, strict=True):
             for at in range(0, place.size, piece_bytes):
                 yield read_into, place.offset + at, memory, at, min(piece_bytes, place.size - at)
@@ -151,18 +153,21 @@ class CudaDevice(Device):
         self._pinned: dict[int, Any] = {}
 
     def host_buffer(self, size: int) -> memoryview:
+        """Allocates page-locked memory, which lives as long as this object."""
         pinned = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
         buffer = memoryview((ctypes.c_char * size).from_address(pinned.data_ptr())).cast("B")
         self._pinned[id(buffer)] = pinned
         return buffer
 
     def empty(self, place: Place) -> Any:
+        """Allocates the memory of a tensor. Later copies wait until the program's stream has left it."""
         memory = self._torch.empty(place.size, dtype=self._torch.uint8, device=self._device)
         # The memory may have been freed by work that the program's stream has not done yet.
         self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
         return memory
 
     def start_copy(self, buffer: memoryview, size: int, memory: Any, offset: int) -> Any:
+        """Starts a copy on the stream of this object. Returns the event of its end."""
         end = self._torch.cuda.Event()
         with self._torch.cuda.stream(self._stream):
             memory[offset : offset + size].copy_(self._pinned[id(buffer)][:size], non_blocking=True)
@@ -173,6 +178,7 @@ class CudaDevice(Device):
         copy.synchronize()
 
     def tensor(self, memory: Any, place: Place) -> Tensor:
+        """Returns the bytes of `memory` as a tensor of the type and shape of `place`."""
         from readpath.tensor_frameworks import torch_type
 
         kind, shape = torch_type(self._torch, place)

@@ -67,6 +67,10 @@ class TensorFile:
     """The plan that loads of this file are counted for, and the file's index in it."""
 
     def __init__(self, name: str | bytes, text: bytes, data_begin: int, file_bytes: int) -> None:
+        """Parses the header `text`. The tensors fill the file from byte `data_begin` to its end, `file_bytes`.
+
+        Raises ValueError (also a `SafetensorError`) for a wrong header, and for another end.
+        """
         self.name = name
         self.metadata: dict[str, str] | None = None
         self.places: dict[str, Place] = {}
@@ -125,6 +129,7 @@ class TensorFile:
         self._plan = (planned, index)
 
     def _on_load(self, begin: int, end: int) -> None:
+        """Counts loaded bytes for the plan, if there is one."""
         if self._plan is not None:
             planned, index = self._plan
             planned.on_load(index, begin, end)
@@ -388,6 +393,7 @@ class OtherTensors(TensorFile):
     """The tensors of a file that is read into separate memory."""
 
     def __init__(self, name: str | bytes, opened: Any) -> None:
+        """`opened`: a file with `readat`, or a stream, which is read whole. `name`: the name in errors."""
         self._file: Any = opened if hasattr(opened, "readat") else _Whole(opened)
         try:
             count = _header_bytes(name, self._file.readat(0, 8), self._file.size)

@@ -100,6 +100,7 @@ class _Numpy(Maker):
 
 class _Torch(Maker):
     def __init__(self, device: str) -> None:
+        """Makes tensors of torch on `device`, by a loader if it is a GPU."""
         import torch
 
         self._torch: Any = torch

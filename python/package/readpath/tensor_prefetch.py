@@ -53,6 +53,7 @@ class Unloaded:
     """
 
     def __init__(self, ranges: Iterable[Range]) -> None:
+        """Takes the ranges of a plan in one file. They may overlap: each then counts its own bytes."""
         # Change of the number of ranges at each boundary.
         changes: dict[int, int] = {}
         for begin, end in ranges:
@@ -199,6 +200,7 @@ def requests_of(files: Iterable[int | None]) -> tuple[list[Request | None], Call
     own: list[int] = []
 
     def end() -> None:
+        """Closes the descriptors. A second call, also on another thread, has no effect."""
         while True:
             try:
                 descriptor = own.pop()

@@ -99,6 +99,7 @@ class TensorSlice:
         return all(one is ... for one in (index if isinstance(index, tuple) else (index,)))
 
     def _indices(self, index: Index) -> tuple[Any, ...]:
+        """Returns the checked indices of the axes. Raises TypeError for an unusable one, and for packed numbers."""
         if self._place.dtype == PACKED:
             raise error_of(TypeError, f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
         return tuple(self._checked(one) for one in (index if isinstance(index, tuple) else (index,)))
@@ -216,6 +217,7 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
     def _opened(
         self, given: str | bytes, path: str | bytes, backend: str, options: dict[str, Any]
     ) -> LocalTensors | OtherTensors:
+        """Opens a file: mapped if it is local and has no options, otherwise copied."""
         if backend == "mmap" and not options and not is_url(path):
             return LocalTensors(given)
         return OtherTensors(given, open(path, **options))

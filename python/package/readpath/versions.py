@@ -58,6 +58,7 @@ class Version:
     """The version of a file on the file system `below` that `details` describe."""
 
     def __init__(self, below: Any, path: str, details: Mapping[str, Any]) -> None:
+        """`details`: the reply of the file system's `info`, whose time counts as the first check."""
         while type(below).__name__ == "DirFileSystem" and hasattr(below, "_join"):
             # A wrapper for a folder of another file system, which may have conditional reads.
             below, path = below.fs, below._join(path)

@@ -54,6 +54,7 @@ impl<R> LayeredReader<R> {
 }
 
 impl<R: oio::Read> oio::Read for LayeredReader<R> {
+    /// Returns the next bytes, an empty buffer at the end.
     async fn read(&mut self) -> Result<Buffer> {
         let (path, stream) = match &mut self.0 {
             Inner::Passed(reader) => return reader.read().await,
@@ -128,6 +129,8 @@ impl<A: Access, W: oio::Write> oio::Write for LayeredWriter<A, W> {
         self.writer.write(bytes).await
     }
 
+    /// Ends the write. The object is forgotten, unless the write was refused. After another error
+    /// the write may be closed again.
     async fn close(&mut self) -> Result<Metadata> {
         let result = self.writer.close().await;
         self.end(&result);
@@ -144,6 +147,7 @@ impl<A: Access, W: oio::Copy> oio::Copy for LayeredWriter<A, W> {
         self.writer.next().await
     }
 
+    /// Ends the copy, as a write.
     async fn close(&mut self) -> Result<Metadata> {
         let result = self.writer.close().await;
         self.end(&result);
@@ -190,6 +194,7 @@ impl<A: Access> LayeredDeleter<A> {
 }
 
 impl<A: Access> oio::Delete for LayeredDeleter<A> {
+    /// Deletes an object or a folder, now or at `close`. It is forgotten after both.
     async fn delete(&mut self, path: &str, args: OpDelete) -> Result<()> {
         let location = location_of(path);
         if self.guards.len() + self.folders.len() >= DELETES_MAX {
@@ -208,6 +213,7 @@ impl<A: Access> oio::Delete for LayeredDeleter<A> {
         result
     }
 
+    /// Ends the deletes. Their objects are forgotten, also after an error.
     async fn close(&mut self) -> Result<()> {
         let result = self.deleter.close().await;
         self.forget();

@@ -156,7 +156,7 @@ impl Objects {
         debug_assert!(old.is_none(), "the location was forgotten before");
     }
 
-    /// Records that the version of a file was still the current one at `time`. That ends a doubt
+    /// Records that the version of a file was still the current one at `time`, and ends a doubt
     /// that began at `time` or earlier. No effect on a file that no known object has.
     pub(super) fn confirm(&mut self, file: FileId, time: Time) {
         let location = self.by_file.get(&file);

@@ -41,6 +41,7 @@ def _install_in_children() -> None:
 
 
 def main() -> None:
+    """Installs the hook here and in child processes, and runs the program of the command line."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)

@@ -31,6 +31,10 @@ def uninstall() -> None:
 
 
 def _replace(name: str, old: Any, new: Any) -> None:
+    """Sets a name of the package safetensors to `new`, and in each other module where it is `old`.
+
+    Modules of readpath keep what they have.
+    """
     setattr(safetensors, name, new)
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", {})

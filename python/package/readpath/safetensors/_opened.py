@@ -41,6 +41,7 @@ class safe_open(tensors.safe_open):  # noqa: N801 - the package safetensors has 
     _is_closed = False
 
     def __new__(cls, filename: PathLike, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> Any:
+        """Creates an object of this class, or of the installed package for other frameworks."""
         if framework not in FRAMEWORKS:
             return original_safe_open(filename, framework, device, backend=backend)
         return super().__new__(cls)
@@ -87,6 +88,7 @@ class _safe_open_handle(safe_open):  # noqa: N801 - the package safetensors has 
     """As `safe_open`, of an open file: an object with `fileno`, or with `read` and `seek`."""
 
     def __new__(cls, f: Any, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> Any:
+        """Creates an object of this class, or of the installed package for other frameworks."""
         if framework not in FRAMEWORKS:
             return original_safe_open_handle(f, framework, device, backend=backend)
         return object.__new__(cls)  # `f` is no path: not by the parent's `__new__`
@@ -99,6 +101,7 @@ class _safe_open_handle(safe_open):  # noqa: N801 - the package safetensors has 
         super().__init__(name if isinstance(name, str) else repr(f), framework, device, backend=backend)
 
     def _opened(self, given: str | bytes, path: str | bytes, backend: str, options: dict[str, Any]) -> Any:
+        """Opens the given file object: over its descriptor if it is a regular file, otherwise by its reads."""
         file = _local_descriptor(self._given)
         if file is None:
             return OtherTensors(given, SeekedFile(self._given))

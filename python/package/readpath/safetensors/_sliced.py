@@ -13,6 +13,7 @@ class StrictSlice(TensorSlice):
     """A part of a NumPy array: indices outside the shape are errors, also the ends of slices."""
 
     def __getitem__(self, index: Any) -> Tensor:
+        """Reads a part. An empty list stands for no rows, and any other list is a TypeError."""
         if isinstance(index, list):
             if index:
                 raise error_of(TypeError, "Non empty lists are not implemented")
@@ -21,12 +22,14 @@ class StrictSlice(TensorSlice):
         return super().__getitem__(index)
 
     def _check(self, indices: tuple[Any, ...]) -> None:
+        """Raises IndexError for an index outside the shape, and for a second ellipsis."""
         shape = self.get_shape()
         if indices.count(...) > 1:
             raise error_of(IndexError, "Only one ellipsis (...) is allowed in slice index")
         axis = 0
         for one in indices:
             if one is ...:
+                # It stands for all axes that have no index of their own.
                 axis += max(0, len(shape) - (len(indices) - 1))
                 continue
             size = shape[axis] if axis < len(shape) else 0
@@ -45,6 +48,7 @@ class TorchSlice(TensorSlice):
     """A part of a torch tensor: torch itself takes all indices beyond integers and slices."""
 
     def __getitem__(self, index: Any) -> Tensor:
+        """Reads a part. With another index than integers and slices, the whole tensor is read first."""
         given = index if isinstance(index, tuple) else (index,)
         if all(isinstance(one, (int, slice)) or one is ... for one in given):
             return super().__getitem__(index)

@@ -27,6 +27,7 @@ class _Finder:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Finds the package safetensors by the other finders, once, and installs the hook after its import."""
         if name != "safetensors":
             return None
         sys.meta_path.remove(_Finder)
@@ -37,6 +38,7 @@ class _Finder:
 
 
 def _install_after(loader: Loader) -> None:
+    """Makes a loader install the hook when it has executed its module."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
