@@ -62,7 +62,8 @@ pub use shown::shown_error;
 use crate::disk::DiskStore;
 use crate::store::Disk;
 
-/// Called with each error of a request that a reader waited for, or that a prefetch had.
+/// Called with the error of each fetch that has failed after its retries, for a reader or a
+/// prefetch.
 pub type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// Called with the description of the version that was opened.
@@ -98,7 +99,8 @@ pub struct FileOptions {
     pub retries_max: u32,
     /// Runtime of the requests. Default: a thread of this module.
     pub runtime: Option<Handle>,
-    /// Called with each error. A read reports only its kind. Default: none.
+    /// Called with the error of each fetch that has failed after its retries. A read reports only
+    /// its kind. Default: none.
     pub on_error: Option<OnError>,
     /// Called with the description of the version that is opened: ETag, time and size. Default:
     /// none.

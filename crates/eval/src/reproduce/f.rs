@@ -24,33 +24,40 @@ use readpath_sim::job::JobFile;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 use readpath_sim::world::HostCosts;
 
+/// The experiment in the list of all.
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "F", title: "published figures of devices (2009 to 2025)", run };
 
 /// A load, and the devices of which its figures are published.
 struct Load {
+    /// Title of the table.
     title: &'static str,
     /// Options of the job, without its size and its depth.
     job: &'static str,
+    /// Name of the rate's unit.
     unit: &'static str,
-    /// Bytes in that unit.
+    /// Bytes in that unit, per second. A request counts with its bytes.
     unit_bytes: f64,
     /// Requests in flight: the columns.
     depths: &'static [u32],
+    /// One device each, with a figure for each of `depths`.
     rows: &'static [DeviceRow],
 }
 
 /// A device, and its published figures by column.
 struct DeviceRow {
+    /// Label of the row: the device, as it is sold.
     label: &'static str,
     /// Inputs of the model among the figures: `parameter`, or `fitted`. Empty for predictions.
     /// No row has both.
     inputs: &'static str,
+    /// Device text of the model.
     device: &'static str,
     /// Size of the accessed part.
     size: &'static str,
     /// Simulated duration in milliseconds.
     milliseconds: u32,
+    /// Published rate in the load's unit, by number of requests in flight. `None` if it is omitted.
     published: &'static [Option<f64>],
 }
 

@@ -12,7 +12,7 @@
 //!   for each block, and the transfer of the pages.
 //! - p is the probability of another read. It is 1 for pages that were fetched before and left
 //!   memory since. For new pages it is (K + 1) ÷ (N + 16). N is the number of recent fetches of new
-//!   pages of a block. K is the number of these fetches whose pages were read again.
+//!   pages of a block. K is the number of repeated reads of such pages, at most N.
 //!
 //! All costs are measured, as the planner measures its storage ([`DeviceEstimate`]). The first few
 //! fetches are written in any case, since nothing else measures W. A stream that

@@ -45,10 +45,11 @@ pub enum Admit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskCounters {
-    /// Blocks of fetches from which the folder had some of the requested bytes.
+    /// Lookups of a fetch in one block that found requested bytes. The absent part of a fetch is
+    /// approached from both ends, so that a block may be looked up from each side.
     pub hits: u64,
-    /// Blocks of fetches from which the folder had none of the requested bytes. Blocks between two
-    /// absent ones are not looked up.
+    /// Lookups of a fetch in one block that found no requested bytes from their side on. Blocks
+    /// between two absent ones are not looked up.
     pub misses: u64,
     /// Bytes that came from the folder.
     pub hit_bytes: u64,
@@ -58,8 +59,8 @@ pub struct DiskCounters {
     pub written_bytes: u64,
     /// Blocks that were not written because their next read is cheaper than the write.
     pub rejected: u64,
-    /// Blocks that were not written because too many writes were waiting, or because the budget is
-    /// in use by other blocks in progress.
+    /// Blocks that were not written because too many writes were waiting, or because the removal of
+    /// all other entries made no place for them.
     pub dropped: u64,
     /// Fetches of objects without a strong ETag, or with a name that is too long for a head.
     pub unversioned: u64,
@@ -70,7 +71,7 @@ pub struct DiskCounters {
     pub evicted: u64,
     /// System calls that have failed, apart from the ones that a lookup expects.
     pub failures: u64,
-    /// Bytes of all entries of all processes, at the latest write of this one.
+    /// Bytes of all entries of all processes, at the latest write or count of this one.
     pub used_bytes: u64,
     /// Reason for which the tier is off: it reads and writes nothing more.
     pub off: Option<DiskOff>,

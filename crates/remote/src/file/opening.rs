@@ -46,11 +46,12 @@ impl OpenedBytes {
 }
 
 /// Returns the description of an object, and at most `first_bytes` bytes of its start, or of its
-/// end if its name has one of the extensions [`INDEX_AT_END`]. There are no bytes if the body of
-/// the answer failed, or has not exactly its range. A server without byte ranges is an error,
-/// unless the object is empty: with `first_bytes` 0, one byte is requested to find that out.
-/// `is_kept` is true if a disk tier has bytes of the object, which came by ranges. With
-/// `first_bytes` 0, the description is then requested alone.
+/// end if its name has one of the extensions [`INDEX_AT_END`]. At the end there is one page more.
+/// There are no bytes if the body of the answer failed, or has not exactly its range.
+///
+/// A server without byte ranges is an error, unless the object is empty: with `first_bytes` 0, one
+/// byte is requested to find that out. `is_kept` is true if a disk tier has bytes of the object,
+/// which came by ranges. With `first_bytes` 0, the description is then requested alone.
 pub(super) async fn begin(
     store: &Arc<dyn ObjectStore>,
     location: &Path,

@@ -347,8 +347,8 @@ impl<S: ObjectStore> Drop for BeginReads<S> {
     }
 }
 
-/// A read that has begun. The future returns its bytes. Dropping it abandons the read: its fetches
-/// go on for others.
+/// A read that has started. The future returns its bytes. Dropping it abandons the read: its
+/// fetches go on for others.
 pub(super) struct ReadTicket<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     /// `None` after the end.
