@@ -118,7 +118,7 @@ async fn read_table(
     Ok((columns.len() * groups.len() * GROUP_ROWS * 8) as u64)
 }
 
-/// Compares the values of batches with those of these columns and rows of a version.
+/// Compares the values of batches with the values of these columns and rows in a version.
 ///
 /// # Panics
 /// A value differs.

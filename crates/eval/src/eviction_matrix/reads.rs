@@ -18,7 +18,7 @@ use readpath_sim::workload::{
 /// Memory of the page cache, 16 MiB. Chosen, not measured.
 pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
 
-/// The same in pages.
+/// [`MEMORY_BYTES`] in pages.
 const MEMORY_PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
 /// One KiB in bytes.
 const KIB: u64 = 1 << 10;

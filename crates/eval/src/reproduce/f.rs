@@ -48,8 +48,8 @@ struct Load {
 struct DeviceRow {
     /// Label of the row: the device, as it is sold.
     label: &'static str,
-    /// Inputs of the model among the figures: `parameter`, or `fitted`. Empty for predictions.
-    /// No row has both.
+    /// Kind of the figures that are inputs of the model: `parameter` or `fitted`, with their depths
+    /// if the row has both kinds. Empty for predictions: no row has inputs and predictions.
     inputs: &'static str,
     /// Device text of the model.
     device: &'static str,
