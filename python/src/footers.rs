@@ -164,7 +164,7 @@ fn paths(schema: Vec<SchemaElement>, bytes_max: usize) -> Result<Vec<String>, Wr
     }
 }
 
-/// Reads `RowGroup`: field 1 is the list of column chunks.
+/// Reads `RowGroup`: field 1 is the list of column chunks. Returns offset and size of each.
 fn row_group(reader: &mut Reader<'_>) -> Result<Vec<(i64, i64)>, Wrong> {
     let mut chunks = None;
     reader.each_field(|reader, field, kind| match (field, kind) {
@@ -178,7 +178,7 @@ fn row_group(reader: &mut Reader<'_>) -> Result<Vec<(i64, i64)>, Wrong> {
     chunks.ok_or("a row group without columns")
 }
 
-/// Reads `ColumnChunk`: field 3 is its `ColumnMetaData`.
+/// Reads `ColumnChunk`: field 3 is its `ColumnMetaData`. Returns the chunk's offset and size.
 fn column_chunk(reader: &mut Reader<'_>) -> Result<(i64, i64), Wrong> {
     let mut place = None;
     reader.each_field(|reader, field, kind| match (field, kind) {
@@ -193,7 +193,7 @@ fn column_chunk(reader: &mut Reader<'_>) -> Result<(i64, i64), Wrong> {
 }
 
 /// Reads `ColumnMetaData`: field 7 is the compressed size, 9 the offset of the first data page, and
-/// 11 the one of the dictionary page.
+/// 11 the one of the dictionary page. Returns the offset of the first page, and the size.
 fn chunk_place(reader: &mut Reader<'_>) -> Result<(i64, i64), Wrong> {
     let (mut size, mut data, mut dictionary) = (None, None, None);
     reader.each_field(|reader, field, kind| {

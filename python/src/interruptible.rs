@@ -12,7 +12,8 @@ pub const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs `work` on a separate thread and returns its result. Waits for it without Python's lock. If
 /// a signal handler raises, the work continues, and its result is dropped.
 ///
-/// Raises the signal handler's exception, or OSError if the system refuses a thread.
+/// Raises the signal handler's exception, or OSError if the system refuses a thread. A panic of
+/// `work` is a panic here too.
 pub fn run_interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,

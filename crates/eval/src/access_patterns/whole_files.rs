@@ -68,7 +68,8 @@ impl Accesses for WholeFiles {
                 // A distinct offset per file makes the checksum detect exchanged files.
                 let checksum_offset =
                     file_number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);
-                // The first byte of each page, then the file's last byte, which shows its length.
+                // The first byte of each page, then the file's first and last byte. The last one
+                // shows the length.
                 sum.add(checksum_offset, &buffer[..bytes]);
                 sum.add_ends(checksum_offset, &buffer[..bytes]);
             }

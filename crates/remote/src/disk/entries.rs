@@ -1,4 +1,8 @@
 //! Reading and writing of entries, on the threads of a tier.
+//!
+//! An *entry* is the file of one block of an object's version. Its *head* names the version, and
+//! has the checksums of its pages. The *ledger* of the folder has the number of bytes of all
+//! entries. The *index* has the entries that this process knows, in the order of eviction.
 
 use std::fs::File;
 use std::io;
@@ -213,7 +217,8 @@ impl Tier {
                 } else if result.is_err() {
                     state.counters.failures += 1;
                 }
-                // A valid entry without the first page has no bytes. All other cases are `None`.
+                // A valid entry without the first page from this side has no bytes. All other cases
+                // are `None`.
                 matches!(result, Ok(Ok(_))).then(Vec::new)
             }
         }
@@ -281,7 +286,8 @@ impl Tier {
         if let Err(bad) = &head
             && file.metadata()?.len() > 0
         {
-            // An unfinished or damaged entry, or one of another key.
+            // An unfinished or damaged entry, or one of another key. A new file has no bytes, and
+            // no head either.
             file.set_len(0)?;
             let mut state = self.lock();
             state.counters.damaged += u64::from(matches!(bad, BadEntry::Damaged));
@@ -302,6 +308,7 @@ impl Tier {
             }
             return Ok(None);
         };
+        // Before the write: the number of a process that is killed is too large, never too small.
         folder_lock.set_used_bytes(used + needed)?;
         let written = write_pages(&file, key, part, &mut head, data);
         if written.is_err() {

@@ -14,6 +14,8 @@
 //!
 //! A checksum is XXH3 with 64 bits. Its seed comes from the key and the page's number, so the bytes
 //! of another page, object or version do not match.
+//!
+//! The *ledger* of the folder has the number of bytes of all entries.
 
 use std::ops::Range;
 

@@ -118,6 +118,7 @@ impl Folder {
         let ledger = self.ledger.lock().expect("no thread panics with the ledger locked");
         retry_on_intr(|| rustix::fs::flock(&*ledger, FlockOperation::LockExclusive))?;
         let lock = FolderLock { folder: self, ledger };
+        // A ledger without a name was deleted, and the folder with it.
         match rustix::fs::fstat(&*lock.ledger)?.st_nlink {
             0 => Err(Errno::NOENT.into()),
             _ => Ok(lock),

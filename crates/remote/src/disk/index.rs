@@ -1,4 +1,7 @@
 //! The known entries of a folder, in the order of the eviction policy `sieve`.
+//!
+//! An *entry* is the file of one block of an object's version. The *ledger* of the folder has the
+//! number of bytes of all entries.
 
 use std::collections::BTreeMap;
 

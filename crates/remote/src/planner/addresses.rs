@@ -1,7 +1,8 @@
 //! Address ranges of files on the planner's one device.
 //!
-//! The machine reads files of one device, so that each file needs sectors of its own there. No two
-//! files touch: requests of two files are never merged. Ranges of closed files are used again.
+//! The machine (page cache and scheduler of the core) reads files of one device, so that each file
+//! needs sectors of its own there. No two files touch: requests of two files are never merged.
+//! Ranges of closed files are used again.
 
 use std::collections::BTreeMap;
 

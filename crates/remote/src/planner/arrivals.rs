@@ -1,4 +1,5 @@
-//! The bytes of fetches: stored as they arrive, and counted.
+//! The bytes of fetches: stored as they arrive, and counted. They fill the frames of the cache, or
+//! the buffer of a read that bypasses it.
 
 use readpath_core::request::{DeviceError, Outcome};
 use readpath_core::unit::{PAGE_BYTES, Time};

@@ -1,4 +1,8 @@
 //! Reads: from their start until their bytes are taken.
+//!
+//! A read *starts* with a call, and *begins* at a later poll, when the *machine* gets it: the page
+//! cache, readahead policy and scheduler of the core. A *site* is the machine's file for one
+//! generation of a file.
 
 use std::ops::Range;
 

@@ -1,5 +1,9 @@
 //! Fetches in flight, open reads, and the events for the caller: the driver of the machine.
 //!
+//! The *machine* is the read path of the core: page cache, readahead policy and scheduler over one
+//! device, which stands for the remote storage. It sends requests to its driver, which are the
+//! fetches of the planner, and releases a read when its pages are no longer needed.
+//!
 //! A file of one generation is one file of the machine, here called a *site*. A new generation is a
 //! new site; the older one stays until its last read has ended, and fetches nothing more.
 

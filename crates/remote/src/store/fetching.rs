@@ -1,4 +1,5 @@
-//! Fetches: each is a task that reads one range of one version of an object.
+//! Fetches: each is a task that reads one range of one version of an object. The planner has asked
+//! for it, and gets its bytes in order. The *generation* is the version as the planner has it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The stream of a get: its pieces in order, all of one version.
+//! The stream of a get: its pieces in order, all of one version. A *piece* is a range of limited
+//! size, which one read of the planner returns.
 
 use std::collections::VecDeque;
 use std::ops::Range;
