@@ -91,8 +91,7 @@ impl Advisor {
         // the one at its open: the file may have grown.
         let is_short = |bytes: u64| bytes.max(missed.end * PAGE_BYTES) <= SHORT_BYTES_MAX;
         if named.bytes.is_some_and(is_short) {
-            self.short_files += 1;
-            return self.unadvised.add_short(inode);
+            return self.leave_out_short(inode);
         }
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);
@@ -106,7 +105,7 @@ impl Advisor {
         };
         let Some(target) = target else { return self.unadvised.add(inode) };
         if is_short(target.pages() * PAGE_BYTES) {
-            return self.unadvised.add_short(inode);
+            return self.leave_out_short(inode);
         }
         let device = names.disk(inode.device);
         let disk = device.device;
@@ -130,6 +129,12 @@ impl Advisor {
             is_helped: false,
         };
         self.files.insert(inode, file);
+    }
+
+    /// Counts a short file with absent pages. It gets no advice.
+    fn leave_out_short(&mut self, inode: Inode) {
+        self.short_files += 1;
+        self.unadvised.add_short(inode);
     }
 
     /// Removes files without recent reads and without unused prefetched pages.
@@ -266,5 +271,53 @@ mod tests {
         }
         assert_eq!((advisor.files.len(), advisor.inodes.len()), (0, 0));
         assert_eq!(advisor.credit.state_at(10_000_000_000), AdviceState::Measure);
+    }
+
+    /// Names of files without a length, and without a device that has a name.
+    struct UnknownLengths(String);
+
+    impl FileNames for UnknownLengths {
+        fn file(&mut self, _: Inode) -> Option<NamedFile> {
+            Some(NamedFile { path: self.0.clone(), bytes: None })
+        }
+
+        fn open_file(&mut self, _: u32, _: u64) -> Option<OpenFile> {
+            None
+        }
+
+        fn mappings(&mut self, _: u32) -> Vec<(u64, Mapping, NamedFile)> {
+            Vec::new()
+        }
+
+        fn pages_mapped_around(&mut self, _: &MappedPage) -> Option<PageRange> {
+            None
+        }
+
+        fn disk(&mut self, device: u64) -> DeviceRecord {
+            DeviceRecord { device, ..DeviceRecord::default() }
+        }
+
+        fn is_without_storage(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    /// Files of 32 pages, the longest short one, and of 33 pages. Their lengths are known only
+    /// after they were opened.
+    #[test]
+    fn file_without_a_known_length_counts_as_short_once_it_is_opened() {
+        for (pages, short_files) in [(32_u64, 1), (33, 0)] {
+            let name = format!("advised-{pages}-{}", std::process::id());
+            let path = std::env::current_exe().unwrap().with_file_name(name);
+            std::fs::write(&path, vec![7; 4096 * pages as usize]).unwrap();
+            let metadata = std::fs::metadata(&path).unwrap();
+            let inode = super::super::super::mounts::inode_at(&path, &metadata);
+            let mut names = UnknownLengths(path.to_str().unwrap().to_owned());
+            let mut advisor = Advisor::new(256 << 20);
+            let missed = (inode, PageRange::new(0, 1));
+            advisor.add_file(std::process::id(), missed, &mut names, 1);
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(advisor.short_files(), short_files, "{pages} pages");
+        }
     }
 }
