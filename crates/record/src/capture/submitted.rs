@@ -24,6 +24,7 @@ use readpath_trace::recording::Activity;
 use super::aio_operations;
 use super::event::{EventData, Inode, SubmittedRead, TraceEvent};
 use super::layout::EventLayout;
+use super::uring_operations::is_vectored_read;
 use crate::tracefs::{Instance, TracefsError};
 
 mod btf;
@@ -59,9 +60,6 @@ const DISCARDED: u32 = 1 << 30;
 
 /// Size of the head before a record in the ring, which begins with the length.
 const RECORD_HEAD_BYTES: u64 = 8;
-
-/// Operation of io_uring (`linux/io_uring.h`).
-const URING_READV: u64 = 1;
 
 /// Request flag of io_uring: the descriptor is an index into the registered files.
 pub(super) const FIXED_FILE: u64 = 1;
@@ -266,7 +264,7 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
             if event_operation & 0xff != operation || u64_at(copy_offset + 80)? != user_data {
                 return None;
             }
-            let is_vectored = operation == URING_READV;
+            let is_vectored = is_vectored_read(operation as u8);
             let is_fixed = u64_at(copy_offset + 72)? & FIXED_FILE != 0;
             let descriptor = (!is_fixed).then_some(u64::from(u32_at(copy_offset + 92)?));
             let bytes = (!is_vectored).then_some(u64::from(u32_at(copy_offset + 56)?));
@@ -498,6 +496,9 @@ impl Drop for Ring {
         }
     }
 }
+
+#[cfg(test)]
+mod uring_tests;
 
 #[cfg(test)]
 mod tests {

@@ -95,6 +95,11 @@ impl OperationKind {
         found.map_or(OperationKind::Unknown, |&(_, _, kind)| kind)
     }
 
+    /// Numbers of the operations that read from a descriptor, each with an offset in the file.
+    pub fn read_numbers() -> impl Iterator<Item = u8> {
+        OPERATIONS.iter().filter(|&&(_, _, kind)| kind == Read).map(|&(number, _, _)| number)
+    }
+
     /// Activity of a thread that waits for the operation. `is_file`: its descriptor is a regular
     /// file or a block device, or is not known.
     pub fn activity(self, is_file: bool) -> Activity {
@@ -107,6 +112,12 @@ impl OperationKind {
             Metadata => Activity::Metadata,
         }
     }
+}
+
+/// Returns true for a read into a list of buffers, READV or READV_FIXED. The lengths of the buffers
+/// are in the program's memory.
+pub(super) fn is_vectored_read(number: u8) -> bool {
+    matches!(number, 1 | 60)
 }
 
 /// Activities of requests in flight, the first one decides: a thread that waits for several waits

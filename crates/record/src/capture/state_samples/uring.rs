@@ -28,7 +28,7 @@ use super::super::event::AT_POSITION;
 use super::super::names::OpenFile;
 use super::super::now_ns;
 use super::super::submitted::FIXED_FILE;
-use super::super::uring_operations::{OperationKind, first_activity};
+use super::super::uring_operations::{OperationKind, first_activity, is_vectored_read};
 use super::spread;
 
 mod descriptor_files;
@@ -51,10 +51,6 @@ const TABLE_ALIGNMENT: usize = 64;
 /// Offsets of `mmap` that select the memory of the results and the memory of the requests.
 const MAP_RINGS: u64 = 0;
 const MAP_REQUESTS: u64 = 0x1000_0000;
-/// Operations that read: with buffers in a list, into a registered buffer, and into one buffer.
-const OP_READV: u8 = 1;
-const OP_READ_FIXED: u8 = 4;
-const OP_READ: u8 = 22;
 /// Maximum number of reads in flight per ring. The oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 
@@ -146,7 +142,7 @@ struct Overwritten {
 struct Request {
     /// Value by which the program recognizes the result.
     user_data: u64,
-    /// Number of the operation, such as [`OP_READ`], and flags, such as [`FIXED_FILE`].
+    /// Number of the operation in `linux/io_uring.h`, and flags, such as [`FIXED_FILE`].
     operation: u8,
     flags: u8,
     /// Descriptor of the file, or its index among the registered files.
@@ -519,7 +515,7 @@ impl Ring {
             let unknown = UringRead { process, begin_ns, end_ns, result, ..UringRead::default() };
             return Some(unknown);
         };
-        if !matches!(request.operation, OP_READV | OP_READ_FIXED | OP_READ) {
+        if OperationKind::of_number(request.operation) != OperationKind::Read {
             return None;
         }
         let is_registered = u64::from(request.flags) & FIXED_FILE != 0;
@@ -534,9 +530,9 @@ impl Ring {
             FoundObject::File(_) | FoundObject::Unknown => None,
         };
         // The lengths of the buffers in a list are in the program's memory.
-        let asked_bytes = match request.operation {
-            OP_READV => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
-            _ => request.bytes,
+        let asked_bytes = match is_vectored_read(request.operation) {
+            true => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
+            false => request.bytes,
         };
         Some(UringRead {
             process,

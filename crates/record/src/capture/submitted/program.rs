@@ -11,6 +11,7 @@
 use std::os::fd::RawFd;
 
 use super::super::layout::EventLayout;
+use super::super::uring_operations::OperationKind;
 use super::btf::Offsets;
 
 /// Encoded instructions.
@@ -280,16 +281,12 @@ pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Prog
     ];
     rest.extend(output_record(URING, base, i32::from(bytes), output));
     let end = rest.len() as i16;
-    // Operations 1 (READV), 4 (READ_FIXED) and 22 (READ) are read requests. They jump to the
-    // rest; other operations skip it.
-    let mut program = vec![
-        copy(6, 1),
-        load_byte(8, 6, operation),
-        jump_if_equal(8, 1, 3),
-        jump_if_equal(8, 4, 2),
-        jump_if_equal(8, 22, 1),
-        jump(end),
-    ];
+    // Reads jump to the rest, over the comparisons that follow. Other operations skip the rest.
+    let mut program = vec![copy(6, 1), load_byte(8, 6, operation)];
+    let reads: Vec<u8> = OperationKind::read_numbers().collect();
+    let jumps = reads.iter().zip((1..=reads.len() as i16).rev());
+    program.extend(jumps.map(|(&read, offset)| jump_if_equal(8, i32::from(read), offset)));
+    program.push(jump(end));
     program.extend(rest);
     program.extend([move_value(0, 0), EXIT]);
     Some(program)

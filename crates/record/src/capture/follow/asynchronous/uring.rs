@@ -7,6 +7,7 @@ use readpath_trace::recording::ReadMethod;
 
 use super::super::super::event::{Inode, SubmittedRead};
 use super::super::super::names::FileNames;
+use super::super::super::uring_operations::OperationKind;
 use super::super::descriptors::DIRECT;
 use super::super::{RecordedTask, TaskTracker};
 use super::{ASYNC_READS_MAX, AsyncRead};
@@ -32,8 +33,8 @@ impl<N: FileNames> TaskTracker<N> {
         request: u64,
         operation: &str,
     ) {
-        // Names of reads begin so: READV, READ_FIXED.
-        let is_read = operation.starts_with("READ");
+        // READ_MULTISHOT is none: it reads sockets and pipes only.
+        let is_read = OperationKind::of_name(operation) == OperationKind::Read;
         if let Some(state) = self.tasks.get_mut(&task) {
             state.submitted_request = Some(request).filter(|_| is_read);
         }
@@ -142,7 +143,7 @@ mod tests {
     use readpath_trace::recording::Record;
 
     use super::super::super::super::event::{EventData, SystemCall, TraceEvent};
-    use super::super::super::tests::{INODE, KnownFile, enter, reads};
+    use super::super::super::tests::{INODE, KnownFile, enter, reads, records};
     use super::*;
 
     /// Thread 71 of io_uring submits reads of registered files: the events name no descriptor. The
@@ -181,5 +182,24 @@ mod tests {
             .map(|read| (read.descriptor, read.begin_ns, read.end_ns))
             .collect();
         assert_eq!(actual, [(Some(6), 20, 30), (Some(7), 40, 50)]);
+    }
+
+    /// Names of the kernel's events. A read with many results is one of a socket or a pipe only.
+    #[test]
+    fn read_of_a_socket_with_many_results_is_not_counted() {
+        let operations = ["READ", "READV", "READ_FIXED", "READV_FIXED", "READ_MULTISHOT", "RECV"];
+        let counts = operations.map(|operation| {
+            let operation = operation.to_owned();
+            let records = records(vec![
+                (10, EventData::UringSubmit { request: 9, operation }),
+                (20, EventData::UringComplete { request: 9, result: 4096 }),
+            ]);
+            let unseen = records.iter().map(|record| match record {
+                Record::Unseen(unseen) => unseen.count,
+                _ => 0,
+            });
+            unseen.sum::<u64>()
+        });
+        assert_eq!(counts, [1, 1, 1, 1, 0, 0]);
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Number of a read in `linux/io_uring.h`.
+const OP_READ: u8 = 22;
+
 #[test]
 fn counters_wrap_and_may_go_back() {
     assert_eq!(difference(10, 4), Some(6));
@@ -147,4 +150,39 @@ fn overwritten_requests_next_to_a_read_are_counted() {
     let reads: Vec<UringRead> = receiver.try_iter().collect();
     assert_eq!(reads.len(), 4, "{ring:?}");
     assert!(reads.iter().all(|read| read.file.is_none()), "{reads:?}");
+}
+
+/// Two reads with buffers in lists, by the numbers of linux/io_uring.h: READV, and READV_FIXED of
+/// Linux 6.16. The results are the only lengths.
+#[test]
+fn reads_with_buffers_in_a_list_have_the_lengths_of_their_results() {
+    let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
+    rustix::fs::ftruncate(&memory, 4096).unwrap();
+    let mut ring = ring_in(&memory);
+    ring.overwritten.clear();
+    let read = |operation, user_data| Request {
+        user_data,
+        operation,
+        flags: FIXED_FILE as u8,
+        descriptor: 9,
+        offset: 8192,
+        bytes: 1,
+        begin_ns: 50,
+    };
+    ring.in_flight = [read(1, 5), read(60, 6)].into();
+    for (nth, (user_data, bytes)) in [(5_u64, 4096_u32), (6, 8192)].into_iter().enumerate() {
+        let mut result = [0; RESULT_BYTES];
+        result[..8].copy_from_slice(&user_data.to_ne_bytes());
+        result[8..12].copy_from_slice(&bytes.to_ne_bytes());
+        let offset = LAYOUT.results + nth * RESULT_BYTES;
+        rustix::io::pwrite(&memory, &result, offset as u64).unwrap();
+    }
+    let mut files = DescriptorFiles::new();
+    let lengths: Vec<Option<u64>> = (0..2)
+        .map(|number| {
+            let read = ring.complete(number, false, LAYOUT, 100, &mut files);
+            read.map(|read| read.asked_bytes)
+        })
+        .collect();
+    assert_eq!(lengths, [Some(4096), Some(8192)]);
 }
