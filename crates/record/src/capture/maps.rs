@@ -100,15 +100,21 @@ impl Maps {
         removed
     }
 
-    /// Moves the mappings of a range of addresses, as `mremap` does: from the old address and
-    /// length to the new ones. The last mapping is extended or cut to the new length.
+    /// Moves the mappings of a range of addresses, as `mremap` does with these `flags`: from the
+    /// old address and length to the new ones. The last mapping is extended or cut to the new
+    /// length. With the old length 0 or the flag `MREMAP_DONTUNMAP`, the old mapping stays.
     pub fn move_range(
         &mut self,
         process: u32,
         (first, bytes): (u64, u64),
         (new_first, new_bytes): (u64, u64),
+        flags: u64,
     ) {
-        let moved = self.remove(process, first, first.saturating_add(bytes));
+        let moved = match bytes == 0 || flags & libc::MREMAP_DONTUNMAP as u64 != 0 {
+            // With the old length 0, only the start of the mapping in that range has an effect.
+            true => self.mappings_within(process, first, first.saturating_add(bytes.max(1))),
+            false => self.remove(process, first, first.saturating_add(bytes)),
+        };
         self.remove(process, new_first, new_first.saturating_add(new_bytes));
         let count = moved.len();
         for (nth, (address, mapping)) in moved.into_iter().enumerate() {
@@ -223,10 +229,61 @@ mod tests {
         let mut maps = Maps::default();
         maps.insert(7, 4 * MIB, mapping(8 * MIB, 0));
         maps.copy_process(7, 8);
-        maps.move_range(7, (4 * MIB, 4 * MIB), (100 * MIB, 6 * MIB));
+        maps.move_range(7, (4 * MIB, 4 * MIB), (100 * MIB, 6 * MIB), 0);
         assert_eq!(maps.mapped_page_at(7, 5 * MIB), None);
         assert_eq!(maps.mapped_page_at(7, 105 * MIB).map(|page| page.page), Some(5 * MIB / 4096));
         assert_eq!(maps.mapped_page_at(8, 5 * MIB).map(|page| page.page), Some(256));
+    }
+
+    /// The kernel's table of this process: `mremap` of a shared mapping copies it if the old length
+    /// is 0, at the first page and within, and with `MREMAP_DONTUNMAP`.
+    #[test]
+    fn mapping_that_mremap_copies_stays() {
+        let file = rustix::fs::memfd_create("maps", rustix::fs::MemfdFlags::empty()).unwrap();
+        rustix::fs::ftruncate(&file, 8 * 4096).unwrap();
+        let mapped_parts = || -> Vec<(u64, u64, u64)> {
+            let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let of_file = text.lines().filter(|line| line.contains("/memfd:maps"));
+            let parts = of_file.filter_map(super::super::names::parse_mapping);
+            parts.map(|(first, mapping, _)| (first, mapping.end, mapping.offset)).collect()
+        };
+        for (page, bytes, new_bytes, flags) in [
+            (0, 0, 0x4000, 0),
+            (2, 0, 0x4000, 0),
+            (0, 0x8000, 0x8000, libc::MREMAP_DONTUNMAP),
+            (0, 0x8000, 0x8000, 0),
+        ] {
+            let (access, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+            let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+            // SAFETY: new memory at addresses that the kernel chooses. It is never accessed.
+            let (first, moved) = unsafe {
+                let null = std::ptr::null_mut();
+                let mapped = libc::mmap(null, 0x8000, access, shared, descriptor, 0);
+                let old = mapped.byte_add(page * 4096);
+                let moved = libc::mremap(old, bytes, new_bytes, libc::MREMAP_MAYMOVE | flags, null);
+                (mapped as u64, moved as u64)
+            };
+            assert_ne!(moved, u64::MAX, "{}", std::io::Error::last_os_error());
+            let mut maps = Maps::default();
+            maps.insert(7, first, mapping(first + 0x8000, 0));
+            let old = (first + page as u64 * 4096, bytes as u64);
+            maps.move_range(7, old, (moved, new_bytes as u64), flags as u64);
+            let kernel_parts = mapped_parts();
+            // The kernel may merge two parts, so they are compared page by page.
+            let kernel_page = |address: u64| {
+                let of_address = |part: &&(u64, u64, u64)| (part.0..part.1).contains(&address);
+                let part = kernel_parts.iter().find(of_address);
+                part.map(|(first, _, offset)| (offset + (address - first)) / 4096)
+            };
+            for address in (0..8).flat_map(|nth| [first + nth * 4096, moved + nth * 4096]) {
+                let actual = maps.mapped_page_at(7, address).map(|mapped| mapped.page);
+                assert_eq!(actual, kernel_page(address), "{bytes:#x}, {flags}: {address:#x}");
+            }
+            // SAFETY: all mappings of the file were made above and have no references.
+            kernel_parts.iter().for_each(|&(first, end, _)| unsafe {
+                libc::munmap(first as *mut libc::c_void, (end - first) as usize);
+            });
+        }
     }
 
     /// The mapping from 3 to 9 MiB contains whole huge pages from 4 to 8 MiB. A mapping from page 1

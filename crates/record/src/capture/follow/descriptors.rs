@@ -217,7 +217,8 @@ impl<N: FileNames> TaskTracker<N> {
             SystemCall::Mremap => {
                 let whole_pages = |bytes| page_end(0, bytes);
                 let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
-                self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
+                let [_, _, _, flags, ..] = call.arguments;
+                self.maps.move_range(process, (first, old_bytes), (address, new_bytes), flags);
             }
             // The third argument of mlock2(2) is its flags. With MLOCK_ONFAULT the call brings in
             // no page. mlock(2) has only two arguments, so the third one is 0 here.
