@@ -297,9 +297,9 @@ impl PageEvent {
         let inode = Inode { device, number };
         // The last field is the last page, but of an insertion and of an eviction the order of the
         // folio: the binary logarithm of its pages. A shift by more than 63 bits would overflow.
-        // Without this field `end` is 1, as for a fault.
+        // A kernel without this field reports the first page.
         let folio_pages = 1 << last.min(63);
-        let end = last.saturating_add(1);
+        let end = last.max(first).saturating_add(1);
         match self {
             PageEvent::CacheRead => EventData::CacheRead { inode, first, end },
             PageEvent::Insert => EventData::Insert { inode, first, count: folio_pages },

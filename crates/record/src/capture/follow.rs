@@ -339,8 +339,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::PageFault { address } => self.on_exception(at_ns, task, address),
             EventData::Fault { inode, page } => self.on_filemap_fault(at_ns, task, inode, page),
             EventData::MapPages { inode, first, end } => {
-                // `end` is 1 for a kernel whose event has no last page.
-                self.on_map_pages(at_ns, task, inode, PageRange { first, end: end.max(first + 1) });
+                self.on_map_pages(at_ns, task, inode, PageRange { first, end });
             }
             EventData::NewTask { task: new_task, name, is_thread, shares_files, .. } => {
                 // A thread shares the mappings of its process, a child process has a copy.

@@ -126,3 +126,24 @@ fn lacking_or_changed_required_event_is_an_error_that_names_it() {
     let error = gaps_without("sched/sched_switch", Some("next_pid")).unwrap_err().to_string();
     assert!(error.contains("sched/sched_switch without"), "{error}");
 }
+
+/// A touch of page 16 by a kernel whose event has no last page is of that page only.
+#[test]
+fn event_without_a_last_page_is_of_its_first_page() {
+    for lacking_event in ["filemap/mm_filemap_get_pages", "filemap/mm_filemap_map_pages"] {
+        let events = FakeEvents { lacking_event, lacking_field: Some("last_index") };
+        let decoder = Decoder::of_tasks_without_stacks(&events).unwrap();
+        let format = events.read(&format!("events/{lacking_event}/format")).unwrap();
+        let id = EventLayout::parse(&format).unwrap().id;
+        // The task 7, and 16 in each field.
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&id.to_le_bytes());
+        (bytes[4], bytes[8]) = (7, 16);
+        let inode = Inode { device: 16, number: 16 };
+        let expected = match lacking_event {
+            "filemap/mm_filemap_get_pages" => EventData::CacheRead { inode, first: 16, end: 17 },
+            _ => EventData::MapPages { inode, first: 16, end: 17 },
+        };
+        assert_eq!(decoder.decode(0, &bytes).unwrap().data, expected);
+    }
+}
