@@ -114,6 +114,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// partial completion remains in progress. A request whose start was not recorded is ignored.
     pub(super) fn on_complete(&mut self, at_ns: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
+        // The start may have been reported with a later time, by another processor.
+        let begin_ns = issued.begin_ns.min(at_ns);
         // The completed part, and the rest as a request of its own.
         let bytes = match sectors * SECTOR_BYTES {
             0 => issued.bytes,
@@ -128,7 +130,7 @@ impl<N: FileNames> TaskTracker<N> {
         // A recorded task has a number in the recording, any other one is of another program.
         let thread = issued.task.and_then(|task| self.thread_number(task));
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
-            self.on_own_completion(at_ns, task, issued.begin_ns);
+            self.on_own_completion(at_ns, task, begin_ns);
         }
         self.forget_block_ranges(device, sector, end_sector);
         // The first request of a disk also queues the disk's name record.
@@ -138,7 +140,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let request = RequestRecord {
             end_ns: at_ns,
-            begin_ns: issued.begin_ns.min(at_ns),
+            begin_ns,
             thread: thread.map(u64::from),
             device,
             work: issued.work,
@@ -166,10 +168,11 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Records that a device worked on a read request of `task` from `since_ns` to `at_ns`. The
-    /// call in progress keeps the longest such time, which may stand for its wait. Without a call
-    /// the fault in progress gets the request, unless the task sleeps: then the sleep is the wait.
-    /// Only a call or a fault that had begun before the request can have caused it.
+    /// Records that a device worked on a read request of `task` from `since_ns` to `at_ns`, which
+    /// is no earlier. The call in progress keeps the longest such time, which may stand for its
+    /// wait. Without a call the fault in progress gets the request, unless the task sleeps: then
+    /// the sleep is the wait. Only a call or a fault that had begun before the request can have
+    /// caused it.
     fn on_own_completion(&mut self, at_ns: u64, task: u32, since_ns: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.last_completion_ns = at_ns;
@@ -181,5 +184,26 @@ impl<N: FileNames> TaskTracker<N> {
         {
             fault.record_request(since_ns, at_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::event::{EventData, SystemCall};
+    use super::super::tests::{DISK, enter, reads, records};
+
+    /// The start of a request is reported with a later time than its end, 40. The device then has
+    /// worked for no time.
+    #[test]
+    fn request_that_ends_before_its_start_took_no_time() {
+        let records = records(vec![
+            (10, enter(SystemCall::Pread, [5, 0, 4096, 0])),
+            (20, EventData::Queue { device: DISK, sector: 0, sectors: 8, name: String::new() }),
+            (50, EventData::Issue { device: DISK, sector: 0, bytes: 4096, flags: "R".to_owned() }),
+            (40, EventData::Complete { device: DISK, sector: 0, sectors: 8 }),
+            (60, EventData::Exit(SystemCall::Pread, 4096)),
+        ]);
+        let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
+        assert_eq!(waits, [0]);
     }
 }
