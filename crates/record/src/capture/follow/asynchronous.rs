@@ -488,7 +488,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Ends the reads in flight of a task, or of all tasks for `None`, whose end will not be
-    /// reported. A read completed by a device becomes a record. The others are counted as missing.
+    /// reported. The reads of an `io_submit` call in progress are among them. A read completed by a
+    /// device becomes a record. The others are counted as missing, except reads of no file.
     pub(super) fn abandon_reads(&mut self, at_ns: u64, task: Option<u32>) {
         let is_of_task = |read: &AsyncRead| task.is_none_or(|task| read.task == task);
         let mut uring_reads = Vec::new();
@@ -500,8 +501,11 @@ impl<N: FileNames> TaskTracker<N> {
             !is_of_task
         });
         let (unknown_result, unknown_wait_ns) = (None, None);
-        for read in take_matching(&mut self.pending.aio, is_of_task).into_iter().chain(uring_reads)
-        {
+        let mut reads = take_matching(&mut self.pending.aio, is_of_task);
+        for state in self.tasks.values_mut() {
+            reads.extend(take_matching(&mut state.submitted_reads, is_of_task));
+        }
+        for read in reads.into_iter().chain(uring_reads).filter(|read| !read.has_no_file) {
             match read.last_completion_ns.filter(|_| read.is_completed()) {
                 Some(end_ns) => {
                     self.put_asynchronous(end_ns, read, unknown_result, unknown_wait_ns)
@@ -521,4 +525,68 @@ fn take_matching(
     is_taken: impl Fn(&AsyncRead) -> bool,
 ) -> Vec<AsyncRead> {
     reads.extract_if(.., |read| is_taken(read)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::event::{EventData, TraceEvent};
+    use super::super::tests::{DISK, KnownFile, enter};
+    use super::*;
+
+    /// Three direct reads within an `io_submit` call that does not end. The device has completed
+    /// the first one only. The thread ends, or the recording does.
+    #[test]
+    fn reads_of_an_unfinished_submit_call_are_recorded_or_counted() {
+        let read = |request, offset| {
+            EventData::AioRead(SubmittedRead {
+                request,
+                descriptor: Some(5),
+                offset,
+                bytes: Some(4096),
+            })
+        };
+        for last in [EventData::TaskEnds, EventData::Wake { task: 70 }] {
+            let mut tracker = TaskTracker::new(KnownFile, 0);
+            tracker.expect_submissions();
+            tracker.add_task(70, 70, "fio");
+            // A read of a socket in flight does not count.
+            let socket_read = tracker.new_read(5, 70, ReadMethod::Uring);
+            tracker.pending.uring.insert(9, AsyncRead { has_no_file: true, ..socket_read });
+            let request = |sector| {
+                let name = String::new();
+                let queue = EventData::Queue { device: DISK, sector, sectors: 8, name };
+                let (device, bytes, flags) = (DISK, 4096, "R".to_owned());
+                [queue, EventData::Issue { device, sector, bytes, flags }]
+            };
+            let [queue, issue] = request(80);
+            let [second_queue, second_issue] = request(800);
+            let events = [
+                enter(SystemCall::IoSubmit, [1, 3, 0, 0]),
+                read(1, 8192),
+                read(2, 65536),
+                read(3, 131_072),
+                queue,
+                issue,
+                second_queue,
+                second_issue,
+                EventData::Complete { device: DISK, sector: 80, sectors: 8 },
+                last,
+            ];
+            for (at_ns, data) in (10..).zip(events) {
+                tracker.process(TraceEvent { at_ns, task: 70, data });
+            }
+            let records: Vec<Record> = tracker.finish(30).collect();
+            let recorded = records.iter().filter_map(|record| match record {
+                Record::Read(read) => Some((read.offset, read.begin_ns, read.end_ns)),
+                _ => None,
+            });
+            assert_eq!(recorded.collect::<Vec<_>>(), [(8192, 11, 18)]);
+            assert_eq!(tracker.unlocated_reads(), 2);
+            let count = records.iter().map(|record| match record {
+                Record::Unseen(unseen) => unseen.count,
+                _ => 0,
+            });
+            assert_eq!(count.sum::<u64>(), 2);
+        }
+    }
 }
