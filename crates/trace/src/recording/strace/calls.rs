@@ -211,6 +211,9 @@ impl StraceParser {
         let is_exchange = call.argument(4).contains("RENAME_EXCHANGE");
         if !from.is_empty() && !to.is_empty() {
             self.relative_renames.add(from, to);
+            if is_exchange {
+                self.relative_renames.add(to, from);
+            }
             self.tables.values_mut().for_each(|table| table.rename(from, to, is_exchange));
         }
     }

@@ -46,7 +46,10 @@ impl OpenFile {
             true => format!("{name} (deleted)"),
             false => name,
         };
-        let is_other = !self.path.is_empty() && self.path != path;
+        // A rename by a relative name has left only that name.
+        let is_relative = !self.path.starts_with('/');
+        let has_name = is_relative && NameFolder::of_path(&path, &self.path).is_some();
+        let is_other = !self.path.is_empty() && self.path != path && !has_name;
         if is_other && !renames.may_change(&self.path, &path) {
             self.position = Rc::default();
         }
@@ -54,7 +57,7 @@ impl OpenFile {
     }
 }
 
-/// Last renames of files by names in folders that the text does not show.
+/// Last renames of files by names in folders that the text does not show: both names as given.
 #[derive(Debug, Default)]
 pub struct RelativeRenames(VecDeque<[String; 2]>);
 
@@ -70,12 +73,39 @@ impl RelativeRenames {
         if self.0.len() == Self::KEPT {
             self.0.pop_front();
         }
-        self.0.push_back([from, to].map(|path| last_name(path).to_owned()));
+        self.0.push_back([from, to].map(str::to_owned));
     }
 
-    /// Returns true if a rename had the last names of these paths.
+    /// Returns true if a rename may have replaced the path `from` by `to`. Both relative names of a
+    /// call are in one folder, the current one of its process.
     fn may_change(&self, from: &str, to: &str) -> bool {
-        self.0.iter().any(|names| *names == [last_name(from), last_name(to)])
+        self.0.iter().any(|[old_name, new_name]| {
+            match (NameFolder::of_path(from, old_name), NameFolder::of_path(to, new_name)) {
+                (Some(NameFolder::Current(old)), Some(NameFolder::Current(new))) => old == new,
+                (old, new) => old.is_some() && new.is_some(),
+            }
+        })
+    }
+}
+
+/// Folder from which a name is the one of a path.
+enum NameFolder<'a> {
+    /// The current folder of the process.
+    Current(&'a str),
+    /// Any folder: the name is absolute, or has a part `.` or `..` and is compared by its end.
+    Any,
+}
+
+impl NameFolder<'_> {
+    /// Returns the folder. `None` if the path cannot have this name.
+    fn of_path<'a>(path: &'a str, name: &str) -> Option<NameFolder<'a>> {
+        if name.split('/').any(|part| matches!(part, "." | "..")) {
+            return (last_name(path) == last_name(name)).then_some(NameFolder::Any);
+        }
+        if name.starts_with('/') {
+            return (path == name).then_some(NameFolder::Any);
+        }
+        path.strip_suffix(name)?.strip_suffix('/').map(NameFolder::Current)
     }
 }
 

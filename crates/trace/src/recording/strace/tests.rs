@@ -447,6 +447,14 @@ fn renamed_open_file_keeps_its_position() {
         ("rename(\"t\", \"t.1\") = 0", "/d/t", "/d/u", 0),
         ("rename(\"/d/t\", \"/d/u\") = -1 ENOENT (No such file)", "/d/t", "/d/u", 0),
         ("rename(\"/d/t\", \"/d/u\") = 0", "/d/t.tmp", "/d/u", 0),
+        // Both names are in the current folder, which is either `/d` or `/e`.
+        ("rename(\"t\", \"t.1\") = 0", "/d/t", "/e/t.1", 0),
+        ("rename(\"s/t\", \"./u\") = 0", "/d/s/t", "/d/u", 100),
+        ("rename(\"s/t\", \"u/t\") = 0", "/d/s/t", "/d/u/t", 100),
+        ("rename(\"s/t\", \"u/t\") = 0", "/d/r/t", "/d/u/t", 0),
+        ("rename(\"/d/t\", \"u\") = 0", "/d/t", "/e/u", 100),
+        ("rename(\"/d/t\", \"u\") = 0", "/e/t", "/e/u", 0),
+        ("renameat2(AT_FDCWD, \"t\", AT_FDCWD, \"u\", RENAME_EXCHANGE) = 0", "/u", "/t", 100),
     ];
     for (call, before, after, offset) in cases {
         let renamed = format!("2 1.2 {call} <0.1>\n");
