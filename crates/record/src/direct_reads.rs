@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use readpath_os::page_buffer::PageBuffer;
 
+use crate::schedstat::running_and_queued_ns;
+
 /// Opens a file or a block device for direct reads. The caller has checked that it is one. A pipe
 /// in its place is not waited for.
 ///
@@ -103,10 +105,9 @@ pub(crate) fn seconds_per_read(
 /// Returns the time that this thread has waited for a processor since its start. 0 on a kernel
 /// without these statistics.
 fn processor_delay() -> Duration {
-    // Time on a processor in nanoseconds, time of waiting for one, number of time slices.
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let delay_ns = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
-    Duration::from_nanos(delay_ns.unwrap_or(0))
+    let queued_ns =
+        running_and_queued_ns("/proc/thread-self").map_or(0, |[_, queued_ns]| queued_ns);
+    Duration::from_nanos(queued_ns)
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub mod notice;
 mod readahead_file;
 pub mod readahead_window;
 pub mod recorded_set;
+mod schedstat;
 pub mod swap_off;
 pub mod thinned;
 pub mod tracefs;

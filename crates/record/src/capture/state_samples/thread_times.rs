@@ -1,12 +1,12 @@
 //! Processor times of threads, from the kernel's counters of each (`schedstat`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::mpsc::Sender;
 
 use readpath_trace::recording::Activity;
 
 use super::super::now_ns;
+use crate::schedstat::running_and_queued_ns;
 
 /// Time on processors and time in their queues, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,9 +20,9 @@ pub(super) struct ProcessorTime {
 impl ProcessorTime {
     /// Reads the times of a thread. `None` if it has ended or the kernel does not count them.
     pub fn of_thread(process: u32, thread: u32) -> Option<ProcessorTime> {
-        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
-        let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
-        Some(ProcessorTime { running_ns: numbers.next()?, queued_ns: numbers.next()? })
+        let folder = format!("/proc/{process}/task/{thread}");
+        let [running_ns, queued_ns] = running_and_queued_ns(&folder)?;
+        Some(ProcessorTime { running_ns, queued_ns })
     }
 
     /// Part of `passed_ns` in the processors' queues, in nanoseconds.
