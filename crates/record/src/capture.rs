@@ -28,6 +28,7 @@ use crate::tracefs::{Instance, TracefsError};
 mod advise;
 mod aio_operations;
 mod attach;
+mod device_number;
 mod event;
 mod folios;
 mod follow;

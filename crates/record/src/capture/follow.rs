@@ -17,6 +17,7 @@ use readpath_core::unit::PageRange;
 
 use readpath_trace::recording::{FileRecord, PagesEvicted, PagesInserted, Record, ThreadName};
 
+use super::device_number;
 use super::event::{EventData, Inode, SystemCall, TraceEvent};
 use super::folios::Folios;
 use super::maps::{MappedPage, Maps, UNKNOWN};
@@ -552,13 +553,13 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Returns the name in the recording of a file whose path is unknown.
     fn placeholder_name(&mut self, inode: Inode) -> String {
-        let device_text = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
+        let (major, minor) = device_number::parts(inode.device);
         // A block device's own pages have an inode of no device (major number 0), whose number is
         // the number of the block device.
-        let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
+        let disk = (major == 0).then(|| self.names.disk(inode.number).name);
         match disk.filter(|name| !name.is_empty()) {
             Some(name) => format!("(blocks of {name} that are of no file)"),
-            None => format!("(inode {} of {})", inode.number, device_text(inode.device)),
+            _ => format!("(inode {} of {major}:{minor})", inode.number),
         }
     }
 

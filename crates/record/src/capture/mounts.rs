@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use readpath_os::mounts::{Mount, parse_mounts};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, StatxFlags, major, memfd_create, minor, statx};
 
+use super::device_number;
 use super::event::Inode;
 use crate::cleanup::unescaped;
 
@@ -57,8 +58,7 @@ fn is_of_fuse(mount: &Mount<'_>) -> bool {
 
 /// Returns true if the file system has files of programs.
 fn has_files(mount: &Mount<'_>) -> bool {
-    // Without a block device the major number is 0.
-    let has_block_device = mount.device >> 20 != 0;
+    let has_block_device = !device_number::is_without_block_device(mount.device);
     has_block_device || is_of_fuse(mount) || WITHOUT_BLOCK_DEVICE.contains(&mount.file_system)
 }
 
@@ -99,9 +99,9 @@ pub(super) fn mountinfo() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
-/// Converts a device number of `stat(2)` to the kernel's form: major × 2²⁰ + minor.
+/// Converts a device number of `stat(2)` to the kernel's form.
 fn kernel_device(device: u64) -> u64 {
-    u64::from(major(device)) << 20 | u64::from(minor(device))
+    device_number::from_parts(u64::from(major(device)), u64::from(minor(device)))
 }
 
 /// Returns the inode of the file at a path, with the device number of the kernel's events. Without

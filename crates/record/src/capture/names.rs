@@ -21,6 +21,7 @@ use rustix::fs::makedev;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::device_number;
 use super::event::Inode;
 use super::maps::{MappedPage, Mapping};
 use super::mounts;
@@ -321,7 +322,7 @@ impl FileNames for System {
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile> {
         let path = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
         let metadata = fs::metadata(&path).ok()?;
-        if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        if !has_offsets(metadata.file_type()) {
             return None;
         }
         let inode = mounts::inode_at(&path, &metadata);
@@ -338,8 +339,7 @@ impl FileNames for System {
 
     fn is_no_file(&self, process: u32, descriptor: u64) -> bool {
         let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
-        let is_file = |kind: fs::FileType| kind.is_file() || kind.is_block_device();
-        metadata.is_ok_and(|metadata| !is_file(metadata.file_type()))
+        metadata.is_ok_and(|metadata| !has_offsets(metadata.file_type()))
     }
 
     fn executables(&mut self, process: u32) -> Vec<(Inode, NamedFile)> {
@@ -374,15 +374,19 @@ impl FileNames for System {
     }
 }
 
-/// Finds the disk of a device in sysfs. A device number is the major number × 2²⁰ + the minor one.
+/// Returns true for a regular file or a block device: reads of other objects have no offset.
+pub(super) fn has_offsets(kind: fs::FileType) -> bool {
+    kind.is_file() || kind.is_block_device()
+}
+
+/// Finds the disk of a device in sysfs.
 fn find_disk(device: u64) -> DeviceRecord {
-    // The major number of a file system without a block device of its own is 0.
-    if device >> 20 == 0
+    if device_number::is_without_block_device(device)
         && let Some(disk) = mounts::disk_of_btrfs(device)
     {
         return find_disk(disk);
     }
-    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    let (major, minor) = device_number::parts(device);
     let number = makedev(major as u32, minor as u32);
     // A mount of a server is no block device, but has a readahead size.
     let readahead_bytes =
@@ -397,7 +401,7 @@ fn find_disk(device: u64) -> DeviceRecord {
     let queue = QueueLimits::from_device_number(number);
     let device_text = read("dev");
     let whole_disk = device_text.trim().split_once(':').and_then(|(major, minor)| {
-        Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
+        Some(device_number::from_parts(major.parse().ok()?, minor.parse().ok()?))
     });
     DeviceRecord {
         device: whole_disk.unwrap_or(device),
@@ -418,7 +422,7 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let offset = from_hex(fields.nth(1)?)?;
     let (major, minor) = fields.next()?.split_once(':')?;
     let inode = Inode {
-        device: from_hex(major)? << 20 | from_hex(minor)?,
+        device: device_number::from_parts(from_hex(major)?, from_hex(minor)?),
         number: fields.next()?.parse().ok()?,
     };
     let path = line.get(line.find('/')?..)?.to_owned();

@@ -11,6 +11,7 @@ use readpath_trace::recording::{
     FileMapped, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
 };
 
+use super::super::device_number::is_without_block_device;
 use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
@@ -364,12 +365,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// Files without storage (`/proc`, `/sys`) are no files of the recording. They are recorded as
     /// such now, because a later look-up in `/proc` would find the next file with the same
     /// descriptor. Other files without a device and a path remain unknown.
-    ///
-    /// The device is its major number × 2²⁰ + its minor number. Major number 0 stands for a file
-    /// system without a block device of its own: `/proc`, an overlay, btrfs, a network mount.
     pub(super) fn on_open(&mut self, task: u32, descriptor: u64, inode: Inode, flags: u64) {
-        let major_number = inode.device >> 20;
-        let has_no_device = major_number == 0;
+        let has_no_device = is_without_block_device(inode.device);
         let target = if self.names.is_without_storage(inode.device) {
             DescriptorTarget::NoRecordedFile
         } else if has_no_device && self.names.file(inode).is_none() {

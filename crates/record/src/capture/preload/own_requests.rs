@@ -5,11 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::device_number::is_without_block_device;
 use super::KernelCounts;
 use super::layout::{NO_REQUEST, SOME_REQUEST};
-
-/// Number of bits of a device's minor number.
-const MINOR_BITS: u32 = 20;
 
 /// Devices with a count of requested bytes.
 #[derive(Debug)]
@@ -36,7 +34,7 @@ impl OwnRequests {
     /// number × 2²⁰ + minor number. `requests`: the count in the report, which is `NO_REQUEST`,
     /// `SOME_REQUEST` or unknown.
     pub fn sent_none(&mut self, device: u64, requests: u64) -> bool {
-        let has_driver = device >> MINOR_BITS != 0;
+        let has_driver = !is_without_block_device(device);
         if requests == SOME_REQUEST && !has_driver {
             self.counted_devices.insert(device);
         }
@@ -53,7 +51,7 @@ mod tests {
     /// own. On such a one, a count of none has a meaning once others were counted.
     #[test]
     fn no_request_is_evidence_only_where_the_kernel_counts() {
-        let (disk, uncounted) = (8 << MINOR_BITS | 1, 0);
+        let (disk, uncounted) = (8 << 20 | 1, 0);
         let mut requests = OwnRequests { is_counting: true, ..OwnRequests::default() };
         assert!(requests.sent_none(disk, NO_REQUEST));
         assert!(!requests.sent_none(disk, SOME_REQUEST) && !requests.sent_none(disk, uncounted));

@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use readpath_core::unit::SECTOR_BYTES;
 use readpath_trace::recording::{DeviceOperation, OthersSampled};
 
+use super::super::device_number;
 use super::super::now_ns;
 use super::super::preload::KernelCounts;
 
@@ -237,10 +238,10 @@ impl ReadInterval {
 }
 
 impl DiskCounters {
-    /// Reads the counters of a disk, whose number is the major number × 2²⁰ + the minor one. `None`
-    /// if it has none, as a server, or does not exist.
+    /// Reads the counters of a disk. `None` if it has none, as a server, or does not exist.
     fn of_disk(device: u64) -> Option<DiskCounters> {
-        let path = format!("/sys/dev/block/{}:{}/stat", device >> 20, device & 0xf_ffff);
+        let (major, minor) = device_number::parts(device);
+        let path = format!("/sys/dev/block/{major}:{minor}/stat");
         DiskCounters::from_stat(&fs::read_to_string(path).ok()?)
     }
 
