@@ -57,6 +57,9 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("changing", "one member first, another after a given time: changing:nvme+ssd,at=2s"),
 ];
 
+/// Names of the composed devices, which take members after a colon.
+const COMPOSED: [&str; 6] = ["smr", "raid0", "array", "nfs", "faulty", "changing"];
+
 /// A device of another crate, to be [registered](register).
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceEntry {
@@ -104,6 +107,7 @@ fn find_registered(spec: &Spec) -> Option<DeviceEntry> {
 /// # Errors
 /// Fails when the name or a parameter is unknown, or when a value is invalid.
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
+    refuse_members(spec)?;
     match base_name(spec) {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "ssd520" => Ok(Box::new(Ssd::from_spec(spec, &ssd::intel_520())?)),
@@ -171,6 +175,7 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
 /// Fails when the name or a parameter is unknown, or when a value is invalid. A wrong number of
 /// members and a stripe larger than every member are errors of [`build`] only.
 pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
+    refuse_members(spec)?;
     let own_parameters = |parameter_specs: &[ParameterSpec]| {
         Ok(ParameterValues::read(spec, parameter_specs)?.parameters())
     };
@@ -217,7 +222,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
 pub fn unmodelled(spec: &Spec) -> Vec<String> {
     match base_name(spec) {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
-        "raid0" | "array" | "nfs" | "smr" | "faulty" | "changing" => {
+        name if COMPOSED.contains(&name) => {
             let members = ComposedDevice::parse(spec).map(|composed| composed.members);
             members.unwrap_or_default().iter().flat_map(|member| unmodelled(&member.spec)).collect()
         }
@@ -245,6 +250,21 @@ fn default_members(spec: &Spec) -> &'static str {
         // `raid0` and `array`.
         _ => "12xhdd",
     }
+}
+
+/// Refuses members, or a path, after the name of a built-in device that takes none. A registered
+/// device sees the whole text itself.
+fn refuse_members(spec: &Spec) -> Result<(), SpecError> {
+    let Some((name, rest)) = spec.name.split_once(':') else { return Ok(()) };
+    let is_built_in = DEVICES.iter().any(|(built_in, _)| *built_in == name);
+    if !is_built_in || COMPOSED.contains(&name) {
+        return Ok(());
+    }
+    let expected = format!(
+        "no members: `{name}` takes none; for a real device write file:PATH or kernel:PATH"
+    );
+    let (key, value) = ("members".to_owned(), rest.to_owned());
+    Err(SpecError::BadValue { name: name.to_owned(), key, value, expected })
 }
 
 /// Returns the device's own name: the part before the first colon.
@@ -543,6 +563,25 @@ mod tests {
         }
         assert!(build_error("raid0:2xssd,stripe=1000").contains("a multiple of 512 bytes"));
         assert!(build_error("raid0:2xssd,ssd.size=1m,stripe=2m").contains("no more bytes"));
+    }
+
+    #[test]
+    fn other_devices_refuse_a_path_and_members_after_their_name() {
+        let composed = ["smr", "raid0", "array", "nfs", "faulty", "changing"];
+        for (name, _) in DEVICES.iter().filter(|(name, _)| !composed.contains(name)) {
+            for text in [format!("{name}:"), format!("{name}:/dev/sdb"), format!("{name}:4xhdd")] {
+                assert!(describe(&Spec::parse(&text).unwrap()).is_err(), "{text}");
+                let error = build_error(&text);
+                assert!(error.contains("takes none; for a real device write file:"), "{error}");
+            }
+        }
+        for text in ["raid0:2xnvme:hdd", "array:6xssd:hdd", "nfs:ssd:x", "changing:nvme+ssd:x"] {
+            let error = build_error(text);
+            assert!(
+                error.contains("`ssd` takes none") || error.contains("`nvme` takes"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
