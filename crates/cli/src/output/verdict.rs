@@ -142,8 +142,9 @@ fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> 
 }
 
 /// Sentence on the fastest of several rows, the next one and the slowest one. Rows that are level
-/// with the fastest are named together. `measured` has at least one row, `unit` is the unit of the
-/// figures, and `decimals` the number of their decimal places.
+/// with the fastest are named together, and are neither the next nor the slowest one. `measured` has
+/// at least one row, `unit` is the unit of the figures, and `decimals` the number of their decimal
+/// places.
 fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|left, right| right.figure.total_cmp(&left.figure));
@@ -158,15 +159,17 @@ fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> Strin
         let (lowest, highest) = (figure_text(last), figure_text(first));
         return format!("All rows are level: {lowest} to {highest} {unit}.");
     }
-    let level: Vec<&str> =
-        order.iter().take_while(|row| first.is_level_with(row)).map(|row| &*row.name).collect();
+    // A row with a wide range may be level with the first one, and a faster row not.
+    let (level, slower): (Vec<&Measured>, Vec<&Measured>) =
+        order.into_iter().partition(|row| first.is_level_with(row));
+    let level: Vec<&str> = level.iter().map(|row| &*row.name).collect();
     let (names, verb) = match &level[..] {
         [one] => ((*one).to_owned(), "is"),
         many => (many.join(", "), "are level and"),
     };
     let mut text = format!("{names} {verb} fastest: {} {unit}", figure_text(first));
     // Not all rows are level, so at least one follows the level ones.
-    let next = order[level.len()];
+    let (next, last) = (slower[0], slower[slower.len() - 1]);
     if !std::ptr::eq(next, last) {
         text += &format!(", {} times {}", ratio_text(first, next), next.name);
     }
@@ -234,6 +237,16 @@ mod tests {
         assert_eq!(
             ranking_sentence(&[low, high], "MiB/s", 0),
             "high is fastest: 200 (150 to 210) MiB/s, 2.00 times low."
+        );
+        // The slowest row's range reaches the fastest one's, and the middle row's does not.
+        let rows = [
+            row("a", &[150.0, 200.0, 210.0]),
+            row("b", &[139.0, 140.0, 141.0]),
+            row("c", &[90.0, 100.0, 160.0]),
+        ];
+        assert_eq!(
+            ranking_sentence(&rows, "MiB/s", 0),
+            "a, c are level and fastest: 200 (150 to 210) MiB/s, 1.43 times b."
         );
     }
 
