@@ -3,16 +3,45 @@
 use readpath::pager::MappingMode;
 use readpath::{BackendInUse, BackendKind, Mode};
 use readpath_record::cold::Residency;
-use readpath_sim::job::JobFile;
+use readpath_sim::job::{Job, JobEngine, JobFile, printable};
 
 /// Returns a caveat about the start of a run on a file: no direct I/O, or pages that stayed in the
 /// kernel page cache. `None` without either.
 pub fn start_caveat(mode: Mode, residency: &Residency) -> Option<String> {
-    let mode = (mode != Mode::Direct).then(|| mode.to_string());
-    let warm = (residency.resident > 0).then(|| {
+    join(mode_caveat(mode), residency_caveat(residency))
+}
+
+/// Returns the mode of a file without direct I/O. `None` with it.
+fn mode_caveat(mode: Mode) -> Option<String> {
+    (mode != Mode::Direct).then(|| mode.to_string())
+}
+
+/// Returns a caveat about pages that stayed in the kernel page cache. `None` without any.
+pub fn residency_caveat(residency: &Residency) -> Option<String> {
+    (residency.resident > 0).then(|| {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
-    });
-    join(mode, warm)
+    })
+}
+
+/// Returns the modes of a job file's jobs that have no direct I/O. `None` without any. `direct` is
+/// the mode of the direct jobs, and `cached` of the jobs that read through the cache. Mappings have
+/// a [caveat](mapping_caveat) of their own. Jobs are named if there are several kinds.
+pub fn job_modes_caveat(jobs: &JobFile, direct: Mode, cached: Mode) -> Option<String> {
+    let names = |is_meant: fn(&Job) -> bool| -> Vec<String> {
+        jobs.jobs.iter().filter(|job| is_meant(job)).map(|job| printable(&job.name)).collect()
+    };
+    let kinds = [
+        (names(|job| job.is_direct && job.engine != JobEngine::Mmap), direct),
+        (names(|job| !job.is_direct && job.engine != JobEngine::Mmap), cached),
+    ];
+    let caveat = |(names, mode): &(Vec<String>, Mode)| {
+        let caveat = mode_caveat(*mode).filter(|_| !names.is_empty())?;
+        match names.len() == jobs.jobs.len() {
+            true => Some(caveat),
+            false => Some(format!("{}: {caveat}", names.join(", "))),
+        }
+    };
+    kinds.iter().map(caveat).fold(None, join)
 }
 
 /// Returns the name of the I/O backend if it is not the best one. `None` for the best. A backend is

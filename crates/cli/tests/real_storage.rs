@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +45,30 @@ fn library_and_kernel_runs_transfer_the_requested_bytes() {
         ran.has_ended(0, way);
         assert_eq!(ran.results()[0]["bytes"], 1_000_001);
     }
+}
+
+/// The file system accepts `O_DIRECT`, or the test ends. A mapping has a mode of its own.
+#[test]
+fn note_about_buffered_reads_is_only_for_jobs_that_read_through_the_cache() {
+    let scratch = Scratch::new("modes");
+    let path = scratch.data("data", 4 << 20);
+    let mut options = File::options();
+    if options.read(true).custom_flags(libc::O_DIRECT).open(path).is_err() {
+        eprintln!("skipped: the file system has no direct I/O");
+        return;
+    }
+    let note = |jobs: &str| {
+        scratch.file("j.fio", format!("[global]\nfilename=x\nsize=4m\nrw=randread\n{jobs}"));
+        let ran = scratch.run("run j.fio --on file:data --json");
+        ran.has_ended(0, jobs);
+        ran.results()[0]["note"].as_str().unwrap_or_default().to_owned()
+    };
+    for jobs in ["[d]\ndirect=1\n", "[d]\ndirect=1\nioengine=io_uring\niodepth=4\n"] {
+        assert!(!note(jobs).contains("buffered"), "{jobs}: {}", note(jobs));
+    }
+    assert!(note("[c]\n").contains("buffered (the kernel keeps the pages)"));
+    let mixed = note("[d]\ndirect=1\n[c]\n[e]\n");
+    assert!(mixed.contains("c, e: buffered (the kernel keeps the pages)"), "{mixed}");
 }
 
 /// Three runs have three throughputs, whose median is the row's. A modelled row has one run.

@@ -27,11 +27,11 @@ use crate::real_file::{kernel_queue, make_cold};
 /// cache first.
 pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
     // The file is checked with buffered reads; a process with `is_direct` opens it on its own.
-    let (mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
+    let (_, layout) = open_and_lay_out(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);
     // Reads through the kernel page cache are meant here: only pages left in it are a caveat.
-    let warm_note = note::start_caveat(mode, &residency).filter(|_| residency.resident > 0);
+    let warm_note = note::residency_caveat(&residency);
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
     };

@@ -73,11 +73,14 @@ pub fn run(
     observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::usage_of(path.display(), error);
-    let (_, layout) = open_and_lay_out(run, path, Direct::Preferred)?;
+    let (direct_mode, layout) = open_and_lay_out(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let read_path = build_read_path(run, setup, observers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| failure(&error))?;
-    let note = note::start_caveat(file.mode(), &residency);
+    let note = note::join(
+        note::job_modes_caveat(&run.jobs, direct_mode, file.mode()),
+        note::residency_caveat(&residency),
+    );
     let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == JobEngine::Mmap);
     let mapping = match is_mapped {
         true => Some(map_file(run, path, setup).map_err(|error| failure(&error))?),
