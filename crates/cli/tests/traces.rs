@@ -197,3 +197,43 @@ fn traces_from_pipes_are_read_or_refused() {
     recording.has_ended(2, "a recording");
     recording.says(&["a recording is read twice"], "a recording");
 }
+
+/// The recording has 581 reads of at least one byte, in 20 of which the offset or the size is no
+/// multiple of 512 bytes, the block of the modelled device.
+#[test]
+fn recording_of_cached_reads_is_replayed_in_whole_blocks() {
+    let scratch = Scratch::new("widened");
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    std::fs::copy(format!("{examples}/one-at-a-time.rec"), scratch.path("r.rec")).unwrap();
+    scratch.data("data", 8 << 20);
+    let shown = scratch.run("recording show r.rec").stdout;
+    let reads: Vec<[u64; 2]> = shown
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter_map(|line| {
+            let read = line.get("read")?;
+            Some([read["offset"].as_u64()?, read["outcome"]["bytes"].as_u64()?])
+        })
+        .filter(|[_, bytes]| *bytes > 0)
+        .collect();
+    let widened = reads.iter().filter(|parts| parts.iter().any(|part| part % 512 != 0)).count();
+    assert_eq!((reads.len(), widened), (581, 20));
+    let sectors = |[offset, bytes]: &[u64; 2]| (offset + bytes).div_ceil(512) - offset / 512;
+    let whole_sectors: u64 = reads.iter().map(sectors).sum();
+    scratch.run("recording export r.rec --as iolog -o e.log").has_ended(0, "export");
+    for (trace, storage) in
+        [("r.rec", "nvme"), ("e.log", "nvme"), ("r.rec", "file:data"), ("r.rec", "kernel:data")]
+    {
+        let what = format!("run {trace} --on {storage} --closed 1 --json");
+        let ran = scratch.run(&what);
+        ran.has_ended(0, &what);
+        let row = &ran.results()[0];
+        assert_eq!(row["errors"], 0, "{what}");
+        if storage == "nvme" {
+            // The exported trace has the requested bytes, also beyond the end of a file.
+            assert!(trace == "e.log" || row["bytes"] == whole_sectors * 512, "{what}: {row}");
+            let note = row["note"].as_str().unwrap();
+            assert!(note.contains("20 of 581 requests widened"), "{what}: {note}");
+        }
+    }
+}

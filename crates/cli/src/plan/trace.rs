@@ -1,4 +1,5 @@
 //! Trace of block requests: its format, its summary, and the options of its replay.
+use std::borrow::Cow;
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::storage::Storage;
 use super::trace_options::refuse_ignored_options;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
+use crate::note;
 use crate::packed;
 
 /// Maximum number of requests in flight on real storage in an *open* replay, which keeps the
@@ -42,6 +44,11 @@ pub struct TraceSource {
     depth: u32,
     /// Changes to each request, which a job may request.
     transform: RequestTransform,
+    /// Largest power of two that divides all offsets and sizes, in bytes.
+    granularity_bytes: u64,
+    /// True if the replay widens requests to the blocks of the storage. A trace on the command line
+    /// may be of reads through the cache. The direct I/O of a job is the job's own choice.
+    widens: bool,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
     /// Engine of the job that stands for the trace.
@@ -84,6 +91,8 @@ impl<I: Iterator<Item = TraceRequest>> Iterator for CountedRequests<I> {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct RequestTransform {
+    /// Size in bytes of the blocks to which reads and writes are widened; 1 leaves them as they are.
+    widened_to: [u64; 2],
     /// Divisor of the offsets.
     scale: u64,
     /// Multiple to which the offsets are rounded down.
@@ -94,13 +103,58 @@ struct RequestTransform {
 
 impl RequestTransform {
     /// Leaves every request as it is.
-    const NONE: RequestTransform = RequestTransform { scale: 1, align_bytes: 1, skips: [false; 2] };
+    const NONE: RequestTransform =
+        RequestTransform { widened_to: [1; 2], scale: 1, align_bytes: 1, skips: [false; 2] };
 
-    /// Applies the changes to a request: scaled and aligned offset. `None` if its direction is
-    /// skipped.
+    /// Applies the changes to a request: scaled and aligned offset, and then whole blocks. `None` if
+    /// its direction is skipped.
     fn apply(self, request: TraceRequest) -> Option<TraceRequest> {
-        let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
-        (!self.skips[request.op as usize]).then_some(TraceRequest { offset, ..request })
+        let start = request.offset / self.scale / self.align_bytes * self.align_bytes;
+        let block_bytes = self.widened_to[request.op as usize];
+        let end = (start + request.bytes).div_ceil(block_bytes) * block_bytes;
+        let offset = start / block_bytes * block_bytes;
+        let bytes = end - offset;
+        (!self.skips[request.op as usize]).then_some(TraceRequest { offset, bytes, ..request })
+    }
+}
+
+/// Result of one pass over a trace.
+struct TracePass {
+    /// Requests, bytes and devices, after the transformation.
+    summary: TraceSummary,
+    /// Caveat of the reader.
+    note: Option<&'static str>,
+    /// Largest power of two that divides all offsets and sizes, in bytes.
+    granularity_bytes: u64,
+    /// Number of requests that were widened.
+    widened_count: u64,
+}
+
+impl TracePass {
+    /// Reads the whole trace.
+    fn read(
+        path: &Path,
+        format: TraceFormat,
+        transform: RequestTransform,
+    ) -> Result<TracePass, Failure> {
+        let failure = |error: &dyn std::fmt::Display| {
+            Failure::usage_of(printable(&path.display().to_string()), error)
+        };
+        let mut reader = TraceReader::new(packed::open(path)?, format);
+        let (mut bits, mut widened_count) = (0, 0);
+        let not_widened = RequestTransform { widened_to: [1; 2], ..transform };
+        let kept = reader.by_ref().filter_map(|request| match request {
+            Ok(request) => transform.apply(request).map(|kept| {
+                bits |= kept.offset | kept.bytes;
+                widened_count += u64::from(not_widened.apply(request) != Some(kept));
+                Ok(kept)
+            }),
+            Err(error) => Some(Err(error)),
+        });
+        let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
+        // A request has at least one byte, so one bit is set.
+        let granularity_bytes = 1 << bits.trailing_zeros();
+        Ok(TracePass { summary, note: reader.note(), granularity_bytes, widened_count })
     }
 }
 
@@ -132,7 +186,7 @@ impl TraceSource {
         let runtime = args.runtime.as_deref().map(runtime_limit).transpose()?;
         let transform = RequestTransform::NONE;
         let read = TraceSource::read(&args.job, format, speed_milli, depth, transform)?;
-        Ok(Some(TraceSource { runtime, ..read }))
+        Ok(Some(TraceSource { runtime, widens: true, ..read }))
     }
 
     /// Returns the trace named by a job (`read_iolog`), or `None` without one.
@@ -168,7 +222,8 @@ impl TraceSource {
         })?;
         // Ten thousandths of the recorded speed per percent.
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
-        let transform = RequestTransform { scale: scale.into(), align_bytes, skips };
+        let transform =
+            RequestTransform { scale: scale.into(), align_bytes, skips, ..RequestTransform::NONE };
         let job = &jobs.jobs[0];
         // Reads through the cache with their own times run one at a time, as the kernel executes
         // them.
@@ -195,24 +250,18 @@ impl TraceSource {
         depth: u32,
         transform: RequestTransform,
     ) -> Result<TraceSource, Failure> {
-        let failure = |error: &dyn std::fmt::Display| {
-            Failure::usage_of(printable(&path.display().to_string()), error)
-        };
         check_is_file(path)?;
-        let mut reader = TraceReader::new(packed::open(path)?, format);
-        let kept = reader.by_ref().filter_map(|request| match request {
-            Ok(request) => transform.apply(request).map(Ok),
-            Err(error) => Some(Err(error)),
-        });
-        let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
+        let pass = TracePass::read(path, format, transform)?;
         Ok(TraceSource {
             path: path.to_owned(),
             format,
-            summary,
-            note: reader.note(),
+            summary: pass.summary,
+            note: pass.note,
             speed_milli,
             depth,
             transform,
+            granularity_bytes: pass.granularity_bytes,
+            widens: false,
             is_redirected: false,
             engine: JobEngine::Libaio,
             is_direct: true,
@@ -248,45 +297,72 @@ impl TraceSource {
     }
 
     /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
-    /// placement. `is_real` is true for real storage, on which fewer operations are open at once.
+    /// placement and widened requests. `is_real` is true for real storage, on which fewer operations
+    /// are open at once, and writes are not widened. The storage accepts direct transfers of whole
+    /// blocks of `block_bytes` bytes.
     pub fn workload(
         &self,
         storage_bytes: u64,
+        block_bytes: u64,
         is_real: bool,
     ) -> Result<(Workload, Option<String>), Failure> {
         let failure = |error: &dyn std::fmt::Display| {
             Failure::usage_of(printable(&self.path.display().to_string()), error)
         };
         let mut job = self.job().jobs.remove(0);
+        let (transform, summary, widened_note) = self.widened(block_bytes, is_real)?;
         // Each open operation on real storage has a buffer as large as the largest request. The
         // user chose the depth of a replay without times, which is therefore not limited.
         if is_real && self.speed_milli.is_some() {
-            let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
+            let operations_max = (OPEN_BYTES_REAL / summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
             job.depth = job.depth.min(depth_max);
             // The depth to which a full queue is drained stays within it.
             job.low = job.low.min(job.depth);
         }
-        let placement = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);
-        if placement.bytes < self.summary.largest_bytes {
+        let placement = TracePlacement::new(&summary, storage_bytes, self.is_redirected);
+        if placement.bytes < summary.largest_bytes {
             return Err(failure(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
-                self.summary.largest_bytes, placement.bytes
+                summary.largest_bytes, placement.bytes
             )));
         }
-        let notes: Vec<&str> = self.note.into_iter().chain(placement.note.as_deref()).collect();
-        let note = (!notes.is_empty()).then(|| notes.join("; "));
-        let transform = self.transform;
+        let note = note::join(self.note.map(str::to_owned), placement.note.clone());
+        let note = note::join(note, widened_note);
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             // The pass for the summary has reported every error of the file. Another one ends the
             // requests too early, which is reported after the replay.
             .map_while(Result::ok)
             .filter_map(move |request| transform.apply(request));
         let is_cut_short = Arc::clone(&self.is_cut_short);
-        let requests = CountedRequests { requests, left: self.summary.requests, is_cut_short };
+        let requests = CountedRequests { requests, left: summary.requests, is_cut_short };
         let workload =
-            block_trace::trace_workload(&job, &self.summary, placement, self.speed_milli, requests);
+            block_trace::trace_workload(&job, &summary, placement, self.speed_milli, requests);
         Ok((workload, note))
+    }
+
+    /// Returns the transformation of the requests on a storage with blocks of `block_bytes` bytes,
+    /// the summary after it, and a caveat with the number of widened requests. Writes to real
+    /// storage are not widened: they would overwrite the bytes next to them.
+    fn widened(
+        &self,
+        block_bytes: u64,
+        is_real: bool,
+    ) -> Result<(RequestTransform, Cow<'_, TraceSummary>, Option<String>), Failure> {
+        if !self.widens || self.granularity_bytes.is_multiple_of(block_bytes) {
+            return Ok((self.transform, Cow::Borrowed(&self.summary), None));
+        }
+        let written_block_bytes = if is_real { 1 } else { block_bytes };
+        let widened_to = [block_bytes, written_block_bytes];
+        let transform = RequestTransform { widened_to, ..self.transform };
+        let pass = TracePass::read(&self.path, self.format, transform)?;
+        let note = (pass.widened_count > 0).then(|| {
+            format!(
+                "{} of {} requests widened to whole blocks of {block_bytes} bytes",
+                pass.widened_count, pass.summary.requests
+            )
+        });
+        Ok((transform, Cow::Owned(pass.summary), note))
     }
 
     /// Returns the total length in bytes of all devices of the trace, laid out one after the other.

@@ -26,15 +26,32 @@ pub fn open_and_lay_out(
 ) -> Result<(Mode, Layout), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;
-    Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
+    // The library itself widens direct reads to whole blocks.
+    let block_bytes = match direct {
+        Direct::Never => direct_block_bytes(path)?,
+        _ => 1,
+    };
+    Ok((mode, lay_out(run, &path.display().to_string(), bytes, block_bytes)?))
+}
+
+/// Size in bytes of the blocks of direct I/O on a file; 1 without direct I/O.
+fn direct_block_bytes(path: &Path) -> Result<u64, Failure> {
+    let file = RawFile::builder().direct(Direct::Preferred).open(path).map_err(Failure::usage)?;
+    Ok(file.alignment_bytes().into())
 }
 
 /// Lays the job's files out one after the other on one existing file of `have_bytes` bytes. A job
-/// without sizes uses the whole file.
-pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Layout, Failure> {
+/// without sizes uses the whole file. The requests of a trace are widened to whole blocks of
+/// `block_bytes` bytes.
+pub fn lay_out(
+    run: &JobRun,
+    name: &str,
+    have_bytes: u64,
+    block_bytes: u64,
+) -> Result<Layout, Failure> {
     if let Some(trace) = &run.trace {
         let is_real = true;
-        let (workload, note) = trace.workload(have_bytes, is_real)?;
+        let (workload, note) = trace.workload(have_bytes, block_bytes, is_real)?;
         return Ok(Layout { workload, note });
     }
     let workload = lay_out_job(run, name, have_bytes)?;

@@ -174,7 +174,9 @@ fn open_nfs(
             "{url}: is empty; write the data to be read into it first"
         )));
     }
-    let layout = lay_out(run, &url.to_string(), file.len())?;
+    // A server has no direct I/O.
+    let block_bytes = 1;
+    let layout = lay_out(run, &url.to_string(), file.len(), block_bytes)?;
     Ok((file, layout))
 }
 
