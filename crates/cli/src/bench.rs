@@ -100,7 +100,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     let outcome = matrix.measure(&mut cells);
     // The data files are removed before the results are printed, also after a failure.
     drop(folder);
-    notes.extend(unfinished_note(&cells, runs));
+    notes.extend(unfinished_note(&cells, runs, &outcome));
     let judged: Vec<BenchCell> =
         cells.iter().filter(|cell| has_results(cell)).map(cells::judge).collect();
     let summary: Vec<StateSummary> =
@@ -278,9 +278,10 @@ fn has_results(cell: &RowState<'_>) -> bool {
     cell.contenders.iter().any(|runs| !runs.measured.is_empty() || runs.abort_reason.is_some())
 }
 
-/// Returns a note with the number of cells in which a contender has fewer than `runs` runs within
-/// the time limit. An aborted contender counts as complete. `None` if all cells are complete.
-fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
+/// Returns a note with the number of cells in which a contender has fewer than `runs` runs. The
+/// measurement's `outcome` is the cause; without a failure it is the time limit. An aborted
+/// contender counts as complete. `None` if all cells are complete.
+fn unfinished_note(cells: &[RowState<'_>], runs: u32, outcome: &CommandResult) -> Option<String> {
     let is_incomplete = |cell: &&RowState<'_>| {
         let has_all_runs = |contender: &rounds::ContenderRuns| {
             contender.abort_reason.is_some() || contender.measured.len() == runs as usize
@@ -289,10 +290,15 @@ fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     };
     let incomplete = cells.iter().filter(is_incomplete).count();
     let without_runs = cells.iter().filter(|cell| !has_results(cell)).count();
+    let (cause, remedy) = match outcome {
+        Ok(()) => ("time limit reached", "; increase --minutes, or choose fewer --rows"),
+        Err(Failure::Interrupted) => ("interrupted", ""),
+        Err(_) => ("ended by a failure", ""),
+    };
     (incomplete > 0).then(|| {
         format!(
-            "time limit reached: {incomplete} of {} cells have fewer than {runs} runs, {without_runs} of them \
-                no run; increase --minutes, or choose fewer --rows",
+            "{cause}: {incomplete} of {} cells have fewer than {runs} runs, {without_runs} of them \
+             no run{remedy}",
             cells.len()
         )
     })
