@@ -74,6 +74,8 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = chosen_scale(args);
     let rows = chosen_rows(&args.rows, scale)?;
+    let minutes = args.minutes.map(NonZero::get).or(scale.minutes());
+    let deadline = minutes.map(|minutes| deadline(start, minutes)).transpose()?;
     let interrupt = Interrupt::listen();
     check_output_folder(args.picture.as_deref())?;
     check_output_folder(args.html.as_deref())?;
@@ -83,8 +85,6 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();
     let states = possible_states(args, &rows, folder.path(), &interrupt, &mut notes)?;
     let runs = args.runs.map_or(scale.runs(), NonZero::get);
-    let minutes = args.minutes.map(NonZero::get).or(scale.minutes());
-    let deadline = minutes.map(|minutes| start + Duration::from_secs(minutes * 60));
     let matrix = Matrix {
         rows: &rows,
         scale,
@@ -149,6 +149,13 @@ impl BenchDocument<'_> {
              processors{memory}{warning}"
         )
     }
+}
+
+/// Returns the end of a time limit in minutes. A limit beyond the clock's range is an error.
+fn deadline(start: Instant, minutes: u64) -> Result<Instant, Failure> {
+    let seconds = minutes.checked_mul(60);
+    let end = seconds.and_then(|seconds| start.checked_add(Duration::from_secs(seconds)));
+    end.ok_or_else(|| Failure::Usage(format!("--minutes {minutes}: too many; give fewer")))
 }
 
 /// Scale of the matrix that the options choose.

@@ -45,7 +45,7 @@ fn print_device(name: &str) -> CommandResult {
     let table = Table::of(&parameters, &columns, numbers_from);
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",
-        (caps.sectors * SECTOR_BYTES) as f64 / 1e9,
+        caps.sectors as f64 * SECTOR_BYTES as f64 / 1e9,
         u64::from(caps.request_sectors_max) * SECTOR_BYTES / 1024,
         caps.depth_max,
         if caps.is_rotational { "rotating" } else { "no moving parts" },

@@ -216,7 +216,8 @@ impl Rounds<'_> {
         bytes_max: u64,
     ) -> CommandResult {
         let cell = self.cells[cell_index];
-        let limits = CellLimits { span_ns: time_max.as_nanos() as u64, bytes: bytes_max };
+        let span_ns = u64::try_from(time_max.as_nanos()).unwrap_or(u64::MAX);
+        let limits = CellLimits { span_ns, bytes: bytes_max };
         let seed = splitmix::mixed(self.seed + self.measurement_count);
         self.measurement_count += 1;
         let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
@@ -346,11 +347,12 @@ fn locate_storage(
     }
     let file_system = rustix::fs::statvfs(path).map_err(|error| failure(error.into()))?;
     let free_bytes = file_system.f_bavail * file_system.f_frsize;
-    if free_bytes < scratch_bytes + FREE_BYTES_MIN {
+    let needed_bytes = scratch_bytes.saturating_add(FREE_BYTES_MIN);
+    if free_bytes < needed_bytes {
         let problem = format!(
             "has {} MiB free, and the file to be read needs {}; give a smaller --size",
             free_bytes >> 20,
-            (scratch_bytes + FREE_BYTES_MIN) >> 20
+            needed_bytes >> 20
         );
         return Err(Failure::usage_of(path.display(), problem));
     }

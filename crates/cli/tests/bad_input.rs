@@ -238,6 +238,49 @@ fn invalid_load_files_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --on kernel:/dev/null --overwrite", &["/dev/null", "no folder"]);
 }
 
+/// Each value is near the end of its integer, or its product with another one is.
+#[test]
+fn huge_values_are_refused_without_overflow() {
+    let scratch = Scratch::new("huge");
+    std::fs::create_dir(scratch.path("folder")).unwrap();
+    scratch.data("data", 1 << 20);
+    scratch.refused("bench folder --small --minutes 200000000000000000", &["--minutes"]);
+    scratch.refused("bench folder --small --minutes 18446744073709551615", &["--minutes"]);
+    let size = "devices measure folder --size 18446744073709551615 --seconds 1";
+    scratch.refused(size, &["MiB free", "--size"]);
+    assert_eq!(std::fs::read_dir(scratch.path("folder")).unwrap().count(), 0);
+    let offset = |offset: u64| format!("[{offset}]\nrw=read\nsize=1m\noffset={offset}\n");
+    scratch.file("last.fio", offset(u64::MAX));
+    scratch.refused("run last.fio --on hdd", &["the device ends at byte"]);
+    scratch.refused("run last.fio --on file:data", &["last.fio", "data has 1048576"]);
+    scratch.file("two.fio", format!("{}{}", offset(0), offset(18_446_744_073_709_543_424)));
+    for storage in ["hdd", "file:data", "kernel:data"] {
+        let needed = if storage == "hdd" { "the device ends at byte" } else { "two.fio" };
+        scratch.refused(&format!("run two.fio --on {storage}"), &[needed]);
+    }
+    let drive = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/src/hdd/drives/scsi2002.toml");
+    let drive = std::fs::read_to_string(drive).unwrap();
+    let with = |name: &str, changes: &[[&str; 2]]| {
+        let changed = changes.iter().fold(drive.clone(), |text, [from, to]| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        scratch.file(name, changed);
+    };
+    let cylinders = ["cylinders = { value = 50_600", "cylinders = { value = 100_000_000"];
+    let tracks = [
+        ["heads = { value = 2,", "heads = { value = 1024,"],
+        ["value = 914", "value = 1_000_000"],
+        ["value = 504", "value = 1_000_000"],
+        ["sectors = { value = 71_687_370", "# "],
+        cylinders,
+    ];
+    with("sectors.toml", &tracks);
+    scratch.refused("devices show hdd,toml=sectors.toml", &["sectors.toml", "`heads`", "2^55"]);
+    with("zones.toml", &[["zones = { value = 16,", "zones = { value = 10_000_000,"], cylinders]);
+    scratch.refused("devices show hdd,toml=zones.toml", &["zones.toml", "`zones`", "65536"]);
+}
+
 /// Runs as a user without rights, since permission bits do not restrict root.
 #[test]
 fn files_without_permission_are_refused() {

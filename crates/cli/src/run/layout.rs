@@ -72,7 +72,8 @@ fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
         workload => workload.map_err(job_failure)?,
     };
     let (starts, _) = workload.contiguous_starts();
-    let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);
+    let ends =
+        workload.files.iter().zip(starts).map(|(file, start)| file.bytes.saturating_add(start));
     match ends.max().unwrap_or(0) {
         need_bytes if need_bytes > have_bytes => Err(Failure::Usage(format!(
             "{}: the job's files need {need_bytes} bytes and {name} has {have_bytes}; make `size` \

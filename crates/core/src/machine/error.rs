@@ -168,8 +168,8 @@ impl fmt::Display for BeyondDevice {
         write!(
             f,
             "the file would end at byte {}, the device ends at byte {}",
-            self.end_sector * SECTOR_BYTES,
-            self.device_sectors * SECTOR_BYTES
+            u128::from(self.end_sector) * u128::from(SECTOR_BYTES),
+            u128::from(self.device_sectors) * u128::from(SECTOR_BYTES)
         )
     }
 }

@@ -186,7 +186,7 @@ impl MachineFiles {
         bytes: u64,
         start_sector: u64,
     ) -> Result<FileId, BeyondDevice> {
-        let end_sector = start_sector + bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS;
+        let end_sector = start_sector.saturating_add(bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS);
         let device_sectors = base.queue.caps().sectors;
         if end_sector > device_sectors {
             return Err(BeyondDevice { end_sector, device_sectors });

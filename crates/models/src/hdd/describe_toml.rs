@@ -69,6 +69,9 @@ const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
 /// Valid cylinder numbers.
 const CYLINDER_NUMBERS: NumberBounds = bounds(0.0, 1e8, "cylinders");
+/// Maximum number of even zones. Their tables take 16 MB of memory. Chosen, not measured: data
+/// sheets have up to a few dozen zones.
+const ZONES_MAX: u32 = 65_536;
 /// Valid sectors per track.
 const TRACK: NumberBounds = bounds(1.0, 1e6, "sectors");
 
@@ -295,7 +298,10 @@ fn create_even_zones(
     mechanics: &MechanicsSpec,
 ) -> Result<Vec<DiskZone>, FileError> {
     let revolution_ms = 60e3 / mechanics.rpm;
-    let zone_bounds = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
+    let zone_bounds = match cylinders {
+        0..=ZONES_MAX => bounds(1.0, f64::from(cylinders), "zones (the cylinders)"),
+        _ => bounds(1.0, f64::from(ZONES_MAX), "zones"),
+    };
     let zones = block.integer("zones", zone_bounds)? as u32;
     let outer_sectors = block.number("outer_track_sectors", TRACK)?;
     let inner_bounds = bounds(1.0, outer_sectors, "sectors (the outer)");

@@ -116,6 +116,7 @@ fn disksim_key(key: &'static str) -> &'static str {
         "spares" => "Number of spares",
         "remaps" => "defects",
         "zones" => "Zones",
+        "heads" => "Number of data surfaces",
         other => other,
     }
 }

@@ -225,6 +225,9 @@ pub struct DriveLayout {
     pub zones: Vec<DiskZone>,
 }
 
+/// Number of sectors of 512 bytes, exclusive, whose offsets in bytes are below 2^64.
+const SECTORS_END: u64 = 1 << 55;
+
 /// A contradiction in a layout.
 #[derive(Debug)]
 pub(super) struct LayoutFault {
@@ -251,8 +254,8 @@ impl DriveLayout {
             let problem = "is empty; a drive has at least one zone".to_owned();
             return Err(LayoutFault { zone_index: None, key: "zones", problem });
         }
-        // First cylinder after the zones checked so far.
-        let mut free_cylinder = 0;
+        // First cylinder after the zones checked so far, and their sectors.
+        let (mut free_cylinder, mut sectors_so_far) = (0, 0u64);
         for (index, zone) in self.zones.iter().enumerate() {
             let fail = |key, problem| Err(LayoutFault { zone_index: Some(index), key, problem });
             let (first, last) = (zone.first_cylinder, zone.last_cylinder);
@@ -277,6 +280,14 @@ impl DriveLayout {
             }
             free_cylinder = last + 1;
             let zone_sectors = zone.physical_sectors(self.heads);
+            sectors_so_far = sectors_so_far.saturating_add(zone_sectors);
+            if sectors_so_far >= SECTORS_END {
+                let problem = format!(
+                    "{} make a drive of 2^55 sectors or more, whose bytes have no 64-bit offset",
+                    self.heads
+                );
+                return Err(LayoutFault { zone_index: None, key: "heads", problem });
+            }
             if zone.front_sectors >= zone_sectors {
                 let front = zone.front_sectors;
                 return fail(
