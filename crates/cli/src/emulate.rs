@@ -6,7 +6,7 @@
 //! also while a program has the file open. The command then reports the delay of the answers.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -100,11 +100,21 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 /// size of a new temporary file. Refuses 0 bytes, and more than the device has.
 fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
     let device_bytes = device.caps().sectors * SECTOR_BYTES;
+    let refuse_beyond_end = |bytes: u64| match bytes > device_bytes {
+        true => Err(Failure::Usage(format!(
+            "`{}` has {device_bytes} bytes, less than the {bytes} to be served: \
+             give a smaller --size or --backing, or a larger device",
+            args.device
+        ))),
+        false => Ok(()),
+    };
     let (file, bytes) = match (&args.backing, &args.size) {
         (Some(path), _) => {
             let failure = |error| Failure::usage_of(path.display(), error);
-            let file = OpenOptions::new().read(true).write(true).open(path).map_err(failure)?;
-            let bytes = file.metadata().map_err(failure)?.len();
+            let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failure)?;
+            // The metadata of a block device has the length 0.
+            let bytes = file.seek(SeekFrom::End(0)).map_err(failure)?;
+            refuse_beyond_end(bytes)?;
             (file, bytes)
         }
         (None, size_option) => {
@@ -112,18 +122,12 @@ fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64),
                 Some(text) => input::size("--size", text)?,
                 None => device_bytes,
             };
+            refuse_beyond_end(bytes)?;
             (temporary_file(bytes)?, bytes)
         }
     };
     if bytes == 0 {
         return Err(Failure::Usage("the backing file is empty: nothing to serve".to_owned()));
-    }
-    if bytes > device_bytes {
-        return Err(Failure::Usage(format!(
-            "`{}` has {device_bytes} bytes, less than the {bytes} to be served: \
-             give a smaller --size or --backing, or a larger device",
-            args.device
-        )));
     }
     Ok((file, bytes))
 }

@@ -94,8 +94,7 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
     check_not_needed(args.toml.as_deref(), [&args.path])?;
     let interrupt = Interrupt::listen();
     let mut scratch_files = ScratchFiles::default();
-    let path =
-        locate_storage(&args.path, scratch_bytes, args.seed, &mut scratch_files, &interrupt)?;
+    let path = locate_storage(args, scratch_bytes, &mut scratch_files, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
         Failure::usage_of(error, "its kernel cache would be measured; name a file on a disk")
     })?;
@@ -330,12 +329,12 @@ fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
 /// Returns the named file or block device. For a folder, creates a scratch file of `scratch_bytes`
 /// bytes there, and adds it to `scratch_files`.
 fn locate_storage(
-    path: &Path,
+    args: &MeasureArgs,
     scratch_bytes: u64,
-    seed: u64,
     scratch_files: &mut ScratchFiles,
     interrupt: &Interrupt,
 ) -> Result<PathBuf, Failure> {
+    let path = args.path.as_path();
     let failure = |error: std::io::Error| Failure::usage_of(path.display(), error);
     let kind = std::fs::metadata(path).map_err(failure)?.file_type();
     if kind.is_file() || kind.is_block_device() {
@@ -344,6 +343,13 @@ fn locate_storage(
     if !kind.is_dir() {
         let problem = "is no file, block device or folder; name one";
         return Err(Failure::usage_of(path.display(), problem));
+    }
+    if scratch_bytes < STORAGE_BYTES_MIN {
+        return Err(Failure::Usage(format!(
+            "--size {}: a profile needs a file of at least {} MiB",
+            args.size,
+            STORAGE_BYTES_MIN >> 20
+        )));
     }
     let file_system = rustix::fs::statvfs(path).map_err(|error| failure(error.into()))?;
     let free_bytes = file_system.f_bavail * file_system.f_frsize;
@@ -357,6 +363,6 @@ fn locate_storage(
         return Err(Failure::usage_of(path.display(), problem));
     }
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
-    scratch_files.add(&file, scratch_bytes, seed, interrupt)?;
+    scratch_files.add(&file, scratch_bytes, args.seed, interrupt)?;
     Ok(file)
 }

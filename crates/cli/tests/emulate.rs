@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use support::READPATH;
+use support::disk::LoopDevice;
 use support::serve::{Folder, Serve, can_mount};
+use support::{READPATH, Scratch};
 
 /// `O_DIRECT` of Linux on x86-64 and riscv64. On other architectures the test reads through the
 /// cache.
@@ -117,6 +118,23 @@ fn emulated_device_unmounts_when_its_parent_dies() {
     panic!("still mounted ten seconds after its parent's end");
 }
 
+/// The length of a block device is not in its metadata.
+#[test]
+fn block_device_is_served_with_its_whole_length() {
+    let scratch = Scratch::new("backing");
+    let folder = Folder::new("block");
+    let file = scratch.data("file", 1 << 20);
+    let Some(device) = LoopDevice::over(&file) else {
+        return println!("skipped: loop devices need root");
+    };
+    if !can_mount("block_device_is_served_with_its_whole_length") {
+        return;
+    }
+    let serve = Serve::start("nvme", &folder, &["--backing", &device.0]);
+    assert_eq!(fs::metadata(folder.device()).unwrap().len(), 1 << 20);
+    serve.end("-TERM");
+}
+
 #[test]
 fn invalid_emulate_arguments_are_refused_with_the_reason() {
     let folder = Folder::new("refused");
@@ -131,6 +149,8 @@ fn invalid_emulate_arguments_are_refused_with_the_reason() {
     assert!(refused(&["ssd,rpm=7"]).contains("no parameter `rpm`"));
     assert!(refused(&["ssd,size=1m", "--size", "2MiB"]).contains("less than the 2097152"));
     assert!(refused(&["ssd", "--size", "0"]).contains("nothing to serve"));
+    let huge = refused(&["ssd", "--size", "18446744073709551615"]);
+    assert!(huge.contains("less than the 18446744073709551615 to be served"), "{huge}");
     assert!(refused(&["ssd", "--backing", "/nowhere/at/all"]).contains("/nowhere/at/all"));
     fs::write(folder.0.join("file"), "").unwrap();
     assert!(refused(&["ssd"]).contains("not an empty folder"));

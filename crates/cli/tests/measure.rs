@@ -126,6 +126,7 @@ fn unmeasurable_targets_are_refused_by_name() {
     scratch.refused("devices measure . --bytes 0", &["--bytes 0", "nothing would be measured"]);
     scratch.refused("devices measure . --noisy", &["--toml"]);
     scratch.refused("devices measure . --size 900TiB", &["MiB free", "smaller --size"]);
+    scratch.refused("devices measure . --size 32MiB", &["--size 32MiB", "at least 64 MiB"]);
     scratch.refused("devices measure small --toml no/such/folder.toml", &["can't be written"]);
     scratch.refused("devices measure /dev/null", &["no file, block device or folder"]);
     scratch.file("bad.toml", "name = \"x\"\nalignment_bytes = 777\n");
