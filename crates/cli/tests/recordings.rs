@@ -350,3 +350,31 @@ fn strace_calls_are_imported_or_counted_as_not_imported() {
     scratch.file("w.txt", "1 5.0 write(4</o>, \"\"..., 10) = 10 <0.000005>\n");
     scratch.refused("recording import w.txt -o w.rec", &["no read of a file", "1 write"]);
 }
+
+/// `examples/msr.csv` has 113 lines with `Write` and 287 with `Read`. Traces of requests have no
+/// waits.
+#[test]
+fn imported_requests_name_the_writes_left_out_and_the_missing_waits() {
+    let scratch = Scratch::new("requests");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/msr.csv");
+    let lines = std::fs::read_to_string(trace).unwrap();
+    let of_kind = |kind: &str| -> String {
+        lines.split_inclusive('\n').filter(|line| line.contains(kind)).collect()
+    };
+    let writes = of_kind(",Write,");
+    assert_eq!((writes.lines().count(), of_kind(",Read,").lines().count()), (113, 287));
+    scratch.file("both.csv", &lines);
+    scratch.file("writes.csv", writes);
+    for (name, reads) in [("both", 287), ("writes", 0)] {
+        let ran = scratch.run(&format!("recording import {name}.csv -o {name}.rec"));
+        ran.has_ended(0, name);
+        ran.says(&[&format!("{reads} reads"), "not imported: 113 writes"], name);
+        let explained = scratch.run(&format!("explain {name}.rec"));
+        explained.has_ended(0, name);
+        for wrong in ["as root", "no fault", "arrived in time"] {
+            assert!(!explained.stdout.contains(wrong), "{name}: {}", explained.stdout);
+        }
+    }
+    assert!(scratch.run("explain both.rec").stdout.contains("the trace has no waits"));
+    assert!(scratch.run("explain writes.rec").stdout.contains("the trace has no reads"));
+}

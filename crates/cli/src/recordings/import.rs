@@ -14,6 +14,7 @@ use readpath_trace::recording::{
 
 use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
+use crate::note;
 use crate::output_file::{OutputFile, check_not_needed};
 use crate::packed;
 
@@ -35,8 +36,10 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         (imported.records, note)
     } else if let Some(format) = format {
         let mut reader = block_trace::TraceReader::new(source, format);
-        let records = reads_of_requests(&mut reader).map_err(|error| trace_failure(&error))?;
-        (records, reader.note().map(str::to_owned))
+        let (records, writes) =
+            reads_of_requests(&mut reader).map_err(|error| trace_failure(&error))?;
+        let left_out = (writes > 0).then(|| format!("not imported: {writes} writes"));
+        (records, note::join(left_out, reader.note().map(str::to_owned)))
     } else {
         let names = block_trace::FORMATS.iter().map(|(name, _)| *name);
         let names: Vec<&str> = names.filter(|name| *name != "recording").collect();
@@ -61,11 +64,11 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
     Ok(())
 }
 
-/// Converts a trace of requests to reads. The trace has no durations: each read
-/// ends when it begins.
+/// Converts a trace of requests to reads, and returns them with the number of writes, which are left
+/// out. The trace has no durations: each read ends when it begins.
 fn reads_of_requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
-) -> Result<Vec<Record>, TraceError> {
+) -> Result<(Vec<Record>, u64), TraceError> {
     // One thread reads, and each device is a file, named at its first request.
     let start = RecordingStart {
         source: RecordingMethod::Requests,
@@ -75,11 +78,12 @@ fn reads_of_requests<R: BufRead>(
     };
     let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
-    let mut last_ns = 0;
+    let (mut last_ns, mut writes) = (0, 0);
     for request in reader {
         let request = request?;
         last_ns = request.at.ns();
         if request.op != Op::Read {
+            writes += 1;
             continue;
         }
         let file = request.device;
@@ -101,5 +105,5 @@ fn reads_of_requests<R: BufRead>(
     }
     let end = RecordingEnd { at_ns: last_ns, processor_ns: None, has_exited: true };
     records.push(Record::End(end));
-    Ok(records)
+    Ok((records, writes))
 }

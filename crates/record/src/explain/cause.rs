@@ -273,6 +273,9 @@ pub(super) fn program_limit(
     if let Some(polled) = hidden {
         return (ProgramLimit::Unknown, polled.text.clone());
     }
+    if gathered.is_of_requests() {
+        return requests_limit(gathered);
+    }
     if gathered.reads == 0 {
         let text = match gathered.has_measured_waits() {
             true => "no file was read",
@@ -326,6 +329,17 @@ pub(super) fn program_limit(
     );
     text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
+}
+
+/// Returns the limit of an imported trace of requests: its causes of waits are unknown.
+fn requests_limit(gathered: &RecordingData) -> (ProgramLimit, String) {
+    match gathered.reads {
+        0 => (ProgramLimit::Nothing, "the trace has no reads".to_owned()),
+        _ => {
+            let text = "the trace has no waits; replay it on a storage by `readpath run`";
+            (ProgramLimit::Unknown, text.to_owned())
+        }
+    }
 }
 
 /// Returns a text about waits next to work, if nearly all waits for reads passed while other

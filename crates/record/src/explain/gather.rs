@@ -532,6 +532,11 @@ impl RecordingData {
         self.source == RecordingMethod::Tracepoints
     }
 
+    /// Returns true if the recording was imported from a trace of requests, which has no waits.
+    pub fn is_of_requests(&self) -> bool {
+        self.source == RecordingMethod::Requests
+    }
+
     /// Returns the other program whose requests of kind `work` on a device have the most bytes.
     /// Programs without a name are ignored. `None` if there is no other.
     pub fn largest_other_program(
