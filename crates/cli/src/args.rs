@@ -62,7 +62,8 @@ pub struct RunArgs {
     /// List fio's options and engines: honoured, without effect, or refused, each with the reason
     #[arg(long, conflicts_with_all = ["job", "trace", "speed", "closed", "storages", "readahead", "swapin", "scheduler", "eviction", "chunking", "backend", "page_cache", "memory", "seed", "log", "create", "runs", "runtime", "overwrite", "html", "json", "output_format"])]
     pub fio_options: bool,
-    /// Storage that the job runs on; repeat the option, or separate with commas [default: hdd]
+    /// Storage that the job runs on; repeat the option, or separate modelled devices with commas
+    /// [default: hdd]
     #[arg(long = "on", value_name = "STORAGE", value_parser = path_argument_parser())]
     pub storages: Vec<String>,
     /// Readahead policies, one row each [default: adaptive]

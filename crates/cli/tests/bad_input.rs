@@ -57,6 +57,8 @@ fn invalid_parameters_are_refused_with_the_accepted_ones() {
     scratch.refused("run j.fio --on raid0:4xtape", &["tape"]);
     scratch.refused("run j.fio --on ,", &["NAME,key=value"]);
     scratch.refused("run j.fio --on file:", &["names no file", "file:PATH"]);
+    let words = &["`--on file:j.fio,hdd`", "a comma is part of the path", "--on of its own"];
+    scratch.refused("run j.fio --on file:j.fio,hdd", words);
     scratch.refused("run j.fio --memory 10x", &["--memory 10x", "256MiB"]);
     scratch.refused("run j.fio --seed x", &["--seed", "x"]);
     scratch.refused("reproduce A --seed -1", &["-1"]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use readpath::nfs::NfsUrl;
 use readpath_core::policy::Spec;
-use readpath_models::path_text;
+use readpath_models::{path_text, registry};
 
 use crate::devices::print_unmodelled;
 use crate::exit::Failure;
@@ -41,11 +41,12 @@ impl Storage {
                 Some(("file", path)) => storages.push(Storage::File(decode_path(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(decode_path(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(decode_path(text, path)?)),
-                Some((scheme, rest)) if rest.starts_with("//") => {
+                Some((scheme, rest)) if rest.starts_with("//") && !scheme.contains(',') => {
                     return Err(Failure::Usage(no_client(text, scheme)));
                 }
                 _ => {
                     let specs = input::parse_specs(text)?;
+                    specs.iter().try_for_each(|spec| refuse_path(text, spec))?;
                     // A notice about properties of the device that the model lacks.
                     specs.iter().for_each(print_unmodelled);
                     storages.extend(specs.into_iter().map(Storage::Modelled));
@@ -75,12 +76,39 @@ pub fn no_client(text: &str, scheme: &str) -> String {
     )
 }
 
-/// Decodes a path; an empty one is an error.
+/// Decodes a path. An empty one is an error, and one that exists only up to its first comma.
 fn decode_path(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));
     }
-    Ok(path_text::decode(path))
+    let decoded = path_text::decode(path);
+    let is_list = path.split_once(',').is_some_and(|(first, _)| path_text::decode(first).exists());
+    match is_list && !decoded.exists() {
+        true => Err(Failure::Usage(format!(
+            "`--on {text}`: a comma is part of the path; give each storage an --on of its own"
+        ))),
+        false => Ok(decoded),
+    }
+}
+
+/// Refuses real storage in a list of modelled devices, and a path without `file:` before it.
+fn refuse_path(text: &str, spec: &Spec) -> Result<(), Failure> {
+    let (base, rest) = spec.name.split_once(':').unwrap_or((&spec.name, ""));
+    let is_real = matches!(base, "file" | "kernel" | "region") || rest.starts_with("//");
+    if is_real {
+        return Err(Failure::Usage(format!(
+            "`--on {text}`: commas separate modelled devices only; write {} in an --on of its own",
+            spec.name
+        )));
+    }
+    let is_device = registry::devices().iter().any(|(name, _)| *name == base);
+    match !is_device && path_text::decode(&spec.name).exists() {
+        true => Err(Failure::Usage(format!(
+            "`--on {0}` is no modelled device; for the file write file:{0}",
+            spec.name
+        ))),
+        false => Ok(()),
+    }
 }
 
 impl fmt::Display for Storage {
@@ -108,6 +136,18 @@ mod tests {
         let storages = Storage::parse_all(&texts).unwrap();
         let names: Vec<String> = storages.iter().map(Storage::to_string).collect();
         assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g"]);
+        let error = |text: &str| match Storage::parse_all(&[text.to_owned()]) {
+            Err(Failure::Usage(message)) => message,
+            other => panic!("{text}: {other:?}"),
+        };
+        for text in
+            ["hdd,file:d.bin", "ssd,size=1g,kernel:/d,a", "hdd,region:/tmp", "hdd,nfs://h/e"]
+        {
+            let message = error(text);
+            assert!(message.contains("in an --on of its own"), "{text}: {message}");
+        }
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(error(file).contains(&format!("write file:{file}")));
         assert!(Storage::parse_all(&["kernel:".to_owned()]).is_err());
         assert!(Storage::parse_all(&["nfs://h".to_owned()]).is_err());
     }
