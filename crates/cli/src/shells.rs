@@ -17,7 +17,8 @@ pub fn print_completions(args: &CompletionsArgs) -> CommandResult {
     print_plain(&String::from_utf8(text).expect("completions are UTF-8"))
 }
 
-/// Writes a manual page for the command and for each visible subcommand, and prints their number.
+/// Writes a manual page for the command and for each visible subcommand, also of a subcommand, and
+/// prints their number.
 pub fn write_manual(args: &ManArgs) -> CommandResult {
     let failure = |path: &Path, error| {
         Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
@@ -25,13 +26,12 @@ pub fn write_manual(args: &ManArgs) -> CommandResult {
     std::fs::create_dir_all(&args.folder).map_err(|error| failure(&args.folder, error))?;
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
-    let subcommands = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut commands = vec![("readpath".to_owned(), &root)];
     let mut page_count = 0;
-    for command in std::iter::once(&root).chain(subcommands) {
-        let name = match command.get_name() {
-            "readpath" => "readpath".to_owned(),
-            name => format!("readpath-{name}"),
-        };
+    while let Some((name, command)) = commands.pop() {
+        let subcommands = command.get_subcommands().filter(|command| !command.is_hide_set());
+        commands
+            .extend(subcommands.map(|command| (format!("{name}-{}", command.get_name()), command)));
         let path = args.folder.join(format!("{name}.1"));
         let mut page = Vec::new();
         // `man` finds a page by its name; clap's own display name contains a space.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+use readpath_sim::job::printable;
 use rustix::termios::tcgetwinsize;
 
 /// Table with aligned columns.
@@ -29,9 +30,11 @@ impl Table {
     /// Table of these rows. Columns from `numbers_from` on are right-aligned.
     pub fn of<R>(rows: &[R], columns: &[Column<R>], numbers_from: usize) -> Table {
         let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
-        let rows = rows.iter().map(cells).collect();
-        Table { header, rows, numbers_from, is_in_blocks: false }
+        let mut table = Table::with_header(header, numbers_from);
+        for row in rows {
+            table.add_row(columns.iter().map(|(_, cell)| cell(row)).collect());
+        }
+        table
     }
 
     /// Empty table with a header known only at run time.
@@ -39,10 +42,11 @@ impl Table {
         Table { header, rows: Vec::new(), numbers_from, is_in_blocks: false }
     }
 
-    /// Adds a row with as many cells as the header.
+    /// Adds a row with as many cells as the header. Names from a file may contain commands to the
+    /// terminal, which are escaped.
     pub fn add_row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(escape_controls).collect());
     }
 
     /// Names of the columns.
@@ -217,6 +221,14 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+}
+
+/// Escapes the control characters of a cell, like [`printable`], which also truncates a long text.
+fn escape_controls(cell: String) -> String {
+    match cell.contains(char::is_control) {
+        true => cell.chars().map(|letter| printable(letter.encode_utf8(&mut [0; 4]))).collect(),
+        false => cell,
     }
 }
 

@@ -14,6 +14,28 @@ use support::{RANDOM, Scratch};
 
 const COLUMNS: u16 = 80;
 
+/// The byte 0x1b begins a command to the terminal.
+#[test]
+fn names_from_files_cannot_command_the_terminal() {
+    let scratch = Scratch::new("escapes");
+    scratch.file("j.fio", "[a\x1b[31mX]\nrw=randread\nsize=1m\n[b]\nrw=read\nsize=1m\n");
+    scratch.file("t\x1b[31m.trace", "0 0 0 8 1\n1 0 8 8 0\n");
+    let drive = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/src/hdd/drives/scsi2002.toml");
+    let drive = std::fs::read_to_string(drive).unwrap();
+    scratch.file("d.toml", drive.replace("name = \"Seagate", "name = \"\\u001b[31mSeagate"));
+    for arguments in [
+        "run j.fio --on hdd,ssd",
+        "run j.fio --on hdd,toml=d.toml",
+        "run t\x1b[31m.trace --on hdd,ssd",
+        "cachesim t\x1b[31m.trace",
+        "devices show hdd,toml=d.toml",
+    ] {
+        let ran = scratch.run(arguments);
+        ran.has_ended(0, arguments);
+        assert!(!ran.stdout.contains('\x1b') && !ran.stderr.contains('\x1b'), "{}", ran.stdout);
+    }
+}
+
 /// Output of a command whose standard output is a terminal with this number of columns.
 fn in_terminal(scratch: &Scratch, arguments: &str, columns: u16) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

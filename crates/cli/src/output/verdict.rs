@@ -1,5 +1,6 @@
 //! First lines of tables: the result in words.
 
+use readpath_sim::job::printable;
 use readpath_sim::load::LoadRow;
 use readpath_sim::report::ResultRow;
 
@@ -78,7 +79,7 @@ fn section_verdicts(rows: &[ResultRow]) -> String {
             let runs = run_summary(&section.runs_mib_per_s);
             Some((runs.map(|runs| runs.median).or(section.mib_per_s)?, runs))
         });
-        let name = &first.sections[section_index].name;
+        let name = printable(&first.sections[section_index].name);
         match measured.is_empty() {
             true => format!("  {name}: no operation has ended.\n"),
             false => format!("  {name}: {}\n", ranking_sentence(&measured, "MiB/s", RATE_DECIMALS)),
@@ -112,7 +113,7 @@ pub fn load_verdicts(rows: &[LoadRow]) -> String {
                 ranking_sentence(measured, "touches a second", no_decimals)
             }
         };
-        text += &format!("{}: {verdict}\n", rows[0].job);
+        text += &format!("{}: {verdict}\n", printable(&rows[0].job));
     }
     text
 }
