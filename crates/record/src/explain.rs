@@ -368,7 +368,8 @@ impl Explainer {
             .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
         findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
-        let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
+        let (limit, limit_text) = cause::requests_limit(gathered)
+            .unwrap_or_else(|| cause::program_limit(gathered, hidden.as_ref()));
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let mut samples = sampled_waits(gathered);
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.

@@ -143,9 +143,9 @@ fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> 
 }
 
 /// Sentence on the fastest of several rows, the next one and the slowest one. Rows that are level
-/// with the fastest are named together, and are neither the next nor the slowest one. `measured` has
-/// at least one row, `unit` is the unit of the figures, and `decimals` the number of their decimal
-/// places.
+/// with the fastest are named together, and are neither the next nor the slowest one. `measured`
+/// has at least one row, `unit` is the unit of the figures, and `decimals` the number of their
+/// decimal places.
 fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|left, right| right.figure.total_cmp(&left.figure));

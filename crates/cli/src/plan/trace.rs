@@ -91,7 +91,7 @@ impl<I: Iterator<Item = TraceRequest>> Iterator for CountedRequests<I> {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct RequestTransform {
-    /// Size in bytes of the blocks to which reads and writes are widened; 1 leaves them as they are.
+    /// Size in bytes of the blocks to which reads and writes are widened. 1 changes nothing.
     widened_to: [u64; 2],
     /// Divisor of the offsets.
     scale: u64,
@@ -106,8 +106,8 @@ impl RequestTransform {
     const NONE: RequestTransform =
         RequestTransform { widened_to: [1; 2], scale: 1, align_bytes: 1, skips: [false; 2] };
 
-    /// Applies the changes to a request: scaled and aligned offset, and then whole blocks. `None` if
-    /// its direction is skipped.
+    /// Applies the changes to a request: scaled and aligned offset, and then whole blocks. `None`
+    /// if its direction is skipped.
     fn apply(self, request: TraceRequest) -> Option<TraceRequest> {
         let start = request.offset / self.scale / self.align_bytes * self.align_bytes;
         let block_bytes = self.widened_to[request.op as usize];
@@ -297,9 +297,9 @@ impl TraceSource {
     }
 
     /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
-    /// placement and widened requests. `is_real` is true for real storage, on which fewer operations
-    /// are open at once, and writes are not widened. The storage accepts direct transfers of whole
-    /// blocks of `block_bytes` bytes.
+    /// placement and widened requests. `is_real` is true for real storage, on which fewer
+    /// operations are open at once, and writes are not widened. The storage accepts direct
+    /// transfers of whole blocks of `block_bytes` bytes.
     pub fn workload(
         &self,
         storage_bytes: u64,

@@ -64,8 +64,8 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
     Ok(())
 }
 
-/// Converts a trace of requests to reads, and returns them with the number of writes, which are left
-/// out. The trace has no durations: each read ends when it begins.
+/// Converts a trace of requests to reads, and returns them with the number of writes, which are
+/// left out. The trace has no durations: each read ends when it begins.
 fn reads_of_requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
 ) -> Result<(Vec<Record>, u64), TraceError> {

@@ -282,10 +282,8 @@ impl DriveLayout {
             let zone_sectors = zone.physical_sectors(self.heads);
             sectors_so_far = sectors_so_far.saturating_add(zone_sectors);
             if sectors_so_far >= SECTORS_END {
-                let problem = format!(
-                    "{} make a drive of 2^55 sectors or more, whose bytes have no 64-bit offset",
-                    self.heads
-                );
+                let problem =
+                    "with the tracks, 2^55 sectors or more: offsets exceed 64 bits".into();
                 return Err(LayoutFault { zone_index: None, key: "heads", problem });
             }
             if zone.front_sectors >= zone_sectors {

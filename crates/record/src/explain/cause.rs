@@ -273,9 +273,6 @@ pub(super) fn program_limit(
     if let Some(polled) = hidden {
         return (ProgramLimit::Unknown, polled.text.clone());
     }
-    if gathered.is_of_requests() {
-        return requests_limit(gathered);
-    }
     if gathered.reads == 0 {
         let text = match gathered.has_measured_waits() {
             true => "no file was read",
@@ -331,15 +328,15 @@ pub(super) fn program_limit(
     (ProgramLimit::Device, text)
 }
 
-/// Returns the limit of an imported trace of requests: its causes of waits are unknown.
-fn requests_limit(gathered: &RecordingData) -> (ProgramLimit, String) {
-    match gathered.reads {
-        0 => (ProgramLimit::Nothing, "the trace has no reads".to_owned()),
-        _ => {
-            let text = "the trace has no waits; replay it on a storage by `readpath run`";
-            (ProgramLimit::Unknown, text.to_owned())
-        }
-    }
+/// Returns the limit of an imported trace of requests: its causes of waits are unknown. `None` for
+/// other recordings.
+pub(super) fn requests_limit(gathered: &RecordingData) -> Option<(ProgramLimit, String)> {
+    let no_waits = "the trace has no waits; replay it on a storage by `readpath run`";
+    let (limit, text) = match gathered.reads {
+        0 => (ProgramLimit::Nothing, "the trace has no reads"),
+        _ => (ProgramLimit::Unknown, no_waits),
+    };
+    gathered.is_of_requests().then(|| (limit, text.to_owned()))
 }
 
 /// Returns a text about waits next to work, if nearly all waits for reads passed while other
