@@ -61,9 +61,9 @@ fn parse_step(text: &str) -> Result<HandleStep, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         ["reopen"] => Ok(HandleStep::Reopen),
-        ["touch", offset] => {
-            Ok(HandleStep::Touch { offset: parse_number("an offset", offset, OFFSET_MAX)? })
-        }
+        ["touch", offset] => Ok(HandleStep::Touch {
+            offset: parse_number("an offset in bytes", offset, OFFSET_MAX)?,
+        }),
         ["advice", name] => {
             let advice = ADVICE.iter().find(|(advice, _)| *advice == name);
             advice.map(|(_, advice)| HandleStep::Advise(*advice)).ok_or_else(|| {
@@ -72,8 +72,8 @@ fn parse_step(text: &str) -> Result<HandleStep, String> {
             })
         }
         [offset, length] => Ok(HandleStep::Read {
-            offset: parse_number("an offset", offset, OFFSET_MAX)?,
-            bytes: parse_number("a length", length, READ_BYTES_MAX)?,
+            offset: parse_number("an offset in bytes", offset, OFFSET_MAX)?,
+            bytes: parse_number("a length in bytes", length, READ_BYTES_MAX)?,
         }),
         _ => Err(format!(
             "`{text}` is no step; a step is `OFFSET LENGTH` in bytes, `touch OFFSET`, \
@@ -82,11 +82,12 @@ fn parse_step(text: &str) -> Result<HandleStep, String> {
     }
 }
 
-/// Parses a whole number of at most `maximum`. `expected` names it in the error.
+/// Parses a whole number of at most `maximum`. `expected` names it in the error, with
+/// its unit.
 fn parse_number(expected: &str, text: &str, maximum: u64) -> Result<u64, String> {
     match text.parse() {
         Ok(number) if number <= maximum => Ok(number),
-        _ => Err(format!("`{text}` is not {expected} in bytes, a whole number up to {maximum}")),
+        _ => Err(format!("`{text}` is not {expected}, a whole number up to {maximum}")),
     }
 }
 
@@ -191,14 +192,20 @@ pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), Trace
             continue;
         }
         let (key, value) = content.split_once(' ').unwrap_or((content, ""));
-        let parse_value = |maximum| parse_number(key, value, maximum).map_err(&to_error);
+        let parse_value = |unit: &str, maximum| {
+            parse_number(&format!("`{key}`{unit}"), value, maximum).map_err(&to_error)
+        };
         match key {
             "system" => recording.system = value.to_owned(),
             // In KiB, up to 1 TiB. A folio has at most 2^9 pages, which are 2 MiB.
-            "read_ahead_kb" => *window_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
-            "max_sectors_kb" => *request_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
-            "file_bytes" => recording.file_bytes = parse_value(OFFSET_MAX)?,
-            "folio_order_max" => recording.folio_order_max = parse_value(9)? as u8,
+            "read_ahead_kb" => {
+                *window_pages_max = parse_value(" in KiB", 1 << 30)? * 1024 / PAGE_BYTES
+            }
+            "max_sectors_kb" => {
+                *request_pages_max = parse_value(" in KiB", 1 << 30)? * 1024 / PAGE_BYTES
+            }
+            "file_bytes" => recording.file_bytes = parse_value(" in bytes", OFFSET_MAX)?,
+            "folio_order_max" => recording.folio_order_max = parse_value("", 9)? as u8,
             _ => {
                 return Err(to_error(format!(
                     "`{content}` is neither a head line nor `STEP -> RUNS`"
@@ -241,6 +248,21 @@ mod tests {
         );
         assert!(message("17").starts_with("line 1: `17` is no step; a step is `OFFSET LENGTH`"));
         assert!(message("99999999999999999999 1").contains("is not an offset"));
+    }
+
+    /// Units of the queue's attributes in `/sys/block`, and of the kernel's `MAX_PAGECACHE_ORDER`.
+    #[test]
+    fn bad_header_value_is_reported_with_its_own_unit() {
+        let message = |text| parse_recording(text).unwrap_err().to_string();
+        for (text, expected) in [
+            ("read_ahead_kb x", "`x` is not `read_ahead_kb` in KiB, a whole number up to "),
+            ("max_sectors_kb", "`` is not `max_sectors_kb` in KiB, a whole number up to "),
+            ("file_bytes -1", "`-1` is not `file_bytes` in bytes, a whole number up to "),
+            ("folio_order_max 10", "`10` is not `folio_order_max`, a whole number up to 9"),
+        ] {
+            let message = message(text);
+            assert!(message.starts_with(&format!("line 1: {expected}")), "{message}");
+        }
     }
 
     /// Folios of one page and of four. Then runs that are malformed or describe too many folios.
