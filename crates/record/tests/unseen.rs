@@ -30,6 +30,35 @@ fn waits_of_calls_without_recorded_reads_are_no_verdict_as_root() {
     assert_ne!(explanation(Activity::Fault).limit, ProgramLimit::Unseen);
 }
 
+/// As root: calls that read waited 40 of 100 ms, and the recorded ones among them 5 ms. Recorded
+/// page faults or io_uring waited 30 ms, which are none of the 40. The submission of buffered AIO
+/// reads, which wait in it, counts as a call that reads: all of 35 ms are recorded.
+#[test]
+fn other_recorded_waits_do_not_stand_for_calls_without_recorded_reads() {
+    let hidden_waits = |method, times: &[(Activity, u64)]| {
+        let mut made = Made::new();
+        for at in 0..35 {
+            let method = if at < 5 { ReadMethod::Pread } else { method };
+            made.read(0, method, (far(at), 4 * KIB), 4 * KIB, 1000);
+        }
+        made.compute(100_000 - made.now / US);
+        for &(activity, ms) in times {
+            let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
+            made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+        }
+        made.explained().hidden_waits
+    };
+    for (method, activity) in
+        [(ReadMethod::Fault, Activity::Fault), (ReadMethod::Uring, Activity::AsyncIo)]
+    {
+        let hidden = hidden_waits(method, &[(Activity::Read, 40), (activity, 30)]);
+        let text = hidden.expect("35 of 100 ms are in no recorded read");
+        let expected = "waited 40.0 ms, and the recorded reads of files are 5.0 ms";
+        assert!(text.contains(expected), "{text}");
+    }
+    assert_eq!(hidden_waits(ReadMethod::Aio, &[(Activity::Read, 35)]), None);
+}
+
 /// 100 direct reads by io_uring, one at a time, each in flight for the same time, next to a `pread`
 /// that waits 1 ms of the 101 ms. The program polls: no thread sleeps for the reads by io_uring. It
 /// was said to find its data in memory. Reads of 20 µs are in flight for 2 ms only.

@@ -348,6 +348,10 @@ pub(super) struct RecordingData {
     buffered_opens: BTreeSet<(u32, u64)>,
     /// Intervals of all waits.
     pub waits: IntervalUnion,
+    /// Intervals of the waits of calls that read: neither page faults nor AIO and io_uring.
+    call_waits: IntervalUnion,
+    /// Intervals of the waits for AIO and io_uring.
+    async_waits: IntervalUnion,
     /// Intervals of the reads by AIO and io_uring for which no thread slept. Only for measured
     /// waits.
     pub unslept: IntervalUnion,

@@ -47,7 +47,10 @@ pub(in super::super) fn hidden_waits(gathered: &RecordingData) -> Option<HiddenW
     let kinds = &kinds[..if is_complete { 1 } else { kinds.len() }];
     let spent = kinds.iter().map(|&(activity, name)| (name, gathered.spent_ns(activity)));
     let total_ns: f64 = spent.clone().map(|(_, spent_ns)| spent_ns).sum();
-    let recorded_ns = gathered.waits.union_ns() as f64;
+    let recorded_ns = match is_complete {
+        true => gathered.recorded_call_waits_ns(),
+        false => gathered.waits.union_ns() as f64,
+    };
     let unrecorded_ns = total_ns - recorded_ns;
     let (name, most_ns) = spent.max_by(|one, other| one.1.total_cmp(&other.1))?;
     let is_long = unrecorded_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64

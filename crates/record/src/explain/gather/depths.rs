@@ -8,6 +8,7 @@ use super::super::WaitCause;
 use super::super::depth_sweep::{Depth, EndedWait};
 use super::super::wait_sum::WaitSum;
 use super::{FileData, RecordingData};
+use readpath_trace::recording::Activity;
 
 /// Waits with one charge, by the requests in flight during each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +113,13 @@ impl RecordingData {
             let charges = self.files.values_mut().flat_map(|file| file.depth_charges.values_mut());
             charges.for_each(|charge| charge.scale_passed(waited_ns / passed_ns));
         }
+    }
+
+    /// Returns the recorded part of [`Activity::Read`] in nanoseconds: waits of calls that read,
+    /// and of AIO and io_uring in their submission. The rest is [`Activity::AsyncIo`].
+    pub fn recorded_call_waits_ns(&self) -> f64 {
+        let submission_ns = self.async_waits.union_ns() as f64 - self.spent_ns(Activity::AsyncIo);
+        self.call_waits.union_ns() as f64 + submission_ns.max(0.0)
     }
 
     /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns

@@ -327,6 +327,11 @@ impl RecordingData {
         // A read is taken to end with its wait.
         let span @ (begin_ns, end_ns) = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
         self.waits.add(begin_ns, end_ns);
+        match read.way {
+            ReadMethod::Fault => {}
+            ReadMethod::Aio | ReadMethod::Uring => self.async_waits.add(begin_ns, end_ns),
+            _ => self.call_waits.add(begin_ns, end_ns),
+        }
         self.depth_sweep.add_wait(span, charged);
         if fetched_bytes > 0 {
             self.writes.record_wait(file.device, span, fetched_bytes);
