@@ -164,6 +164,36 @@ fn waits_behind_unused_readahead_are_no_lack_of_depth() {
     assert_eq!(found(&made.explained()), expected);
 }
 
+/// 64 KiB are fetched for each of 512 reads of 16 KiB. Each second read takes 100 µs. The others
+/// take 400 µs, as a request that began before them ends after them: they are no measure of a
+/// request. By hand: 16 KiB take (16 + 64) / (64 + 64) of 100 µs, 32.0 ms for all, in place of 256
+/// times 500 µs.
+#[test]
+fn requests_that_end_after_a_read_were_in_progress_during_it() {
+    let mut made = Made::new();
+    for at in 0..256 {
+        let begin_ns = made.now;
+        made.compute(1);
+        made.read(BUFFERED, ReadMethod::Pread, (far(at), 16 * KIB), 64 * KIB, 400);
+        made.compute(100);
+        made.records.push(Record::Request(RequestRecord {
+            begin_ns,
+            end_ns: made.now,
+            thread: Some(0),
+            device: 7,
+            is_ahead: true,
+            bytes: 64 * KIB,
+            ..RequestRecord::default()
+        }));
+        let second = (far(at) + 512 * KIB, 16 * KIB);
+        made.read(BUFFERED, ReadMethod::Pread, second, 64 * KIB, 100);
+    }
+    let explanation = made.explained();
+    let over_read = explanation.findings.iter().find(|it| it.cause == WaitCause::OverRead).unwrap();
+    let expected = "the 512 used parts would take about 32.0 ms instead of 128.0 ms";
+    assert!(over_read.evidence.contains(expected), "{over_read:?}");
+}
+
 /// A virtual disk whose host reads ahead: the first request of a place takes 147 µs, the second
 /// 46 µs. Both causes hold, and the second request is the cheaper fault. 4/11 of 49.4 ms are lost;
 /// 7/11 of the first waits (37.6 ms) are one request at a time.

@@ -5,7 +5,7 @@
 //! it. *Inserted* pages came into the page cache. A read or an advice *claims* the inserted pages
 //! that it caused. A *charge* assigns waits to a cause.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::unit::{PageRange, SECTOR_BYTES};
 
@@ -21,7 +21,7 @@ use super::wait_sum::WaitSum;
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, OthersRequests, OthersSampled,
-    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, Unseen,
+    ReadMethod, Record, RecordingMethod, RequestRecord, Unseen,
 };
 
 mod calls;
@@ -43,10 +43,6 @@ use reads::Inserted;
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
 const INSERTED_RUNS_MAX: usize = 1 << 14;
-
-/// Maximum number of requests of a device that are kept to see which of them delayed a read.
-/// Chosen.
-const RECENT_MAX: usize = 1 << 10;
 
 /// Data of a file.
 #[derive(Debug, Default)]
@@ -278,8 +274,6 @@ pub(super) struct DeviceData {
     pub sampled_other_reads_ns: u64,
     /// Bytes of the sampled reads of other programs.
     pub sampled_other_bytes: u64,
-    /// Start and end of the last read requests in nanoseconds, in the order of their ends.
-    recent_requests: VecDeque<(u64, u64)>,
     /// Waits for bytes that were fetched from it.
     costs: Costs,
 }
@@ -290,25 +284,12 @@ impl DeviceData {
         self.costs.estimate()
     }
 
-    /// Adds a read request of a recorded thread to the sums and to the recent requests.
+    /// Adds a read request of a recorded thread to the sums, and to the requests that may have
+    /// delayed a wait.
     fn record_request(&mut self, request: &RequestRecord) {
         self.reads.add(request.begin_ns, request.end_ns);
         self.read_bytes += request.bytes;
-        if self.recent_requests.len() == RECENT_MAX {
-            self.recent_requests.pop_front();
-        }
-        self.recent_requests.push_back((request.begin_ns, request.end_ns));
-    }
-
-    /// Returns true if the read had the device for itself: no request that began before it was
-    /// still in progress after the first eighth of the read's duration. The eighth is chosen. Only
-    /// recent requests that were recorded before the read are considered.
-    fn is_read_alone(&self, read: &ReadRecord) -> bool {
-        let eighth_ns = read.begin_ns + read.duration_ns() / 8;
-        // Requests are kept in the order of their ends, so the rest has ended earlier.
-        let overlapping =
-            self.recent_requests.iter().rev().take_while(|(_, end_ns)| *end_ns > eighth_ns);
-        overlapping.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
+        self.costs.record_request(request);
     }
 }
 
@@ -495,6 +476,7 @@ impl RecordingData {
         self.count_ended_waits();
         self.limit_passed_time();
         self.samples.values_mut().for_each(RunSample::end_run);
+        self.devices.values_mut().for_each(|device| device.costs.finish());
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {
                 let file = self.files.entry(written.file).or_default();

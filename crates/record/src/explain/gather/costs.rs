@@ -9,9 +9,10 @@
 //! [`EQUAL_COST_BYTES_DISK`] if it takes as long as a disk seek. The kernel's own rotational flag
 //! is wrong for many virtual disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::super::SMALL_BYTES;
+use readpath_trace::recording::{ReadRecord, RequestRecord};
 
 /// Bytes whose transfer takes as long as the fixed part of a request, on a device without moving
 /// parts: 1 GB/s and 60 µs per request.
@@ -36,6 +37,10 @@ const SIZE_RATIO_MIN: f64 = 4.0;
 
 /// Number of waits kept for one size, chosen. Beyond it, every second one is dropped, repeatedly.
 const SAMPLES_KEPT_MAX: usize = 512;
+
+/// Maximum number of requests, and of waits, that are kept of a device to see which request was in
+/// progress during a wait. Chosen.
+const RECENT_MAX: usize = 1 << 10;
 
 /// Waits of one size class.
 #[derive(Clone, Debug, Default)]
@@ -82,9 +87,30 @@ impl SizeClass {
     }
 }
 
+/// Wait that is not in a size class yet. A request that was in progress during it may end later.
+#[derive(Clone, Copy, Debug)]
+struct RecentWait {
+    /// Begin of the read in nanoseconds.
+    begin_ns: u64,
+    /// End of the first eighth of the read's duration. The eighth is chosen.
+    eighth_ns: u64,
+    /// End of the read.
+    end_ns: u64,
+    /// Wait in nanoseconds.
+    ns: u64,
+    /// Number of fetched bytes.
+    bytes: u64,
+    /// True if no recorded request was in progress both before the read and beyond the eighth.
+    is_alone: bool,
+}
+
 /// Service times of one device.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Costs {
+    /// Start and end of the last read requests in nanoseconds, in the order of their ends.
+    recent_requests: VecDeque<(u64, u64)>,
+    /// Last waits, in the order of their ends.
+    recent_waits: VecDeque<RecentWait>,
     /// All waits.
     all: SizeClasses,
     /// Waits that began behind no other request.
@@ -92,9 +118,55 @@ pub(in super::super) struct Costs {
 }
 
 impl Costs {
+    /// Records a read request of the program. The recent waits that began after it and before its
+    /// end are not alone.
+    pub fn record_request(&mut self, request: &RequestRecord) {
+        let &RequestRecord { begin_ns, end_ns, .. } = request;
+        // Waits are kept in the order of their ends, so the rest has ended before the request.
+        let overlapping =
+            self.recent_waits.iter_mut().rev().take_while(|wait| wait.end_ns > begin_ns);
+        for wait in overlapping {
+            wait.is_alone &= begin_ns >= wait.begin_ns || end_ns <= wait.eighth_ns;
+        }
+        if self.recent_requests.len() == RECENT_MAX {
+            self.recent_requests.pop_front();
+        }
+        self.recent_requests.push_back((begin_ns, end_ns));
+    }
+
+    /// Records a read that waited `ns` nanoseconds, in which `bytes` bytes were fetched. The wait
+    /// counts once [`RECENT_MAX`] later ones are recorded, or at [`finish`](Costs::finish).
+    pub fn record_wait(&mut self, read: &ReadRecord, ns: u64, bytes: u64) {
+        let (begin_ns, end_ns) = (read.begin_ns, read.end_ns);
+        let eighth_ns = begin_ns + read.duration_ns() / 8;
+        // Requests are kept in the order of their ends, so the rest has ended earlier.
+        let mut overlapping =
+            self.recent_requests.iter().rev().take_while(|(_, end_ns)| *end_ns > eighth_ns);
+        let is_alone = !overlapping.any(|(request_begin_ns, _)| *request_begin_ns < begin_ns);
+        if self.recent_waits.len() == RECENT_MAX {
+            self.add_oldest_wait();
+        }
+        let wait = RecentWait { begin_ns, eighth_ns, end_ns, ns, bytes, is_alone };
+        self.recent_waits.push_back(wait);
+    }
+
+    /// Adds the recent waits to their size classes, at the end of the recording.
+    pub fn finish(&mut self) {
+        while self.add_oldest_wait() {}
+    }
+
+    /// Adds the oldest recent wait to its size class. Returns false if there is none.
+    fn add_oldest_wait(&mut self) -> bool {
+        let oldest = self.recent_waits.pop_front();
+        if let Some(RecentWait { ns, bytes, is_alone, .. }) = oldest {
+            self.add(ns, bytes, is_alone);
+        }
+        oldest.is_some()
+    }
+
     /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_alone`: no earlier
     /// request of the program was in progress beyond the first eighth of it.
-    pub fn add(&mut self, ns: u64, bytes: u64, is_alone: bool) {
+    fn add(&mut self, ns: u64, bytes: u64, is_alone: bool) {
         self.all.add(ns, bytes);
         if is_alone {
             self.alone.add(ns, bytes);

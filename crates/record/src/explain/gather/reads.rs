@@ -338,7 +338,7 @@ impl RecordingData {
             self.other_reads.record_wait(file.device, span, fetched_bytes);
             self.stalls.record_wait(file.device, waited_ns, fetched_bytes);
             let device = self.devices.entry(file.device).or_default();
-            device.costs.add(waited_ns, fetched_bytes, device.is_read_alone(read));
+            device.costs.record_wait(read, waited_ns, fetched_bytes);
         }
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
         self.count_ended_waits();
