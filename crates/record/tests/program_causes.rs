@@ -358,6 +358,27 @@ fn parts_of_a_page_are_not_fetched_again() {
     assert_eq!(found(&twice)[0].0, WaitCause::Again);
 }
 
+/// Direct reads of the first sector of 100 pages, of the pages as a whole, and of their second
+/// sectors. The last ones have been fetched: 50 KiB. They counted as new.
+#[test]
+fn sectors_of_a_page_that_was_fetched_whole_are_fetched_again() {
+    let again_bytes = |has_second_sectors: bool| {
+        let mut made = Made::new();
+        let sectors = |made: &mut Made, offset: u64| {
+            (0..100).for_each(|at| {
+                made.read(DIRECT, ReadMethod::Pread, (at * 4 * KIB + offset, 512), 0, 1000);
+            });
+        };
+        sectors(&mut made, 0);
+        made.read(DIRECT, ReadMethod::Pread, (0, 400 * KIB), 0, 1000);
+        if has_second_sectors {
+            sectors(&mut made, 512);
+        }
+        made.explained().shape.again_bytes
+    };
+    assert_eq!(again_bytes(true) - again_bytes(false), 50 * KIB);
+}
+
 /// As root: an advice announces 8 MiB, and the kernel brings in the first 128 KiB. Reads of 64 KiB
 /// in order then wait for the kernel's own windows: all but the first two. By hand, 126 of 128.
 #[test]

@@ -117,7 +117,7 @@ pub(super) struct FileData {
     refetched: PageSet,
     /// Pages of which direct reads have fetched parts only.
     partial_pages: PageSet,
-    /// Sectors of these parts, by number.
+    /// Sectors that were fetched of these pages, by number.
     partial_sectors: PageSet,
     /// Last waits that count as fetches, where the page cache is not observed.
     inferred_fetches: InferredFetches,
@@ -140,6 +140,11 @@ impl FileData {
     fn record_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
         let new_pages = self.fetched.add(first, end);
+        // Later reads of parts of these pages are compared with all their fetched sectors.
+        if self.partial_pages.has_any(first, end) {
+            let (first_sector, end_sector) = sectors_of(offset, bytes);
+            self.partial_sectors.add(first_sector, end_sector);
+        }
         let again_bytes = (end - first - new_pages) * PAGE_BYTES;
         self.fetched_bytes += bytes;
         self.refetched_bytes += again_bytes.min(bytes);
@@ -166,8 +171,7 @@ impl FileData {
         // A page fetched in part counts as fetched: the unused rest is no over-read.
         self.fetched.add(first, end);
         self.partial_pages.add(first, end);
-        let (first_sector, end_sector) =
-            (offset / SECTOR_BYTES, (offset + bytes).div_ceil(SECTOR_BYTES));
+        let (first_sector, end_sector) = sectors_of(offset, bytes);
         let new_bytes = self.partial_sectors.add(first_sector, end_sector) * SECTOR_BYTES;
         let again_bytes = bytes.saturating_sub(new_bytes);
         self.fetched_bytes += bytes;
@@ -227,6 +231,11 @@ impl FileData {
     pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
         self.charges.get(&cause).copied().unwrap_or_default()
     }
+}
+
+/// Returns the first sector of a range of bytes and the end of its last one (exclusive).
+fn sectors_of(offset: u64, bytes: u64) -> (u64, u64) {
+    (offset / SECTOR_BYTES, (offset + bytes).div_ceil(SECTOR_BYTES))
 }
 
 /// Data of a thread.
