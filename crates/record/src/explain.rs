@@ -415,9 +415,11 @@ fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
         let has_requests = device.read_bytes > 0 && in_flight >= 1.0;
         // Samples of most of the time count as all of it.
         let sampled_ns = device.sampled_other_reads_ns;
+        let own_bytes = gathered.fetched_bytes(*number);
         let has_samples = !has_requests
+            && own_bytes > 0
             && sampled_ns * 2 >= length_ns
-            && device.sampled_other_bytes >= gathered.fetched_bytes(*number);
+            && device.sampled_other_bytes >= own_bytes;
         let bytes_per_second = device.sampled_other_bytes as f64 * 1e9 / sampled_ns.max(1) as f64;
         (has_requests || has_samples).then(|| OtherReads {
             device: device.name.clone(),

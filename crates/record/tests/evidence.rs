@@ -3,8 +3,8 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    Activity, DeviceOperation, FileRecord, PagesInserted, ReadMethod, Record, RecordingMethod,
-    RequestRecord, TimeSpent,
+    Activity, DeviceOperation, FileRecord, OthersSampled, PagesInserted, ReadMethod, Record,
+    RecordingMethod, RequestRecord, TimeSpent,
 };
 
 use super::diagnoses::{causes, says};
@@ -252,4 +252,23 @@ fn opens_that_were_not_counted_have_no_number() {
         let evidence = &explanation.findings[0].evidence;
         assert!(!evidence.contains("opened"), "{evidence}");
     }
+}
+
+/// Without root: others read 1 MiB from a device in each of 40 samples, all the time. The program
+/// reads from device 7 alone.
+#[test]
+fn reads_of_others_from_a_device_without_own_reads_are_not_counted() {
+    let explanation = |device: u64| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for at in 0..40 {
+            let begin_ns = made.now;
+            made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, 1000);
+            let (end_ns, work) = (made.now, DeviceOperation::Read);
+            let others = OthersSampled { end_ns, begin_ns, device, work, bytes: 1 << 20 };
+            made.records.push(Record::OthersSampled(others));
+        }
+        made.explained()
+    };
+    assert_eq!(explanation(7).other_reads.len(), 1);
+    assert_eq!(explanation(8).other_reads, []);
 }
