@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, DeviceRecord, FileRecord, OpenRecord, Record, RecordingStart,
-    RequestRecord, ThreadName,
+    AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, ExecutableMapped, FileRecord,
+    OpenRecord, OthersRequests, Record, RecordingStart, RequestRecord, ThreadName,
 };
 
 use crate::explain::{Explainer, Explanation};
@@ -39,6 +39,8 @@ pub struct LiveReads {
     devices: BTreeMap<u64, DeviceRecord>,
     /// Files by their number. They stay known.
     files: BTreeMap<u32, FileRecord>,
+    /// Files mapped for execution, by their number. They stay known.
+    executables: BTreeMap<u32, ExecutableMapped>,
     /// Threads by their number, until their process has ended.
     threads: BTreeMap<u32, ThreadName>,
     /// Open files and hints by process, until the process has ended. 0: unknown.
@@ -58,7 +60,8 @@ struct ProcessFiles {
 
 impl LiveReads {
     /// Adds a record of the interval. Records about the recording as a whole are dropped, and
-    /// records that a live explanation does not use.
+    /// records that a live explanation does not use. Times by activity and the sums of other
+    /// programs' requests come only at the end of a recording.
     pub fn take(&mut self, record: Record) {
         match record {
             Record::Device(device) => {
@@ -74,12 +77,11 @@ impl LiveReads {
                 let files = self.files_of(open.thread);
                 files.opens.insert((open.file, open.descriptor), open);
             }
+            Record::Executable(mapped) => {
+                self.executables.insert(mapped.file, mapped);
+            }
             Record::Lost(lost) => self.lost += lost.count,
-            Record::Start(_)
-            | Record::End(_)
-            | Record::Map(_)
-            | Record::TimeSpent(_)
-            | Record::Executable(_) => {}
+            Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
             Record::Evict(_) | Record::OthersRequests(_) | Record::OthersSampled(_) => {}
             other => self.records.push(other),
         }
@@ -131,10 +133,7 @@ impl LiveReads {
     /// Explains the reads of a process in an interval that ends at `end_ns`. `records`: the records
     /// of all processes.
     fn explain_process(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
-        let names = self.threads.values().filter(|thread| thread.process == process);
-        let main_thread =
-            names.clone().find(|thread| thread.task == process).or(names.clone().next());
-        let name = main_thread.map(|thread| thread.name.clone()).unwrap_or_default();
+        let name = self.main_thread(process).map(|thread| thread.name.clone()).unwrap_or_default();
         let mut explainer = Explainer::of_interval(self.begin_ns, end_ns);
         let start = RecordingStart { program: name.clone(), ..RecordingStart::default() };
         explainer.take(&Record::Start(start));
@@ -147,7 +146,10 @@ impl LiveReads {
         for file in files.iter().filter_map(|file| self.files.get(file)) {
             explainer.take(&Record::File(file.clone()));
         }
-        for thread in names {
+        for mapped in files.iter().filter_map(|file| self.executables.get(file)) {
+            explainer.take(&Record::Executable(mapped.clone()));
+        }
+        for thread in self.threads.values().filter(|thread| thread.process == process) {
             explainer.take(&Record::Thread(thread.clone()));
         }
         // Opens and hints of earlier intervals hold on.
@@ -164,7 +166,44 @@ impl LiveReads {
             }
         }
         own_records.iter().for_each(|record| explainer.take(record));
+        for others in self.others_requests(process, records) {
+            explainer.take(&Record::OthersRequests(others));
+        }
         LiveProcess { process, name, explanation: explainer.finish() }
+    }
+
+    /// Returns the sums of the other recorded processes' requests in an interval, by device, type
+    /// and process.
+    fn others_requests(
+        &self,
+        process: u32,
+        records: &[Record],
+    ) -> impl Iterator<Item = OthersRequests> {
+        let mut sums: BTreeMap<(u64, DeviceOperation, u32), OthersRequests> = BTreeMap::new();
+        for record in records {
+            let Record::Request(request) = record else { continue };
+            let Some(thread) = request.thread else { continue };
+            let other = self.process_of(thread as u32);
+            if other == process || other == 0 {
+                continue;
+            }
+            let &RequestRecord { end_ns: at_ns, device, work, bytes, .. } = request;
+            let sum = sums.entry((device, work, other)).or_insert_with(|| {
+                let name =
+                    self.main_thread(other).map(|thread| thread.name.clone()).unwrap_or_default();
+                OthersRequests { device, work, task: other, name, ..OthersRequests::default() }
+            });
+            sum.at_ns = at_ns;
+            sum.count += 1;
+            sum.bytes += bytes;
+        }
+        sums.into_values()
+    }
+
+    /// Returns the first thread of a process, or any if that one is not known.
+    fn main_thread(&self, process: u32) -> Option<&ThreadName> {
+        let mut threads = self.threads.values().filter(|thread| thread.process == process);
+        threads.clone().find(|thread| thread.task == process).or(threads.next())
     }
 
     /// Returns the record as the recording of one process would have it. The thread of another

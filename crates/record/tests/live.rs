@@ -3,8 +3,8 @@
 use readpath_record::explain::WaitCause;
 use readpath_record::live::LiveReads;
 use readpath_trace::recording::{
-    DeviceRecord, EventsLost, FileRecord, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
-    RequestRecord, ThreadName,
+    DeviceRecord, EventsLost, ExecutableMapped, FileRecord, OpenRecord, PagesInserted, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RequestRecord, ThreadName,
 };
 
 use super::explain::{KIB, US, far};
@@ -105,6 +105,9 @@ fn requests_of_one_program_delay_the_other() {
     assert_eq!(delayed.explanation.findings[0].cause, WaitCause::Readers);
     let seconds = delayed.explanation.findings[0].seconds;
     assert!((seconds - 0.12).abs() < 0.001, "{seconds}");
+    // By hand: 40 reads of 4 KiB.
+    let evidence = &delayed.explanation.findings[0].evidence;
+    assert!(evidence.contains("; 160 KiB of them were read by two (task 200)"), "{evidence}");
 }
 
 /// Open files of a process that has ended are forgotten: without them its reads are buffered, and
@@ -118,4 +121,45 @@ fn files_of_ended_processes_are_forgotten() {
     let (found, _) = reads.end_interval(2 * SECOND_NS, |_| true);
     let names: Vec<(u32, &str)> = found.iter().map(|it| (it.process, it.name.as_str())).collect();
     assert_eq!(names, [(0, ""), (200, "two")]);
+}
+
+/// Process 100 touches 40 pages of a file, which fetch 16 KiB each, in each of two seconds. If the
+/// file was mapped for execution in the first one, both have the remedy for a program's start.
+#[test]
+fn programs_and_libraries_keep_their_own_remedy() {
+    for is_executable in [true, false] {
+        let mut reads = two_programs();
+        if is_executable {
+            reads.take(Record::Executable(ExecutableMapped { at_ns: 0, file: 100 }));
+        }
+        for second in [0, 1] {
+            for at in 0..40 {
+                let begin_ns = second * SECOND_NS + at * 20_000_000;
+                touch(&mut reads, far(second * 40 + at), begin_ns);
+            }
+            let (found, _) = reads.end_interval((second + 1) * SECOND_NS, |_| true);
+            let finding = &found[0].explanation.findings[0];
+            assert_eq!(finding.cause, WaitCause::Depth);
+            assert_eq!(finding.remedy.starts_with("start-up: "), is_executable, "{finding:?}");
+        }
+    }
+}
+
+/// Touch of a page of process 100's file that waits 10 ms for 16 KiB.
+fn touch(reads: &mut LiveReads, offset: u64, begin_ns: u64) {
+    let (thread, file, end_ns) = (0, 100, begin_ns + 10_000 * US);
+    let bytes = 16 * KIB;
+    reads.take(Record::Insert(PagesInserted { at_ns: begin_ns, thread, file, offset, bytes }));
+    reads.take(Record::Read(ReadRecord {
+        begin_ns,
+        end_ns,
+        waited_ns: 10_000 * US,
+        thread,
+        file,
+        way: ReadMethod::Fault,
+        offset,
+        asked_bytes: 4 * KIB,
+        outcome: ReadOutcome::Bytes(4 * KIB),
+        ..ReadRecord::default()
+    }));
 }
