@@ -4,7 +4,9 @@
 //! sizes give both terms. Only the faster quarter of each size counts: slower waits include
 //! contention and readahead. Waits that began behind another request of the program are left out
 //! where there are others: an unused readahead would make all requests after it look slow. A single
-//! size, or sizes with few waits, give only the sum of both terms, the mean of all waits. The fixed
+//! size, or sizes with few waits, give only the sum of both terms, the mean of all waits. Its
+//! contention is also in the waits that the estimate is compared with, and cancels out there. The
+//! faster quarter would count contention as a loss by readahead. The fixed
 //! part is then assumed to be the transfer time of [`EQUAL_COST_BYTES`], or of
 //! [`EQUAL_COST_BYTES_DISK`] if it takes as long as a disk seek. The kernel's own rotational flag
 //! is wrong for many virtual disks.
@@ -280,6 +282,19 @@ mod tests {
         assert!((request_ns(&costs) - 400_000.0).abs() < 1.0);
         (0..16).for_each(|_| costs.add(100_000, 65_536, is_alone));
         assert!((request_ns(&costs) - 100_000.0).abs() < 1.0);
+    }
+
+    /// By hand: half of the waits for 64 KiB take 100 µs and the others 300 µs, so 200 µs in the
+    /// mean. A request of 16 KiB takes (16 + 64) / (64 + 64) of each.
+    #[test]
+    fn cost_of_one_size_includes_the_contention_of_its_waits() {
+        let mut costs = Costs::default();
+        for wait_ns in [100_000, 300_000] {
+            (0..16).for_each(|_| costs.add(wait_ns, 65_536, true));
+        }
+        let cost = costs.estimate().unwrap();
+        assert!((cost.request_ns(65_536.0) - 200_000.0).abs() < 1.0, "{cost:?}");
+        assert!((cost.request_ns(16_384.0) - 125_000.0).abs() < 1.0, "{cost:?}");
     }
 
     /// A wait of 200 µs for 64 KiB is split in half. A wait of 10 ms is almost all positioning
