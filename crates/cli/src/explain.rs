@@ -308,7 +308,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     // Order, bytes and errors.
     writeln!(
         out,
-        "  {:.0} % continue where an earlier read ended; {:.1} requests in flight at the device",
+        "  {:.0} % begin up to 16 KiB behind the end of an earlier read; {:.1} requests in flight at the device",
         shape.sequential_part * 100.0,
         shape.depth
     )?;

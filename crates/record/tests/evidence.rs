@@ -272,3 +272,16 @@ fn reads_of_others_from_a_device_without_own_reads_are_not_counted() {
     assert_eq!(explanation(7).other_reads.len(), 1);
     assert_eq!(explanation(8).other_reads, []);
 }
+
+/// 2,000 reads of 16 bytes, each 48 bytes behind the end of the last one. All but the first begin
+/// in its page or in the next one, and none continues where it ended.
+#[test]
+fn small_calls_with_gaps_are_not_said_to_continue_at_the_end() {
+    let mut made = Made::new();
+    for at in 0..2000 {
+        made.read(0, ReadMethod::Pread, (at * 64, 16), 0, 0);
+        made.now += 500;
+    }
+    let explanation = made.explained();
+    says(&explanation, &["100 % began in the page where a recent one ended or in the next page"]);
+}

@@ -27,7 +27,8 @@ pub struct ReadShape {
     pub unused_bytes: u64,
     /// Bytes that faults mapped beyond those that count as read. Their use is not known.
     pub mapped_bytes: u64,
-    /// Fraction of the reads that continue an earlier one.
+    /// Fraction of the reads that continue an earlier one: they begin at its end, or up to 16 KiB
+    /// behind it.
     pub sequential_part: f64,
     /// Number of reads by system call or mechanism.
     pub ways: Vec<(ReadMethod, u64)>,

@@ -19,7 +19,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: "small reads by system calls take processor time".to_owned(),
         evidence: format!(
             "{} reads of {} on average did not wait for a device and took {} each in the kernel, \
-             {} in all; {:.0} % continued where the last one ended, most of them of {}",
+             {} in all; {:.0} % began in the page where a recent one ended or in the next page; \
+             most of them read {}",
             calls.count,
             bytes_text(mean_bytes),
             duration_text(calls.mean_ns()),
