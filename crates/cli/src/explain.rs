@@ -187,6 +187,9 @@ fn headline(explanation: &Explanation) -> String {
         Some(seconds) => format!("; processor time {seconds:.2} s"),
         None => String::new(),
     };
+    if explanation.limit == ProgramLimit::Untimed {
+        return format!("{program}: requests of {seconds:.2} s; waits for them are not recorded");
+    }
     let at_least = if explanation.hidden_waits.is_some() { "at least " } else { "" };
     format!(
         "{program}: {seconds:.2} s, of which {at_least}{waited_seconds:.2} s ({share:.0} %) waited \
@@ -196,7 +199,8 @@ fn headline(explanation: &Explanation) -> String {
 
 /// Sentence for a program without findings: the limit of its speed. `Program`: it rarely waited.
 /// `Device`: it waited for a device that was used well. `Unseen`: too many reads were not recorded.
-/// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for.
+/// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for. `Untimed`: the
+/// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
     let diagnosis = match explanation.limit {
         // A device with fewer requests may be faster with more.
@@ -205,7 +209,7 @@ fn no_findings_text(explanation: &Explanation) -> String {
         }
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
-        ProgramLimit::Nothing | ProgramLimit::Unknown => "No diagnosis",
+        ProgramLimit::Nothing | ProgramLimit::Unknown | ProgramLimit::Untimed => "No diagnosis",
         ProgramLimit::Unseen if explanation.shape.reads > 0 => {
             "Waits of the program are in no recorded read"
         }
@@ -306,12 +310,16 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         shape.ways.iter().map(|(method, count)| format!("{count} by {}", method_name(*method)));
     writeln!(out, "  {}", methods.collect::<Vec<String>>().join(", "))?;
     // Order, bytes and errors.
-    writeln!(
+    write!(
         out,
-        "  {:.0} % begin up to 16 KiB behind the end of an earlier read; {:.1} requests in flight at the device",
-        shape.sequential_part * 100.0,
-        shape.depth
+        "  {:.0} % begin up to 16 KiB behind the end of an earlier read",
+        shape.sequential_part * 100.0
     )?;
+    // Without requests and waits the depth is 0, and nothing is known of it.
+    match shape.depth > 0.0 {
+        true => writeln!(out, "; {:.1} requests in flight at the device", shape.depth)?,
+        false => writeln!(out)?,
+    }
     writeln!(
         out,
         "  {} MiB returned; {} MiB fetched, of which {} MiB again and {} MiB not requested",

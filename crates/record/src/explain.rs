@@ -196,6 +196,8 @@ pub enum ProgramLimit {
     /// It rarely slept for the reads that were seen. Much of its time is not accounted for, or it
     /// may have polled for its reads.
     Unknown,
+    /// The recording is a trace of requests without durations. It has no waits of a program.
+    Untimed,
 }
 
 /// Wall time of one activity.

@@ -3,7 +3,8 @@
 
 use readpath_record::explain::{ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    Activity, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, TimeSpent,
+    Activity, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod,
+    TimeSpent,
 };
 
 use super::diagnoses::{causes, says};
@@ -193,4 +194,33 @@ fn a_long_copy_waits_for_readahead() {
     };
     assert_eq!(waits(8 << 20), Some((1, 65_536e-6)));
     assert_eq!(waits(1 << 20), None);
+}
+
+/// A trace of requests without durations: 100 of 16 KiB in order, then all of them again. Nothing
+/// is known of its waits. The program was said to find its data in memory. By hand: all but the
+/// first request of each pass continue an earlier one, and 1,600 of 3,200 KiB are fetched again.
+#[test]
+fn requests_without_durations_are_no_verdict_on_waits() {
+    let mut made = Made::by(RecordingMethod::Requests);
+    for at in 0..200 {
+        made.compute(1000);
+        made.records.push(Record::Read(ReadRecord {
+            begin_ns: made.now,
+            end_ns: made.now,
+            way: ReadMethod::Pread,
+            offset: at % 100 * 16 * KIB,
+            asked_bytes: 16 * KIB,
+            outcome: ReadOutcome::Bytes(16 * KIB),
+            ..ReadRecord::default()
+        }));
+    }
+    let explanation = made.explained();
+    assert_eq!((explanation.limit, causes(&explanation)), (ProgramLimit::Untimed, Vec::new()));
+    let text = explanation.limit_text;
+    assert!(
+        text.contains("200 requests, 16 KiB on average, 99 % of them after an earlier"),
+        "{text}"
+    );
+    let shape = explanation.shape;
+    assert_eq!((shape.fetched_bytes, shape.again_bytes), (3200 * KIB, 1600 * KIB));
 }

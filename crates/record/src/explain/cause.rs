@@ -254,10 +254,35 @@ struct CauseText {
     remedy: String,
 }
 
-/// Returns the limit of a program without a reported cause, and its text. The checks are in order
+/// Returns the limit of a program without a reported cause, and its text. A trace of requests has
+/// no waits to judge. `hidden`: waits that no recorded read contains.
+pub(super) fn program_limit(
+    gathered: &RecordingData,
+    hidden: Option<&HiddenWaits>,
+) -> (ProgramLimit, String) {
+    match gathered.is_request_trace() && gathered.reads > 0 {
+        true => (ProgramLimit::Untimed, untimed_text(gathered)),
+        false => limit_by_waits(gathered, hidden),
+    }
+}
+
+/// Returns a text about a trace of requests: its sizes, their order, and the missing times.
+fn untimed_text(gathered: &RecordingData) -> String {
+    let mean_bytes = gathered.got_bytes as f64 / gathered.reads as f64;
+    let sequential_percent = 100.0 * gathered.pattern.sequential as f64 / gathered.reads as f64;
+    format!(
+        "the trace has {} requests, {} on average, {sequential_percent:.0} % of them after an \
+         earlier one; it has no durations, so neither the waits of a program nor the requests in \
+         flight are known; `readpath record` records both",
+        gathered.reads,
+        bytes_text(mean_bytes),
+    )
+}
+
+/// Returns the limit of a program and its text, by its waits. The checks are in order
 /// of precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown
 /// use, few waits, and then waits for the device. `hidden`: waits that no recorded read contains.
-pub(super) fn program_limit(
+fn limit_by_waits(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,
 ) -> (ProgramLimit, String) {

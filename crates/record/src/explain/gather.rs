@@ -527,8 +527,8 @@ impl RecordingData {
         self.source == RecordingMethod::Tracepoints
     }
 
-    /// Returns true if the recording was imported from a trace of requests, which has no waits.
-    pub fn is_of_requests(&self) -> bool {
+    /// Returns true for a trace of requests, which has no durations and no calls.
+    pub fn is_request_trace(&self) -> bool {
         self.source == RecordingMethod::Requests
     }
 

@@ -144,10 +144,12 @@ impl RecordingData {
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
         let has_filled_cache =
             claimed.bytes > 0 || (!has_measured_waits && is_buffered && waited_ns > 0);
-        // Direct reads pass the cache. Insertions into it are reported only with measured waits.
-        let is_fetch_unreported = is_direct || (!has_measured_waits && waited_ns > 0);
+        // Direct reads pass the cache, and the requests of a trace have reached a device.
+        // Insertions into the cache are reported only with measured waits.
+        let passes_cache = is_direct || self.is_request_trace();
+        let is_fetch_unreported = passes_cache || (!has_measured_waits && waited_ns > 0);
         let mut fetched = match got_bytes > 0 && claimed.bytes == 0 && is_fetch_unreported {
-            true => self.record_unreported_fetch(read, got_bytes, is_direct),
+            true => self.record_unreported_fetch(read, got_bytes, passes_cache),
             false => claimed,
         };
         if !is_retry {
@@ -194,18 +196,18 @@ impl RecordingData {
     }
 
     /// Records the fetch of a read that returned `got_bytes` bytes, for which the recording reports
-    /// no insertion into the page cache. A direct read has fetched all of them. Another one
-    /// has fetched the pages that were not read before, or all if there are none.
+    /// no insertion into the page cache. A read that passes the cache has fetched all of them.
+    /// Another one has fetched the pages that were not read before, or all if there are none.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
         got_bytes: u64,
-        is_direct: bool,
+        passes_cache: bool,
     ) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
         let has_inserted_none = thread.has_inserted_none;
         let file = self.files.entry(read.file).or_default();
-        let (bytes, refetched_bytes) = match is_direct {
+        let (bytes, refetched_bytes) = match passes_cache {
             true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
             false => file.record_absent_fetch(read, got_bytes, has_inserted_none),
         };
