@@ -179,17 +179,17 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
 /// First line: the program, its duration, and the share of the time it waited. The share is a lower
 /// bound if there are hidden waits: long waits for files that no recorded read explains.
 fn headline(explanation: &Explanation) -> String {
-    let Explanation { program, seconds, waited_seconds, .. } = explanation;
+    let Explanation { program, seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
-    // A recording of no duration has a share of 0.
-    let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let processor_text = match explanation.processor_seconds {
         Some(seconds) => format!("; processor time {seconds:.2} s"),
         None => String::new(),
     };
-    if explanation.limit == ProgramLimit::Untimed {
+    let Some(waited_seconds) = explanation.waited_seconds else {
         return format!("{program}: requests of {seconds:.2} s; waits for them are not recorded");
-    }
+    };
+    // A recording of no duration has a share of 0.
+    let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let at_least = if explanation.hidden_waits.is_some() { "at least " } else { "" };
     format!(
         "{program}: {seconds:.2} s, of which {at_least}{waited_seconds:.2} s ({share:.0} %) waited \
@@ -386,13 +386,13 @@ fn file_and_thread_tables(shape: &ReadShape) -> [Table; 2] {
         ("reads", |file| file.reads.to_string()),
         ("MiB returned", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
-        ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
+        ("waited s", |file| table::number(file.waited_seconds, 3)),
     ];
     let threads: [Column<explain::ThreadStatistics>; 4] = [
         ("thread", |thread| format!("{} {}", printable(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),
-        ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
+        ("waited s", |thread| table::number(thread.waited_seconds, 3)),
     ];
     let numbers_from = 1;
     [

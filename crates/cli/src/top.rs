@@ -263,7 +263,7 @@ fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> s
         json!({
             "process": live.process,
             "program": live.name,
-            "waited_seconds": explanation.waited_seconds.min(seconds),
+            "waited_seconds": explanation.waited_seconds.map(|waited| waited.min(seconds)),
             "reads": explanation.shape.reads,
             "got_bytes": explanation.shape.got_bytes,
             "fetched_bytes": explanation.shape.fetched_bytes,
@@ -325,19 +325,22 @@ fn interval_text(
 fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let explanation = &live.explanation;
     let shape = &explanation.shape;
-    let cells = |waited_seconds: f64, reads: u64, got_bytes: u64, fetched_bytes: u64, depth| {
-        // Part of the returned bytes that no device fetched.
-        let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
-        let cached_percent = (got_bytes > 0).then_some(100.0 * (1.0 - fetched_share));
-        let per_second = |count: f64| Some(count / seconds);
-        [
-            format!("{:.0} %", (100.0 * waited_seconds / seconds).min(100.0)),
-            table::number(per_second(reads as f64), 0),
-            table::number(per_second(got_bytes as f64 / f64::from(1 << 20)), 1),
-            cached_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
-            depth,
-        ]
-    };
+    let cells =
+        |waited_seconds: Option<f64>, reads: u64, got_bytes: u64, fetched_bytes: u64, depth| {
+            // Part of the returned bytes that no device fetched.
+            let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
+            let cached_percent = (got_bytes > 0).then_some(100.0 * (1.0 - fetched_share));
+            let per_second = |count: f64| Some(count / seconds);
+            let waited_percent = waited_seconds.map(|waited| (100.0 * waited / seconds).min(100.0));
+            let percent_text = |percent: f64| format!("{percent:.0} %");
+            [
+                waited_percent.map_or_else(|| "-".to_owned(), percent_text),
+                table::number(per_second(reads as f64), 0),
+                table::number(per_second(got_bytes as f64 / f64::from(1 << 20)), 1),
+                cached_percent.map_or_else(|| "-".to_owned(), percent_text),
+                depth,
+            ]
+        };
     // A title has the name, a colon and the explanation.
     let title = explanation.findings.first().map(|finding| &finding.title);
     let cause = title.map_or("-", |title| title.split(':').next().unwrap_or(title));
@@ -354,7 +357,7 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     // Files with at least a hundredth of the interval's wait, or a tenth of the bytes. Others, such
     // as shared libraries, are read by every program.
     let is_notable = |file: &&FileStatistics| {
-        file.waited_seconds >= 0.01 * seconds || 10 * file.got_bytes >= shape.got_bytes
+        file.waited_seconds >= Some(0.01 * seconds) || 10 * file.got_bytes >= shape.got_bytes
     };
     for file in shape.files.iter().filter(is_notable).take(FILES_SHOWN) {
         let mut row = vec!["  ".to_owned(), printable(&file.path), String::new()];

@@ -375,6 +375,6 @@ fn imported_requests_name_the_writes_left_out_and_the_missing_waits() {
             assert!(!explained.stdout.contains(wrong), "{name}: {}", explained.stdout);
         }
     }
-    assert!(scratch.run("explain both.rec").stdout.contains("the trace has no waits"));
+    assert!(scratch.run("explain both.rec").stdout.contains("it has no durations"));
     assert!(scratch.run("explain writes.rec").stdout.contains("the trace has no reads"));
 }

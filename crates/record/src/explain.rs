@@ -230,8 +230,9 @@ pub struct Explanation {
     pub program: String,
     /// Duration of the recording in seconds.
     pub seconds: f64,
-    /// Time in seconds in which at least one thread waited for a device.
-    pub waited_seconds: f64,
+    /// Time in seconds in which at least one thread waited for a device. `None` for a trace of
+    /// requests, which has no waits.
+    pub waited_seconds: Option<f64>,
     /// Processor time of the program in seconds, if known.
     pub processor_seconds: Option<f64>,
     /// Least time in seconds in which no thread waited for a device or used a processor, if the
@@ -370,8 +371,7 @@ impl Explainer {
             .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
         findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
-        let (limit, limit_text) = cause::requests_limit(gathered)
-            .unwrap_or_else(|| cause::program_limit(gathered, hidden.as_ref()));
+        let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let mut samples = sampled_waits(gathered);
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
@@ -381,7 +381,7 @@ impl Explainer {
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
-            waited_seconds: gathered.waits.union_ns() as f64 / 1e9,
+            waited_seconds: gathered.waited_seconds(gathered.waits.union_ns()),
             processor_seconds: gathered.processor_ns.map(|ns| ns as f64 / 1e9),
             other_seconds: gathered.processor_ns.map(|processor_ns| {
                 let known_ns = gathered.waits.union_ns() + processor_ns;

@@ -109,7 +109,7 @@ impl LiveReads {
             .collect();
         // The longest wait comes first; among equals, the most bytes.
         live.sort_by(|left, right| {
-            let waits = |process: &LiveProcess| process.explanation.waited_seconds;
+            let waits = |process: &LiveProcess| process.explanation.waited_seconds.unwrap_or(0.0);
             let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
             waits(right).total_cmp(&waits(left)).then(bytes(right).cmp(&bytes(left)))
         });

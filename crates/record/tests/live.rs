@@ -68,7 +68,7 @@ fn processes_are_explained_apart_and_interval_by_interval() {
     reads.take(Record::Lost(EventsLost { count: 3, ..EventsLost::default() }));
     let (first, lost) = reads.end_interval(SECOND_NS, |_| true);
     assert_eq!((first.len(), first[0].process, lost), (1, 200, 3));
-    assert!((first[0].explanation.waited_seconds - 0.5).abs() < 1e-9);
+    assert!((first[0].explanation.waited_seconds.unwrap() - 0.5).abs() < 1e-9);
 
     for at in 0..40 {
         read(&mut reads, (at as u32 % 2, 100), SECOND_NS + at * 20_000_000, 10_000);
@@ -78,8 +78,10 @@ fn processes_are_explained_apart_and_interval_by_interval() {
     let (second, lost) = reads.end_interval(2 * SECOND_NS, |_| true);
     let shown: Vec<(u32, &str)> = second.iter().map(|it| (it.process, it.name.as_str())).collect();
     assert_eq!((shown, lost), (vec![(100, "one"), (200, "two")], 0));
-    let waited: Vec<u64> =
-        second.iter().map(|it| (it.explanation.waited_seconds * 1e3).round() as u64).collect();
+    let waited: Vec<u64> = second
+        .iter()
+        .map(|it| (it.explanation.waited_seconds.unwrap() * 1e3).round() as u64)
+        .collect();
     assert_eq!(waited, [400, 5]);
     let [slow, quick] = [&second[0].explanation, &second[1].explanation];
     assert_eq!(slow.findings[0].cause, WaitCause::Depth);

@@ -216,6 +216,7 @@ fn requests_without_durations_are_no_verdict_on_waits() {
     }
     let explanation = made.explained();
     assert_eq!((explanation.limit, causes(&explanation)), (ProgramLimit::Untimed, Vec::new()));
+    assert_eq!(explanation.waited_seconds, None);
     let text = explanation.limit_text;
     assert!(
         text.contains("200 requests, 16 KiB on average, 99 % of them after an earlier"),

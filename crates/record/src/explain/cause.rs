@@ -260,9 +260,10 @@ pub(super) fn program_limit(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,
 ) -> (ProgramLimit, String) {
-    match gathered.is_request_trace() && gathered.reads > 0 {
-        true => (ProgramLimit::Untimed, untimed_text(gathered)),
-        false => limit_by_waits(gathered, hidden),
+    match (gathered.is_request_trace(), gathered.reads) {
+        (true, 0) => (ProgramLimit::Nothing, "the trace has no reads".to_owned()),
+        (true, _) => (ProgramLimit::Untimed, untimed_text(gathered)),
+        (false, _) => limit_by_waits(gathered, hidden),
     }
 }
 
@@ -273,7 +274,8 @@ fn untimed_text(gathered: &RecordingData) -> String {
     format!(
         "the trace has {} requests, {} on average, {sequential_percent:.0} % of them after an \
          earlier one; it has no durations, so neither the waits of a program nor the requests in \
-         flight are known; `readpath record` records both",
+         flight are known; `readpath record` records both, and `readpath run` replays the trace \
+         on a storage",
         gathered.reads,
         bytes_text(mean_bytes),
     )
@@ -351,17 +353,6 @@ fn limit_by_waits(
     );
     text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
-}
-
-/// Returns the limit of an imported trace of requests: its causes of waits are unknown. `None` for
-/// other recordings.
-pub(super) fn requests_limit(gathered: &RecordingData) -> Option<(ProgramLimit, String)> {
-    let no_waits = "the trace has no waits; replay it on a storage by `readpath run`";
-    let (limit, text) = match gathered.reads {
-        0 => (ProgramLimit::Nothing, "the trace has no reads"),
-        _ => (ProgramLimit::Unknown, no_waits),
-    };
-    gathered.is_of_requests().then(|| (limit, text.to_owned()))
 }
 
 /// Returns a text about waits next to work, if nearly all waits for reads passed while other

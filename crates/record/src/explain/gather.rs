@@ -532,6 +532,11 @@ impl RecordingData {
         self.source == RecordingMethod::Requests
     }
 
+    /// Converts recorded waits to seconds. Returns `None` for a trace of requests.
+    pub fn waited_seconds(&self, waited_ns: u64) -> Option<f64> {
+        (!self.is_request_trace()).then_some(waited_ns as f64 / 1e9)
+    }
+
     /// Returns the other program whose requests of kind `work` on a device have the most bytes.
     /// Programs without a name are ignored. `None` if there is no other.
     pub fn largest_other_program(

@@ -79,8 +79,8 @@ pub struct FileStatistics {
     pub got_bytes: u64,
     /// Bytes fetched from the device for it.
     pub fetched_bytes: u64,
-    /// Sum of the waits in seconds.
-    pub waited_seconds: f64,
+    /// Sum of the waits in seconds. `None` for a trace of requests, which has no waits.
+    pub waited_seconds: Option<f64>,
 }
 
 /// A thread.
@@ -94,8 +94,8 @@ pub struct ThreadStatistics {
     pub reads: u64,
     /// Bytes read.
     pub got_bytes: u64,
-    /// Sum of the waits in seconds.
-    pub waited_seconds: f64,
+    /// Sum of the waits in seconds. `None` for a trace of requests, which has no waits.
+    pub waited_seconds: Option<f64>,
 }
 
 /// Computes the statistics of the program's reads from the gathered counts: bytes, sizes, waits,
@@ -147,7 +147,7 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
         reads: file.reads,
         got_bytes: file.got_bytes,
         fetched_bytes: file.fetched_bytes,
-        waited_seconds: file.waits.ns as f64 / 1e9,
+        waited_seconds: gathered.waited_seconds(file.waits.ns),
     });
     statistics.collect()
 }
@@ -163,7 +163,7 @@ fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
         task: thread.task,
         reads: thread.reads,
         got_bytes: thread.got_bytes,
-        waited_seconds: thread.waited_ns as f64 / 1e9,
+        waited_seconds: gathered.waited_seconds(thread.waited_ns),
     });
     statistics.collect()
 }
