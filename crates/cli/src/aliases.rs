@@ -48,7 +48,8 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             translated.push(argument);
             continue;
         };
-        // The command is the first argument.
+        // Only a first argument is translated: an old command behind a global option stays, and
+        // the parser refuses it.
         if index == 0
             && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
         {
@@ -61,6 +62,7 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
         if is_watch_advise && text == "--advise" {
             continue;
         }
+        // The subcommand directly behind `recording`, also behind its old name.
         if text == "anonymise" && translated.last().is_some_and(|last| last == "recording") {
             notes.push("`anonymise` is now `anonymize`".to_owned());
             translated.push("anonymize".into());

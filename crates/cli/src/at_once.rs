@@ -12,7 +12,8 @@ use crate::progress::Interrupt;
 
 /// Processes each piece by `work` on `threads` threads, by default one per processor. The results
 /// are in the order of the pieces, independent of the number of threads. After an interrupt or an
-/// error no further piece starts. After an interrupt the results are incomplete.
+/// error no further piece starts. An interrupt is no error: the results are then incomplete, and
+/// the caller asks `interrupt`.
 ///
 /// # Errors
 /// The error of the first of the pieces that failed.

@@ -236,7 +236,7 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
 }
 
 /// Returns the chosen states that this system can produce. Adds a note with the reason for each
-/// other state. The failure is `Unavailable` if no state is left.
+/// chosen state that it can't. The failure is `Unavailable` if no state is left.
 fn possible_states(
     args: &BenchArgs,
     rows: &[Row],

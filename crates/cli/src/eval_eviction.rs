@@ -100,8 +100,9 @@ fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all:
     format!("{}\n\n{}\n{}", summary_sentence(summary), cells_table(&shown), policies_table(summary))
 }
 
-/// Table with one row per cell: costs of the best baseline (the first), the judged policy and the
-/// optimum.
+/// Table with one row per cell: costs of the best baseline (the first), the judged policy, the
+/// optimum, and `two-lists`. A cost is divided by the cost without memory. `ratio` is the judged
+/// policy's cost ÷ the best baseline's.
 fn cells_table(shown: &[&JudgedEviction]) -> Table {
     let columns: [Column<&JudgedEviction>; 7] = [
         ("cell", |cell| cell.cell.clone()),
@@ -116,7 +117,8 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
     Table::of(shown, &columns, numbers_from)
 }
 
-/// Table of each policy's result if it were used in every cell.
+/// Table of each policy's result if it were used in every cell. The numbers are ratios of its cost
+/// to the least cost of any policy in the cell; less is better.
 fn policies_table(summary: &EvictionSummary) -> Table {
     let columns: [Column<FixedPolicyResult>; 5] = [
         ("everywhere", |policy| policy.eviction.clone()),

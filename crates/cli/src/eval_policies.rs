@@ -421,8 +421,10 @@ fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool)
 }
 
 /// Table with one row per cell: best baseline, tested policy, and its ratio. Baselines are sorted,
-/// the best first, and never empty. `read amp` is bytes read from the device ÷ bytes requested.
-/// `coverage` is the part of the requested bytes that was cached in time.
+/// the best first, and never empty. Above 1 the tested policy is better, in both ratios: `ratio` is
+/// its throughput ÷ the baseline's, `p99 ratio` the baseline's latency ÷ its own. `read amp` is
+/// bytes read from the device ÷ bytes requested. `coverage` is the part of the requested bytes that
+/// was cached in time.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
     let columns: [Column<&JudgedCell>; 10] = [
         ("cell", |cell| cell.name()),

@@ -16,7 +16,7 @@ pub fn path_argument_parser() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|argument| path_text::encode(&argument))
 }
 
-/// Parses a list of policies or devices.
+/// Parses a list of policies or devices, separated by commas. Their names are not looked up.
 pub fn parse_specs(text: &str) -> Result<Vec<Spec>, Failure> {
     Spec::parse_all(text).map_err(Failure::usage)
 }

@@ -315,7 +315,8 @@ fn measure_one(
 }
 
 /// Returns the size of the storage in bytes: for a block device `measured_bytes`, its own size; for
-/// a file or folder the size of its file system. A larger job thus fits on the described device.
+/// a file or folder the size of its file system. A larger job thus fits on the described device. A
+/// file system of unknown size counts as `measured_bytes`, the least result.
 fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     match rustix::fs::statvfs(path) {

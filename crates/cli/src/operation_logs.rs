@@ -31,7 +31,8 @@ pub struct OperationLogs {
 }
 
 impl OperationLogs {
-    /// Creates or truncates the logs of the row `row_number` of `row_count`, counted from 1.
+    /// Creates or truncates the logs of the row `row_number` of `row_count`, counted from 1. The
+    /// names have the number of the row if there are several.
     ///
     /// # Errors
     /// A file cannot be created, or is one of the run's input files.
@@ -83,6 +84,7 @@ impl OperationLogs {
             // Process ids count from 0, and the numbers in file names from 1.
             let named = files_of(job, &self.row_suffix, process.id().0 + 1).into_iter();
             let sinks = named.filter_map(|(kind, name)| {
+                // `create` has made each of these files.
                 let sink = self.files.get(Path::new(&name))?.clone();
                 Some((kind, Box::new(sink) as Box<dyn LogSink>))
             });
@@ -93,7 +95,7 @@ impl OperationLogs {
         }
     }
 
-    /// Flushes all files and returns the first write error.
+    /// Flushes the files up to the first one with a write error, which is returned.
     pub fn finish(self) -> CommandResult {
         for (path, file) in self.files {
             let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -200,7 +200,8 @@ fn xz_streams(mut compressed: &[u8]) -> Option<Vec<&[u8]>> {
             streams.reverse();
             return Some(streams);
         }
-        // A check sum, the size of the index in units of four bytes, two flags and `YZ`.
+        // A check sum of four bytes, the size of the index (in units of four bytes, less one), two
+        // flags and `YZ`.
         let footer = compressed.last_chunk::<12>().filter(|footer| footer.ends_with(b"YZ"))?;
         let index_units = u32::from_le_bytes(*footer[4..].first_chunk()?);
         let index_bytes = (u64::from(index_units) + 1) * 4;

@@ -116,13 +116,16 @@ pub struct QueueSummary {
 }
 
 /// Computes the figures of a cell and compares them with its goal. The ratios divide the time of a
-/// baseline by the time of the library. `None` where one of the two has no figure.
+/// baseline by the time of the library. `None` where one of the two has no figure. An aborted
+/// baseline is never the fastest. As the goal's own baseline it counts with its lower bound, and so
+/// does an aborted library.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
     // Passes before the measurement, and measured ones.
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
     let figures =
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
+    // The first contenders of every cell, in the order of `Contender::ALL`.
     let [ours, pread, mmap, o_direct] =
         std::array::from_fn(|index| figures(&cell.contenders[index]));
     let queues: Vec<QueueFigures> = cell
@@ -159,7 +162,8 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
             .is_some_and(|ratio_max| cpu_ratio.is_some_and(|ratio| ratio > ratio_max));
     let is_met = match judged_ratio {
         Some(ratio) => Some(ratio >= goal.ratio_min && !exceeds_cpu_limit && !ours.is_lower_bound),
-        // The library failed where a baseline has figures: the goal is missed.
+        // The library failed where a baseline has figures: the goal is missed. A library that has
+        // not run yet, at the time limit, misses nothing.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
     let note = cell_caveats(cell);
@@ -201,8 +205,8 @@ fn fastest<'f, T>(
         .min_by(|(.., left_seconds), (.., right_seconds)| left_seconds.total_cmp(right_seconds))
 }
 
-/// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
-/// `None` if there is none.
+/// Joins the caveats of a cell: of the library, of the cache state, and of contenders with an abort
+/// or with killed runs. `None` if there is none.
 fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
     // The library is the first contender.
     let library_note = cell.contenders[0].measured.iter().find_map(|run| run.note.clone());
@@ -247,8 +251,10 @@ impl AbortReason {
 }
 
 impl Figures {
-    /// Computes the medians of a contender's runs. An aborted contender has only the bound of its
-    /// time. `bytes` is the number of bytes that the measured passes of a run request.
+    /// Computes the medians of a contender's runs. A contender that was too slow has the time until
+    /// the abort in place of the median, and no processor time. After any other abort, the medians
+    /// of its completed runs stay. `bytes` is the number of bytes that the measured passes of a run
+    /// request.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
         // `None` if one of the runs lacks the figure.
@@ -294,16 +300,15 @@ impl StateSummary {
     /// number of missed goals.
     pub fn of(state: CacheState, cells: &[BenchCell]) -> StateSummary {
         let cells_of_state = || cells.iter().filter(|cell| cell.state == state);
-        let ratios: Vec<f64> = cells_of_state().filter_map(|cell| cell.ratio).collect();
-        let slowest = cells_of_state()
-            .filter(|cell| cell.ratio.is_some())
-            .min_by(|left, right| left.ratio.unwrap_or(0.0).total_cmp(&right.ratio.unwrap_or(0.0)));
+        let rows_with_ratio = || cells_of_state().filter_map(|cell| Some((cell.ratio?, &cell.row)));
+        let ratios: Vec<f64> = rows_with_ratio().map(|(ratio, _)| ratio).collect();
+        let slowest = rows_with_ratio().min_by(|left, right| left.0.total_cmp(&right.0));
         StateSummary {
             state,
             cells: ratios.len(),
             geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
-            minimum: slowest.and_then(|cell| cell.ratio),
-            minimum_row: slowest.map(|cell| cell.row.clone()),
+            minimum: slowest.map(|(ratio, _)| ratio),
+            minimum_row: slowest.map(|(_, row)| row.clone()),
             missed_goals: cells_of_state().filter(|cell| cell.is_met == Some(false)).count(),
             queue: QueueSummary::of(cells_of_state()),
         }

@@ -134,9 +134,9 @@ fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSu
     }
 }
 
-/// Draws the dot of a cell with its figures as a tooltip. A cell without a figure of the library is
-/// a cross at the edge. `left` is the left edge of its field, and `y` the middle of its line, in
-/// pixels.
+/// Draws the dot of a cell with its figures as a tooltip. A cell without a ratio is a cross at the
+/// left end of the scale: the library or every baseline lacks a figure. `left` is the left edge of
+/// its field, and `y` the middle of its line, in pixels.
 fn draw_cell(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
         Some(true) => MET_COLOUR,
@@ -181,7 +181,7 @@ fn line_middle(row_index: usize) -> f64 {
 }
 
 /// Horizontal position of a ratio, in pixels, in the field that begins at `left`. The scale is
-/// logarithmic.
+/// logarithmic, with 1 in its middle. A ratio beyond an end of the scale is drawn there.
 fn ratio_x(left: f64, ratio: f64) -> f64 {
     let share = (ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).ln() / RATIO_MAX.ln() + 1.0) / 2.0;
     left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)

@@ -43,7 +43,7 @@ const TIME_LIMIT_MAX: Duration = Duration::from_secs(60);
 
 /// Time limit of a pass in a cell without a completed baseline, as a multiple of a cold pass. A
 /// thrashing pass may take too long to wait for. This factor and the ones above are chosen.
-const SHORT_TIME_LIMIT_FACTOR: u32 = 4;
+const COLD_PASS_TIME_LIMIT_FACTOR: u32 = 4;
 
 /// Number of OOM kills of a contender in a cell before the cell counts as out of memory. One or two
 /// may happen when reclaim is slower than the reads.
@@ -279,13 +279,15 @@ impl RowState<'_> {
         seconds.min_by(f64::total_cmp)
     }
 
-    /// Time limit of a measurement of `contender`. It is a multiple of the time of the cell's
-    /// fastest baseline. Before any baseline has completed, it is a multiple of
-    /// `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the state.
-    /// `None` for both: the limit is [`TIME_LIMIT_MAX`].
+    /// Time limit of a measurement of `contender`, from its order to its answer. It is a multiple of
+    /// the time of the cell's fastest baseline. Before any baseline has completed, it is a multiple
+    /// of `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the state.
+    /// [`TIME_LIMIT_EXTRA`] is added. [`TIME_LIMIT_MAX`] is the upper bound, and the limit if both
+    /// times are unknown.
     fn time_limit(&self, contender: Contender, cold_pass_seconds: Option<f64>) -> Duration {
         let limit_factor = match contender {
             Contender::Ours => LIBRARY_TIME_LIMIT_FACTOR,
+            // Baselines and queues.
             _ => BASELINE_TIME_LIMIT_FACTOR,
         };
         let limit = match (self.fastest_baseline_seconds(), cold_pass_seconds) {
@@ -299,7 +301,7 @@ impl RowState<'_> {
             }
             (None, Some(cold_pass_seconds)) => {
                 let passes: u32 = self.state.passes().iter().sum();
-                Duration::from_secs_f64(cold_pass_seconds) * passes * SHORT_TIME_LIMIT_FACTOR
+                Duration::from_secs_f64(cold_pass_seconds) * passes * COLD_PASS_TIME_LIMIT_FACTOR
             }
             (None, None) => TIME_LIMIT_MAX,
         };

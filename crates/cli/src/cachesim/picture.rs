@@ -84,7 +84,8 @@ pub fn curves(cells: &[MissCell]) -> Chart {
             .collect();
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
         // The optimum alone has the grey colour, the last one. Its number is thus the number of the
-        // other colours, which the policies have in turn.
+        // other colours, which the policies have in turn. A second round of colours is dashed, and
+        // a third one dotted.
         let (series, dashes) = match policy {
             OPTIMUM => (colours::GREY, ""),
             _ => (index % colours::GREY, ["", DASHED, DOTTED][index / colours::GREY % 3]),

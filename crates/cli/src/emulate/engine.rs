@@ -270,6 +270,7 @@ impl ServedState {
             .get_mut(&request)
             .expect("a request is pending until its last part completes");
         pending.parts_left -= 1;
+        // A flush has no bytes, and takes no slot of the device.
         let is_flush = pending.bytes == 0;
         self.in_flight -= u32::from(!is_flush);
         match outcome {

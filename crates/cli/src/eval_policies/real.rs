@@ -68,6 +68,7 @@ pub fn judge_all(
     let mut data: Option<Data> = None;
     for work in workloads {
         let files = work.workload(size.seed, size.part).files;
+        // The files of the last workload serve again if their sizes are equal.
         let has_files = data.as_ref().is_some_and(|data| data.has_sizes(&files));
         if !has_files {
             // Remove the old files before the new ones are created.

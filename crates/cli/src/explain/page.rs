@@ -96,7 +96,8 @@ fn split_by_wait(
     ]
 }
 
-/// Draws the offsets of the reads over time, one picture per file.
+/// Draws the offsets of the reads over time, one picture for each of the first [`FILES_MAX`] files.
+/// A file of which no read was kept has no picture.
 fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {

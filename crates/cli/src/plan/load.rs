@@ -85,6 +85,7 @@ impl LoadPlan {
         for load in &loads {
             for storage in &storages {
                 let combination = LoadOnStorage { load, storage, args };
+                // A storage to which no named policy applies runs with its default.
                 for swapin in
                     some_or_default(swapins.iter().filter(|policy| applies_to(policy, storage)))
                 {

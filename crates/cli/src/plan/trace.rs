@@ -91,7 +91,8 @@ impl<I: Iterator<Item = TraceRequest>> Iterator for CountedRequests<I> {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct RequestTransform {
-    /// Size in bytes of the blocks to which reads and writes are widened. 1 changes nothing.
+    /// Sizes in bytes of the blocks to which reads and writes are widened, reads first. 1 changes
+    /// nothing.
     widened_to: [u64; 2],
     /// Divisor of the offsets.
     scale: u64,
@@ -241,8 +242,8 @@ impl TraceSource {
         }))
     }
 
-    /// Reads the whole trace once for its summary. The replay uses direct I/O and the engine
-    /// libaio.
+    /// Reads the whole trace once for its summary. The result has direct I/O, the engine libaio, and
+    /// the defaults of all other options. The caller replaces the ones that differ.
     fn read(
         path: &Path,
         format: TraceFormat,
@@ -407,7 +408,8 @@ fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     })
 }
 
-/// Refuses a trace that is no regular file, such as a pipe: it can be read only once.
+/// Refuses a trace that is no regular file, such as a pipe: it can be read only once. A missing file
+/// passes: the later read reports it.
 fn check_is_file(path: &Path) -> CommandResult {
     match path.exists() && !path.is_file() {
         true => Err(Failure::usage_of(
