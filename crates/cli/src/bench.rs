@@ -258,7 +258,7 @@ fn possible_states(
     };
     // One data file shows whether the kernel drops the pages of this file system.
     let first_index = 0;
-    let (path, _) = rows[0].data.files(folder).swap_remove(first_index);
+    let (path, _bytes) = rows[0].data.files(folder).swap_remove(first_index);
     let residency = make_cold(&path, &mut || !interrupt.is_signalled())?;
     if residency.resident > 0 {
         let reason = format!(

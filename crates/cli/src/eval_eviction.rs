@@ -94,6 +94,7 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
 fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !shows_all {
+        // The highest ratio is the worst: it is a ratio of costs.
         shown.sort_by(|left, right| right.ratio.total_cmp(&left.ratio));
         shown.truncate(summary.worst.len());
     }
@@ -117,8 +118,9 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
     Table::of(shown, &columns, numbers_from)
 }
 
-/// Table of each policy's result if it were used in every cell. The numbers are ratios of its cost
-/// to the least cost of any policy in the cell; less is better.
+/// Table of each policy's result if it were used in every cell. `maximum` and `geometric mean` are
+/// of the ratios of its cost to the least cost in each cell. `to the optimum` is the mean
+/// difference in miss ratio. Less is better.
 fn policies_table(summary: &EvictionSummary) -> Table {
     let columns: [Column<FixedPolicyResult>; 5] = [
         ("everywhere", |policy| policy.eviction.clone()),

@@ -409,6 +409,7 @@ impl EarlierBaselines {
 fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !shows_all {
+        // The lowest ratio is the worst: it is a ratio of throughputs.
         shown.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         shown.truncate(summary.worst.len());
     }

@@ -16,8 +16,8 @@ pub enum Failure {
     Usage(String),
     /// Exit code 3: the system lacks a requirement of the command.
     Unavailable(String),
-    /// Exit code 130: interrupted by ctrl-C or a signal. The figures measured until then have been
-    /// printed.
+    /// Exit code 130: interrupted by ctrl-C or a signal. A command that prints figures of a part of
+    /// its work has printed them.
     Interrupted,
     /// Exit code 0: the reader of standard output has closed it (`| head`). A command without other
     /// output stops early.

@@ -27,8 +27,8 @@ pub fn size(option: &str, text: &str) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::Usage(format!("{option} {text}: expected {}", size::EXPECTED)))
 }
 
-/// Reads a job file, a file of loads or a workload, which are written by hand: a file of more than
-/// 16 MiB, or one that is no UTF-8, is an error. `form` describes the format in the second error,
+/// Reads a job file, a file of loads or a workload. All are written by hand: a file of more than 16
+/// MiB, or one that is no UTF-8, is an error. `form` describes the format in the second error,
 /// for example `a job file is text`. The advice in the other errors names all three as a job file.
 pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
     let text = input_file::bytes(path, input_file::TEXT_BYTES_MAX).map_err(|error| {

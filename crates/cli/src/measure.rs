@@ -230,8 +230,9 @@ impl Rounds<'_> {
         self.rounds.iter().cloned().filter_map(ProfileSample::middle).collect()
     }
 
-    /// Measures doubtful cells again until none is left, or the bytes or the `time` since `start`
-    /// are spent. Each measurement gets an equal share of the rest, as if all repetitions followed.
+    /// Measures doubtful cells again, at most [`REPEATS_MAX`] times, until none is left, or the
+    /// bytes or the `time` since `start` are spent. Each measurement gets an equal share of the
+    /// rest, as if all repetitions followed.
     fn measure_doubtful(&mut self, start: Instant, time: Duration) -> CommandResult {
         for repeat in 0..REPEATS_MAX {
             let doubtful = ProfileReliability::of(&self.samples()).doubtful();

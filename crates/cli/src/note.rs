@@ -25,7 +25,8 @@ pub fn residency_caveat(residency: &Residency) -> Option<String> {
 
 /// Returns the modes of a job file's jobs that have no direct I/O. `None` without any. `direct` is
 /// the mode of the direct jobs, and `cached` of the jobs that read through the cache. Mappings have
-/// a [caveat](mapping_caveat) of their own. Jobs are named if there are several kinds.
+/// a [caveat](mapping_caveat) of their own. The jobs of a mode are named unless it is the mode of
+/// all jobs.
 pub fn job_modes_caveat(jobs: &JobFile, direct: Mode, cached: Mode) -> Option<String> {
     let names = |is_meant: fn(&Job) -> bool| -> Vec<String> {
         jobs.jobs.iter().filter(|job| is_meant(job)).map(|job| printable(&job.name)).collect()

@@ -106,8 +106,9 @@ pub fn check_not_needed(
     }
 }
 
-/// True if both paths lead to the same file or block device, also by links. Of two missing files
-/// the folders and names are compared. Pipes and character devices can have several writers.
+/// True if both paths lead to the same file or block device, also by links. Two missing files are
+/// compared by their folders and names. Pipes and character devices can have several writers, and
+/// count as different.
 pub fn is_same_file(left: &Path, right: &Path) -> bool {
     match (fs::metadata(left), fs::metadata(right)) {
         (Ok(left), Ok(right)) => {

@@ -40,7 +40,7 @@ pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
         "gz" => Box::new(flate2::read::MultiGzDecoder::new(buffered()?)),
         "zst" => Box::new(ZstdReader::new(buffered()?)),
         "xz" => {
-            let (_, bytes) = read(path)?;
+            let (_name, bytes) = read(path)?;
             Box::new(Cursor::new(bytes))
         }
         _ => return buffered().map(|stream| Box::new(stream) as UnpackedStream),

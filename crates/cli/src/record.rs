@@ -197,8 +197,9 @@ const END_INTERVAL: Duration = Duration::from_millis(3);
 /// events.
 const FINAL_READINGS: u32 = 3;
 
-/// Records in the best way that the rights of the caller allow. Then writes the end of the
-/// recording and prints its summary.
+/// Records or advises in the best way that the rights of the caller allow: by the kernel's
+/// tracepoints, else by a preloaded library, else by samples. Advice from recordings needs no
+/// tracepoints. Advice for a started program without a recording starts it before the tracing.
 fn run(args: RecordPlan) -> CommandResult {
     let time_max = args.span.as_deref().map(|text| {
         let time_max = job::span(text)
@@ -242,24 +243,25 @@ fn run(args: RecordPlan) -> CommandResult {
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
-    let start = |recorder: &mut Recorder| start_or_attach(&args, recorder);
-    let (tracing, result) = record_traced(&args, recorder, time_max, start)?;
+    let start_program = |recorder: &mut Recorder| start_or_attach(&args, recorder);
+    let (tracing, result) = record_traced(&args, recorder, time_max, start_program)?;
     tracing.remove_in_background();
     result
 }
 
 /// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
 /// comes. It also ends when advice was given up and no recording is written: no work is left then.
-/// `start` starts the program or attaches to it, and returns as `start_or_attach` does.
+/// `start_program` starts the program or attaches to it. It returns the name, and the child process
+/// if there is one.
 ///
 /// Prints a notice for each event that the kernel lacks, and for processes of an ended program that
-/// run on. A control group has ended as a whole, so it has none. Returns
-/// the objects in the kernel, to be removed, and the result of the command.
+/// run on. A control group has ended as a whole, so it has none. Returns the objects in the kernel,
+/// to be removed, and the result of the command.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
     time_max: Option<Duration>,
-    start: impl FnOnce(&mut Recorder) -> Result<(String, Option<Child>), Failure>,
+    start_program: impl FnOnce(&mut Recorder) -> Result<(String, Option<Child>), Failure>,
 ) -> Result<(Tracing, CommandResult), Failure> {
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
@@ -278,14 +280,13 @@ fn record_traced(
         }
     };
     let cpu_before = CpuTime::of_children();
-    let (name, mut child) = start(&mut recorder)?;
+    let (name, mut child) = start_program(&mut recorder)?;
     // An earlier recording of this name is dropped only now: the program could be started.
     sink.begin().map_err(failure)?;
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
     let start = Instant::now();
-    let mut status = None;
-    let mut has_exited = false;
+    let (mut status, mut has_exited) = (None, false);
     let mut group_listed_at = start;
     let mut output_error = OutputError::default();
     while !signals::is_interrupted() && !has_exited {
@@ -305,6 +306,7 @@ fn record_traced(
         }
     }
     read_last_events(&mut recorder, &mut writer, output.is_some()).map_err(failure)?;
+    // An attached program may have ended in the loop's last turn or during these readings.
     let has_exited = has_exited || has_ended(args, &mut recorder, &mut group_listed_at)?;
     let has_children = has_exited && args.cgroup.is_none() && !recorder.has_no_tasks();
     // The processor time is known only of a child that has ended and was waited for.
@@ -327,14 +329,14 @@ fn record_traced(
 }
 
 /// Reads the last events of the program, which arrive soon. Its child processes may live on
-/// unrecorded. Without a recording that is kept, few events are of use, and the caller waits for
-/// the end. Fails if the recording cannot be written.
+/// unrecorded. Without a recording (`is_recorded`), few events are of use, and one reading is
+/// enough. Fails if the recording cannot be written.
 fn read_last_events(
     recorder: &mut Recorder,
     writer: &mut RecordingWriter<Output>,
-    is_recording_kept: bool,
+    is_recorded: bool,
 ) -> std::io::Result<()> {
-    let (readings, interval) = match is_recording_kept {
+    let (readings, interval) = match is_recorded {
         true => (FINAL_READINGS, READ_INTERVAL),
         false => (1, END_INTERVAL),
     };
@@ -351,8 +353,8 @@ fn read_last_events(
 struct OutputError(Option<String>);
 
 impl OutputError {
-    /// Reports the error that ended the output, once, as soon as there is one. `start` is the start
-    /// of the recording.
+    /// Reports the error that ended the output, once, as soon as there is one. Without a `path`
+    /// there is no output that could fail. `start` is the start of the recording.
     fn report_once(&mut self, sink: &Output, path: Option<&Path>, start: Instant) {
         let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
         let seconds = start.elapsed().as_secs_f64();

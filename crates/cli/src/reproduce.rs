@@ -126,7 +126,8 @@ fn verdict(tables: &[ReproducedTable]) -> String {
     text + "\n\n"
 }
 
-/// Number of the figures that are near the published ones, and the farthest one, in words.
+/// Number of the figures that are near the published ones, and the farthest one, in words. `noun`
+/// names the figures. `None` without figures.
 fn distance_text(pairs: &[&FigurePair], noun: &str) -> Option<String> {
     let farthest = pairs.iter().max_by(|left, right| left.factor().total_cmp(&right.factor()))?;
     let near_count = pairs.iter().filter(|pair| pair.factor() <= NEAR_FACTOR).count();
@@ -155,9 +156,11 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
             pairs.push(FigurePair { name, published, modelled, is_input });
         }
     };
-    // The ratio of the first row is 1 by definition.
+    // The ratio of the first row is 1 by definition. Only figures of a grid may be inputs.
+    let is_input = false;
     for row in table.rows.iter().skip(1) {
-        add(&format!("{}, ratio", row.label), row.published_ratio, row.modelled_ratio, false);
+        let name = format!("{}, ratio", row.label);
+        add(&name, row.published_ratio, row.modelled_ratio, is_input);
     }
     if let Some(grid) = &table.grid {
         for row in &grid.rows {

@@ -81,7 +81,8 @@ pub struct TopArgs {
     pub json: bool,
 }
 
-/// Shows tables until the count is reached, a signal comes, or the process has ended.
+/// Shows tables until the count is reached, a signal comes, or the process of `--pid` has ended. A
+/// control group may become empty meanwhile.
 pub fn run(args: &TopArgs) -> CommandResult {
     let interval = parse_interval(args.interval.as_deref())?;
     signals::start_counting()?;
@@ -321,13 +322,14 @@ fn interval_text(
     text + &table.fitted_text(columns) + "\n"
 }
 
-/// Adds the rows of a process and of its files, with rates over an interval of `seconds`.
+/// Adds the row of a process and the rows of its notable files, with rates over an interval of
+/// `seconds`.
 fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let explanation = &live.explanation;
     let shape = &explanation.shape;
     let cells =
         |waited_seconds: Option<f64>, reads: u64, got_bytes: u64, fetched_bytes: u64, depth| {
-            // Part of the returned bytes that no device fetched.
+            // Part of the returned bytes that no device fetched. More may be fetched than returned.
             let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
             let cached_percent = (got_bytes > 0).then_some(100.0 * (1.0 - fetched_share));
             let per_second = |count: f64| Some(count / seconds);
@@ -354,8 +356,8 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let waited = explanation.waited_seconds;
     row.extend(cells(waited, shape.reads, shape.got_bytes, shape.fetched_bytes, depth));
     table.add_row(row);
-    // Files with at least a hundredth of the interval's wait, or a tenth of the bytes. Others, such
-    // as shared libraries, are read by every program.
+    // Files for which the process waited at least a hundredth of the interval, or with a tenth of
+    // its bytes. Others, such as shared libraries, are read by every program.
     let is_notable = |file: &&FileStatistics| {
         file.waited_seconds >= Some(0.01 * seconds) || 10 * file.got_bytes >= shape.got_bytes
     };

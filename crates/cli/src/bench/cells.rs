@@ -125,7 +125,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let bytes = cell.row.bytes();
     let figures =
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
-    // The first contenders of every cell, in the order of `Contender::ALL`.
+    // Every cell begins with these contenders, in this order. Queues may follow.
     let [ours, pread, mmap, o_direct] =
         std::array::from_fn(|index| figures(&cell.contenders[index]));
     let queues: Vec<QueueFigures> = cell

@@ -164,8 +164,8 @@ impl Accesses for BatchReads {
                 batch.read(file, offset, pattern.read_bytes, ticket)?;
                 in_flight_count += 1;
             }
-            // Every read goes to the same buffer, for any ticket and number of bytes. `None`: no read
-            // is in flight, and no offset is left.
+            // Every read goes to the same buffer, for any ticket and number of bytes. `None`: no
+            // read is in flight, and no offset is left.
             let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };
             in_flight_count -= 1;
             sum.add(read.ticket, &buffer[..read.bytes?]);

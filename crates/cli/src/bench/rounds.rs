@@ -279,11 +279,11 @@ impl RowState<'_> {
         seconds.min_by(f64::total_cmp)
     }
 
-    /// Time limit of a measurement of `contender`, from its order to its answer. It is a multiple of
-    /// the time of the cell's fastest baseline. Before any baseline has completed, it is a multiple
-    /// of `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the state.
-    /// [`TIME_LIMIT_EXTRA`] is added. [`TIME_LIMIT_MAX`] is the upper bound, and the limit if both
-    /// times are unknown.
+    /// Time limit of a measurement of `contender`, from its order to its answer. It is a multiple
+    /// of the time of the cell's fastest baseline. Before any baseline has completed, it is a
+    /// multiple of `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the
+    /// state. [`TIME_LIMIT_EXTRA`] is added. [`TIME_LIMIT_MAX`] is the upper bound, and the limit
+    /// if both times are unknown.
     fn time_limit(&self, contender: Contender, cold_pass_seconds: Option<f64>) -> Duration {
         let limit_factor = match contender {
             Contender::Ours => LIBRARY_TIME_LIMIT_FACTOR,

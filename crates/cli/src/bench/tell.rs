@@ -20,9 +20,9 @@ pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[St
     text
 }
 
-/// Table with one row per cell of one state. The columns are throughputs in MiB/s, ratios, processor
-/// seconds, memory, and the reason of a missed goal. `ratio` and `of queue` are the time of the
-/// fastest baseline or queue ÷ the library's time. `cpu ratio` is the reverse: the library's
+/// Table with one row per cell of one state. The columns are throughputs in MiB/s, ratios,
+/// processor seconds, memory, and the reason of a missed goal. `ratio` and `of queue` are the time
+/// of the fastest baseline or queue ÷ the library's time. `cpu ratio` is the reverse: the library's
 /// processor time ÷ the baseline's. The columns of the queues, the last three, are left out if no
 /// cell has been compared with one.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {

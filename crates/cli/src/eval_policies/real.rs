@@ -98,11 +98,11 @@ fn check_storage_size(
     size: CellSize,
 ) -> Result<(), Failure> {
     let bytes = |work: &MatrixWorkload| {
-        let (_, end) = work.workload(size.seed, size.part).contiguous_starts();
+        let (_starts, end) = work.workload(size.seed, size.part).contiguous_starts();
         end
     };
     let need_bytes = workloads.iter().map(bytes).max().unwrap_or(0);
-    let (_, have_bytes) = mode_and_length(path, RawFile::builder())?;
+    let (_mode, have_bytes) = mode_and_length(path, RawFile::builder())?;
     if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
             "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger \
@@ -261,6 +261,7 @@ fn run_library(
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
     let mut row = read_all(workload, "file", data, &handle)?;
+    // Without named policies, the default pair has the names of the library's own defaults.
     let Policies { readahead, scheduler, .. } = policies.cloned().unwrap_or_default();
     row.readahead = Some(readahead.to_string());
     row.scheduler = Some(scheduler.to_string());

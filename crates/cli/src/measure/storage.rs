@@ -53,8 +53,8 @@ impl RequestExecutor for RealStorage<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Starts a read of `bytes` bytes at `offset`, into the buffer of the ticket. All reads have the
-    /// size of the cell's requests.
+    /// Starts a read of `bytes` bytes at `offset`, into the buffer of the ticket. All reads have
+    /// the size of the cell's requests.
     fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Failure> {
         let buffer = self.buffers[ticket].take().expect("a ticket has one read under way");
         let started = self.batch.read(buffer, bytes as usize, offset, ticket as u64);

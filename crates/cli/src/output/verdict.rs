@@ -136,7 +136,7 @@ fn rows_with_figure<R>(
         .collect()
 }
 
-/// Parts of the name of a row: its storage and its policies.
+/// Parts of the name of a row: its storage and its policies. A policy that the row lacks is empty.
 fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> Vec<String> {
     let policies = policies.map(|policy| policy.clone().unwrap_or_default());
     [vec![storage.to_owned()], policies.into()].concat()
@@ -187,14 +187,16 @@ fn ratio_text(larger: &Measured, smaller: &Measured) -> String {
 }
 
 /// Returns the names of rows. `parts` returns the parts of a row's name: first the storage, then
-/// policies. A row is named by its storage if that is unique, and otherwise with the policies in
-/// which rows of that storage differ. Rows of one storage are named by their policies alone.
+/// the policies, of which an unknown one is empty. All rows have equally many parts. A name is the
+/// storage with those policies in which the rows of that storage differ. It lacks the storage if
+/// all rows have the same one, unless no policy is left for the name.
 fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<String> {
     let parts_by_row: Vec<Vec<String>> = rows.iter().map(parts).collect();
     let has_one_storage = parts_by_row.iter().all(|row| row[0] == parts_by_row[0][0]);
     let name = |row: &Vec<String>| {
         let rows_of_storage: Vec<&Vec<String>> =
             parts_by_row.iter().filter(|other| other[0] == row[0]).collect();
+        // Part 0 is the storage, and the policies begin at 1.
         let differs = |part: &usize| rows_of_storage.iter().any(|other| other[*part] != row[*part]);
         let policies = (1..row.len()).filter(differs).map(|part| &*row[part]);
         let policies: Vec<&str> = policies.filter(|policy| !policy.is_empty()).collect();

@@ -290,6 +290,7 @@ impl JobRow {
     /// Failure with the subject of the error in front: the job file, the policy, or the storage.
     pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
         match error.about() {
+            // The simulation makes no progress, which is no error of the user.
             _ if matches!(error, SimulateError::Stuck(_)) => {
                 Failure::Run(format!("{}: {error}", self.storage))
             }
@@ -355,7 +356,7 @@ impl JobRun {
         }
         let workload = Workload::new(&self.jobs, FileSource::Modelled, self.seed)
             .map_err(|error| Failure::usage(self.job_file_error(error)))?;
-        let (_, end) = workload.contiguous_starts();
+        let (_starts, end) = workload.contiguous_starts();
         Ok(end)
     }
 }

@@ -76,8 +76,8 @@ pub fn no_client(text: &str, scheme: &str) -> String {
     )
 }
 
-/// Decodes a path. An empty path is an error. So is a missing path whose part before the first comma
-/// exists: it is meant as a list.
+/// Decodes a path. An empty path is an error. A missing path whose part before the first comma
+/// exists is an error too: it is meant as a list.
 fn decode_path(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));

@@ -242,8 +242,8 @@ impl TraceSource {
         }))
     }
 
-    /// Reads the whole trace once for its summary. The result has direct I/O, the engine libaio, and
-    /// the defaults of all other options. The caller replaces the ones that differ.
+    /// Reads the whole trace once for its summary. The result has direct I/O, the engine libaio,
+    /// and the defaults of all other options. The caller replaces the ones that differ.
     fn read(
         path: &Path,
         format: TraceFormat,
@@ -408,8 +408,8 @@ fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     })
 }
 
-/// Refuses a trace that is no regular file, such as a pipe: it can be read only once. A missing file
-/// passes: the later read reports it.
+/// Refuses a trace that is no regular file, such as a pipe: it can be read only once. A missing
+/// file passes: the later read reports it.
 fn check_is_file(path: &Path) -> CommandResult {
     match path.exists() && !path.is_file() {
         true => Err(Failure::usage_of(

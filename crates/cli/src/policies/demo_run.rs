@@ -110,7 +110,7 @@ fn draw_readahead(policy: Spec) -> Scene {
     let job = if policy.name == "runs" { MAPPED_RECORDS } else { STREAM_THEN_RANDOM };
     let name = policy.to_string();
     let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
-    let (_, events) = simulate_job(job, &setup);
+    let (_row, events) = simulate_job(job, &setup);
     let is_used = used_pages_of(&events);
     let mut marks = Vec::new();
     let (mut used_pages, mut unused_pages) = (0u64, 0u64);
@@ -272,7 +272,7 @@ fn draw_chunking(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
     let setup = SimulationSetup { chunking: policy, ..SimulationSetup::new(disks) };
-    let (_, events) = simulate_job(TRANSFER, &setup);
+    let (_row, events) = simulate_job(TRANSFER, &setup);
     let marks = events.requests.iter().map(|request| Mark {
         x: ms_in_device(request),
         y: device_range_mib(request),
@@ -294,6 +294,9 @@ fn draw_chunking(policy: Spec) -> Scene {
     }
 }
 
+/// Blocks of the demo trace that its scan references once each.
+const SCANNED_BLOCKS: std::ops::Range<u32> = 60..180;
+
 /// Size of the memory in the demo of eviction, in blocks.
 const CACHE_BLOCKS: u32 = 100;
 
@@ -308,10 +311,10 @@ fn demo_trace() -> BlockTrace {
         // The low bits of such a generator repeat soon.
         ((state >> 33) % end) as u32
     };
-    // Blocks 0 to 59 are the hot set, 60 to 179 the scan, 180 to 309 the loop.
+    // Blocks 0 to 59 are the hot set, `SCANNED_BLOCKS` the scan, 180 to 309 the loop.
     let mut references: Vec<u32> = (0..4).flat_map(|_| 180..310).collect();
     references.extend((0..150).map(|_| random_below(60)));
-    for block in 60..180 {
+    for block in SCANNED_BLOCKS {
         references.extend([block, random_below(60)]);
     }
     BlockTrace { references, blocks: 310, note: None }
@@ -370,7 +373,7 @@ fn draw_admission(name: &str) -> Scene {
         .expect("lru works with every admission policy");
     let (mut misses, mut entered) = (0u64, 0u64);
     let marks = trace.references.iter().enumerate().map(|(index, &object)| {
-        let bytes = if (60..180).contains(&object) { SCANNED_BYTES } else { OBJECT_BYTES };
+        let bytes = if SCANNED_BLOCKS.contains(&object) { SCANNED_BYTES } else { OBJECT_BYTES };
         let outcome = cache.reference(ObjectReference { object, bytes });
         misses += u64::from(outcome != ObjectOutcome::Hit);
         entered += u64::from(outcome == ObjectOutcome::Entered);

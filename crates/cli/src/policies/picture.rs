@@ -16,22 +16,25 @@ pub enum Colour {
     Written,
     /// Hit in memory.
     Hit,
-    /// Request of one of four programs.
+    /// Request of one of four programs, numbered from 0.
     Program(u8),
 }
 
 impl Colour {
-    /// Returns the colour of a program.
+    /// Returns the colour of the program with this number. Four colours are used in turn.
     pub fn of_program(program: u64) -> Colour {
         Colour::Program((program % 4) as u8)
     }
 
     /// Returns the CSS class of the colour. Meanings that share a class never occur in one picture.
+    /// The classes `s0`, `s1`, `s2`, `s6` and `s7` are a page's blue, orange, green, violet and
+    /// grey. `below` is red, as a ratio below 1 in a heat map.
     fn class(self) -> &'static str {
         match self {
             Colour::Read | Colour::Program(0) => "fill s0",
             Colour::Requested | Colour::Program(1) => "fill s1",
             Colour::Hit | Colour::Program(2) => "fill s2",
+            // Program 3.
             Colour::Program(_) => "fill s6",
             Colour::Written => "fill s7",
             Colour::Waste => "below",

@@ -83,12 +83,14 @@ fn wait_for(
             return Ok(status);
         }
         let report = worker.as_ref().and_then(|worker| worker.report.as_ref()).map(AsFd::as_fd);
-        let ends = process.as_ref().map(AsFd::as_fd).into_iter().chain(report);
-        let mut ends: Vec<PollFd<'_>> =
-            ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).collect();
+        // Readable at the end of the program, and at a line of the worker.
+        let descriptors = process.as_ref().map(AsFd::as_fd).into_iter().chain(report);
+        let mut polled: Vec<PollFd<'_>> = descriptors
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: READ_INTERVAL.as_nanos() as i64 };
         // An error is a signal, which is checked above.
-        let _ = poll(&mut ends, Some(&timeout));
+        let _ = poll(&mut polled, Some(&timeout));
         if let Some(worker) = &mut worker {
             worker.print_lines();
         }
@@ -147,9 +149,9 @@ impl Worker {
         }
     }
 
-    /// Lets the worker stop. Waits for its lines, and prints them, if the program was advised.
-    /// Returns false if it was not, and no line says why. In a PID namespace, which may end with
-    /// this process, it waits for the worker in both cases.
+    /// Lets the worker stop. Waits for its last lines and prints them if it has answered before, or
+    /// in a PID namespace, which may end with this process. Returns true if the program was advised
+    /// or a line says why not.
     fn finish(mut self) -> bool {
         self.print_lines();
         drop(self.stop.take());
@@ -215,7 +217,9 @@ fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
         recorder.rest_at_short_files();
         // The zero byte: the program is being advised.
         let _ = std::io::stderr().write_all(&[0]);
-        Ok((name.to_owned(), None))
+        // The program is no child of this process, which can't wait for its exit status.
+        let no_child = None;
+        Ok((name.to_owned(), no_child))
     });
     let (tracing, result) = match result {
         Ok((tracing, result)) => (Some(tracing), result),

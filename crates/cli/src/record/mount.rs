@@ -106,20 +106,21 @@ fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
 
 /// Table of the windows, and the command that sets the fastest.
 fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String {
-    let columns: [Column<(usize, &TriedWindow)>; 4] = [
-        ("window KiB", |(_, window)| (window.bytes >> 10).to_string()),
-        ("MiB/s", |(_, window)| format_rate(window.median())),
+    let columns: [Column<&TriedWindow>; 4] = [
+        ("window KiB", |window| (window.bytes >> 10).to_string()),
+        ("MiB/s", |window| format_rate(window.median())),
         // The times per byte are in ascending order: the last one is the lowest rate.
-        ("lowest", |(_, window)| {
+        ("lowest", |window| {
             format_rate(window.seconds_per_byte[window.seconds_per_byte.len() - 1])
         }),
-        ("highest", |(_, window)| format_rate(window.seconds_per_byte[0])),
+        ("highest", |window| format_rate(window.seconds_per_byte[0])),
     ];
-    let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
+    let rows: Vec<&TriedWindow> = trial.tried.iter().collect();
     // All columns are numbers, which are right-aligned.
     let numbers_from = 0;
     let table = Table::of(&rows, &columns, numbers_from);
-    // Window 0 is the present one.
+    // Window 0 is the present one, limited to the sizes that are compared. The setting has its
+    // exact size.
     let [present, chosen] =
         [0, trial.chosen].map(|window_index| trial.tried[window_index].bytes >> 10);
     let advice = match trial.chosen {

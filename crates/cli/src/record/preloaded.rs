@@ -67,7 +67,7 @@ pub fn run(
     let mut sampling = Sampled::start(child.id()).ok();
     let (mut samples, mut output_error, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {
-        // Advice is given for each read at once while the advisor is awake.
+        // While the advisor is awake, a short pause lets each read have its advice soon.
         std::thread::sleep(match is_busy || preload.is_awake() {
             true => READ_INTERVAL_BUSY,
             false => READ_INTERVAL,
@@ -128,8 +128,9 @@ fn print_limits(is_advised: bool) {
     });
 }
 
-/// Prints the samples or the counts of the program `name`, of which no read was recorded. Returns
-/// the failure that says so.
+/// Prints the samples of the program `name`, of which no read was recorded, or else the kernel's
+/// counts of it, or nothing if both are unknown. Returns the failure for the missing recording in
+/// each case.
 fn print_unrecorded_program(
     name: &str,
     samples: Option<Samples>,
@@ -138,8 +139,9 @@ fn print_unrecorded_program(
 ) -> CommandResult {
     match (samples, counts) {
         (Some(samples), _) => sampled::print_samples(&samples)?,
-        // The process ended before its first sample.
+        // The process ended before its first sample, or this user may not inspect it.
         (None, Some(counts)) => sampled::print_counters(counts, elapsed.as_secs_f64())?,
+        // No counts either: the program runs on, or the kernel has none.
         (None, None) => {}
     }
     Err(Failure::Unavailable(format!(

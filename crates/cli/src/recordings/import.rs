@@ -18,15 +18,17 @@ use crate::note;
 use crate::output_file::{OutputFile, check_not_needed};
 use crate::packed;
 
-/// Creates a recording from a trace of strace or of block requests. Prints the numbers of
-/// imported reads and of calls that are left out.
+/// Creates a recording from a trace of strace or of block requests. Prints the number of imported
+/// reads, and a note about calls and writes that are left out. Refuses the trace itself as the
+/// output, a recording, and an unknown format.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let trace_failure =
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     check_not_needed(Some(&args.output), [&args.trace])?;
     let mut source = packed::open(&args.trace)?;
     let first_bytes = source.fill_buf().map_err(|error| trace_failure(&error))?.to_owned();
-    // The content selects the parser. A recording needs no import.
+    // The content selects the parser. A recording needs no import, and is refused like an unknown
+    // format.
     let format = TraceFormat::detect(&first_bytes);
     let format = format.filter(|format| *format != TraceFormat::Recording);
     let (records, note) = if strace::is_start(&first_bytes) {

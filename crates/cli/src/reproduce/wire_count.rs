@@ -53,6 +53,7 @@ pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     };
     let mount_port = url.options.mount_port.unwrap_or(port);
     let proxy = CountingProxy::start(&url.host, port)?;
+    // MOUNT on the port of NFS goes through the same proxy.
     let mount_proxy = match mount_port == port {
         true => None,
         false => Some(CountingProxy::start(&url.host, mount_port)?),

@@ -24,9 +24,9 @@ pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
 }
 
 /// Runs a process with synchronous operations, after all processes of its phase are prepared.
-/// `call` executes one, with its buffer and its offset in the storage that holds all files of the
-/// job, and returns at its end. An interrupt ends the loop at once, without
-/// [`record_end`](ProcessFigures::record_end).
+/// `call` executes one, and returns at its end. It gets the offset in the storage that holds all
+/// files of the job, and a buffer as long as the operation. An interrupt ends the loop at once,
+/// without [`record_end`](ProcessFigures::record_end).
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -78,7 +78,8 @@ fn execute_sync(
     process.synced(end_time);
 }
 
-/// Transfers all bytes of one operation directly, without the cache.
+/// Transfers all bytes of one operation directly, without the cache. `memory` is as long as the
+/// operation. `offset` is its place in the storage that holds all files of the job.
 pub fn transfer_raw(
     file: &RawFile,
     memory: &mut [u8],
@@ -95,7 +96,7 @@ pub fn transfer_raw(
     })
 }
 
-/// Error message of a transfer that ended early.
+/// Error message of a transfer that ended early. It names the offset in the job's own file.
 fn short_transfer_error(bytes_done: u64, operation: ProcessOperation) -> String {
     format!(
         "{bytes_done} of {} bytes at {}: the file ends there",
@@ -109,8 +110,8 @@ type Issued = (ProcessOperation, Time);
 /// Operations in flight, by ticket.
 type IssuedOperations = slab::Slab<Issued>;
 
-/// Returns the next action of a process. After an interrupt it issues no more operations, and ends
-/// when none is in flight.
+/// Returns the next action of a process with a batch. After an interrupt it issues no more
+/// operations, and ends when none is in flight. Unlike in [`run_calls`], this end is recorded.
 fn next_action(
     process: &mut Process,
     shared: &ProcessesShared<'_>,
@@ -200,7 +201,7 @@ pub fn run_batch(
                 let issued = in_flight.remove(read.ticket() as usize);
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
-                let (operation, _) = issued;
+                let (operation, _issue_time) = issued;
                 let result = check_complete(operation, copied.map_err(|error| error.to_string()));
                 let offset = shared.offset(operation);
                 let result = result
@@ -269,7 +270,7 @@ pub fn run_raw_batch(
                 // `None`: no transfer has ended in this time.
                 let Some(RawMoved { ticket, memory, result }) = result else { continue };
                 let issued = in_flight.remove(ticket as usize);
-                let (operation, _) = issued;
+                let (operation, _issue_time) = issued;
                 let result =
                     check_complete(operation, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(operation);

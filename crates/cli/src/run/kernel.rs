@@ -27,7 +27,7 @@ use crate::real_file::{kernel_queue, make_cold};
 /// cache first.
 pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
     // The file is checked with buffered reads; a process with `is_direct` opens it on its own.
-    let (_, layout) = open_and_lay_out(run, path, Direct::Never)?;
+    let (_mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);
     // Reads through the kernel page cache are meant here: only pages left in it are a caveat.

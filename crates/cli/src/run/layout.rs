@@ -26,7 +26,8 @@ pub fn open_and_lay_out(
 ) -> Result<(Mode, Layout), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;
-    // The library itself widens direct reads to whole blocks.
+    // A caller that opens without direct I/O here may read the same file with it: the kernel's
+    // rows do, and their reads must be whole blocks. The library itself widens direct reads.
     let block_bytes = match direct {
         Direct::Never => direct_block_bytes(path)?,
         _ => 1,
@@ -71,7 +72,7 @@ fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
         }
         workload => workload.map_err(job_failure)?,
     };
-    let (starts, _) = workload.contiguous_starts();
+    let (starts, _end) = workload.contiguous_starts();
     let ends =
         workload.files.iter().zip(starts).map(|(file, start)| file.bytes.saturating_add(start));
     match ends.max().unwrap_or(0) {

@@ -321,8 +321,8 @@ fn run_and_count(
         false => storage_read_bytes().zip(before).map(|(now, before)| now.saturating_sub(before)),
     };
     row.device_bytes = bytes;
-    if is_counted {
-        set_device_requests(&mut row, requests, bytes.unwrap_or(0));
+    if let Some(bytes) = bytes.filter(|_| is_counted) {
+        set_device_requests(&mut row, requests, bytes);
     }
     // The read path knows the queue depth only of its own requests.
     if is_counted && run_figures.counted.requests + mapping_requests == 0 {
@@ -330,7 +330,7 @@ fn run_and_count(
         row.device_depth_max = (requests > 0).then_some(stats.depth_max);
     }
     let cached_bytes = library_run.cached_bytes.load(Ordering::Relaxed);
-    // The coverage is known only if all reads of the job went through the cache.
+    // The coverage is known only if all operations of the job were reads through the cache.
     if requested_bytes == row.bytes && requested_bytes > 0 {
         row.coverage = Some(cached_bytes as f64 / requested_bytes as f64);
         row.waste_bytes = is_counted.then_some(stats.unused_bytes);

@@ -296,8 +296,9 @@ fn add_windows_picture(
 }
 
 /// Draws the reads by offset and time, split into hits and waits. A read that took at least as long
-/// as the fastest request counts as a wait: the events do not record which it was. `plot_area`
-/// creates the area for the name and the largest value of the vertical axis.
+/// as the fastest request counts as a wait: the events do not record which it was. Without a
+/// completed request all reads count as waits. `plot_area` creates the area for the name and the
+/// largest value of the vertical axis.
 fn add_reads_picture(page: &mut Page, events: &Events, plot_area: &dyn Fn(&str, f64) -> PlotArea) {
     // A read faster than the fastest request cannot have waited for the device.
     let quickest_ns = events

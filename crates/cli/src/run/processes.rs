@@ -228,7 +228,7 @@ pub fn run_processes(
 ) -> Result<RunFigures, Failure> {
     let bar = observers.bar;
     observers.operations.attach(&run.jobs, &mut workload);
-    let (file_starts, _) = workload.contiguous_starts();
+    let (file_starts, _end) = workload.contiguous_starts();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.should_continue();
     let transferred_bytes = AtomicU64::new(0);
@@ -254,6 +254,7 @@ pub fn run_processes(
         let phase_start = PhaseStart::new(waiting.len(), time);
         let mut report_progress = || {
             poll_observer();
+            // The time stands still until the processes of the phase are prepared.
             let now = phase_start.clock().map_or(time, |clock| clock.now());
             let bytes = transferred_bytes.load(Ordering::Relaxed);
             bar.update(Progress { now, bytes, bytes_total });

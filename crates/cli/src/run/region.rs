@@ -2,8 +2,8 @@
 //!
 //! The load's processes are threads here, each with its own part of one region. They share the
 //! load's memory like processes under one memory limit. Filling, touching and checking equal the
-//! kernel's row. A page's first word identifies the page. A touch reads it, and a writing touch
-//! changes the second word.
+//! kernel's row. A page's first word identifies the page among the pages of its process. A touch
+//! reads it, and a writing touch changes the second word.
 
 use std::path::Path;
 use std::time::Instant;
@@ -144,14 +144,16 @@ fn touch_all(
     Ok(())
 }
 
-/// Fills the page with this index with words that no other page has. The first one is its mark.
+/// Fills the page with this index with words that no other page of its process has. Pages of the
+/// same index in several processes are equal. The first word is the page's mark.
 fn fill_page(page: usize, bytes: &mut [u8]) {
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(page_words(page_mark(page))) {
         bytes.copy_from_slice(&word.to_ne_bytes());
     }
 }
 
-/// First word of a page, by which a touch identifies it. Never 0, the content of untouched memory.
+/// First word of the page with this index, by which a touch identifies it. Never 0, the content of
+/// untouched memory.
 fn page_mark(page: usize) -> u64 {
     // A multiplier of the hash function MurmurHash3.
     (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1

@@ -11,6 +11,7 @@ pub fn median_run(mut runs: Vec<ResultRow>) -> Option<ResultRow> {
     }
     let throughputs =
         |value_of: &dyn Fn(&ResultRow) -> Option<f64>| runs.iter().map(value_of).collect();
+    // `None` if one run lacks its throughput.
     let of_row: Option<Vec<f64>> = throughputs(&|run| run.mib_per_s);
     let of_sections: Vec<Option<Vec<f64>>> = (0..runs[0].sections.len())
         .map(|section_index| throughputs(&|run| run.sections.get(section_index)?.mib_per_s))
