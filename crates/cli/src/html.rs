@@ -73,9 +73,10 @@ impl Page {
         }
     }
 
-    /// Adds a table under a caption. A row whose first cell is empty or begins with spaces is a
-    /// part of the row above. Sorting moves it with that row. The attribute `data-key` is the
-    /// number by which the script of the page sorts a cell; a cell without one is sorted as text.
+    /// Adds a table under a caption. A row whose first cell is empty or begins with two spaces is a
+    /// part of the row above, if there is one. Sorting moves it with that row. The attribute
+    /// `data-key` is the number by which the script of the page sorts a cell; a cell without one is
+    /// sorted as text.
     pub fn table(&mut self, caption: &str, table: &Table) {
         let table_number = self.tables;
         self.tables += 1;

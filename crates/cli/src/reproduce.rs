@@ -108,6 +108,7 @@ fn verdict(tables: &[ReproducedTable]) -> String {
     };
     let mut text = all;
     let mut letters: Vec<&str> = tables.iter().map(|table| table.table.as_str()).collect();
+    // Tables with the same letter are adjacent.
     letters.dedup();
     for letter in letters {
         let own = tables.iter().filter(|table| table.table == letter).flat_map(figure_pairs);

@@ -23,8 +23,8 @@ pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
     JobFile::parse_in(text, &environment)
 }
 
-/// Reads a file that a job file includes. The name is relative to the current folder or, as in fio,
-/// to the folder of the job file.
+/// Reads a file that a job file includes. The name is relative to the current folder. If it does
+/// not exist there, it is relative to the folder of the job file, as in fio.
 fn read_included_file(name: &str, job_file: &Path) -> Result<String, String> {
     let next_to_job_file = job_file.parent().map(|folder| folder.join(name));
     let in_current_folder = PathBuf::from(name);

@@ -208,6 +208,7 @@ impl TraceSource {
                 "a job with read_iolog runs alone; give it a file of its own",
             ));
         }
+        // Relative to the current folder or, if it does not exist there, to the job file's folder.
         let in_current_folder = PathBuf::from(name);
         let path = match job_file.parent().map(|folder| folder.join(name)) {
             Some(next_to_job_file) if !in_current_folder.exists() => next_to_job_file,

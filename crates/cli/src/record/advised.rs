@@ -8,6 +8,7 @@ pub fn report_lines(result: &AdviceResult) -> Vec<String> {
     if result.prefetched_bytes == 0 {
         return vec!["no page was prefetched: no read was predictable".to_owned()];
     }
+    // At most 100 % is reported as used.
     let used_bytes = result.used_bytes.min(result.prefetched_bytes);
     let percent = used_bytes as f64 / result.prefetched_bytes as f64 * 100.0;
     let mut lines = vec![format!(

@@ -92,6 +92,7 @@ fn run_rows(
         measured.note = note::join(measured.note, plan.run.note.clone());
         measured.note = note::join(measured.note, log_note);
         runs_of_rows[row_index].push(measured);
+        // The page shows the events of the first round.
         if let (0, Some(recorded_events), Some(observer)) =
             (round, recorded_events.as_mut(), observer)
         {
