@@ -133,10 +133,13 @@ fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) 
 /// Draws each read at its begin and its latency, on a logarithmic scale. Reads that waited for a
 /// device have a colour of their own.
 fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
+    let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
+    if reads.is_empty() {
+        return;
+    }
     page.heading("How long it waits");
     // A logarithmic axis has no 0: shorter reads are drawn at 0.1 µs.
     let latency_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
-    let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
     let latencies = || reads.iter().map(|read| latency_us(read));
     let (latency_min, latency_max) =
         (latencies().fold(f64::MAX, f64::min), latencies().fold(0.0, f64::max));
