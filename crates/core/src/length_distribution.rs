@@ -12,10 +12,11 @@
 //! An observation at one length also affects the next lengths. If runs of 2 pages end three times
 //! as often as the prior predicts, or a third as often, the same factor is expected for runs of 3.
 //!
-//! The benefit: each window costs one request, worth `p` pages, and its unused pages. The cost per
-//! *used* page is lowest if the window ends where the odds of wasting one more page equal the cost
-//! of a used page so far. Let `S(w)` be the probability that the run reaches its `w`-th page, and
-//! `U(w)` the expected number of used pages. The window then ends at `U(w) ÷ S(w) = p + w`.
+//! The benefit: each window costs one request to the device, worth `p` pages, and its unused pages.
+//! The cost per *used* page is lowest if the window ends where the odds of wasting one more page
+//! equal the cost of a used page so far. Let `S(w)` be the probability that the run reaches its
+//! `w`-th page, and `U(w)` the expected number of used pages. The window then ends at
+//! `U(w) ÷ S(w) = p + w`.
 
 /// Fixed-point value of the probability 1.
 pub(crate) const PROBABILITY_ONE: u64 = 1 << 16;
@@ -107,8 +108,8 @@ impl LengthDistribution {
         *ended = ended.saturating_sub(1);
     }
 
-    /// Number of further pages that a run of `length` pages reaches with at least the probability
-    /// `probability_min`; at most `pages_max`. The probability is above 0, in units of
+    /// Number of further pages that a run of `length` pages (at least 1) reaches with at least the
+    /// probability `probability_min`; at most `pages_max`. The probability is above 0, in units of
     /// 1/[`PROBABILITY_ONE`]. The result is 0 if even the first page is less likely.
     pub(crate) fn pages_ahead(&self, length: u64, probability_min: u64, pages_max: u64) -> u64 {
         // The pieces have the inverse of the probability.
@@ -127,8 +128,9 @@ impl LengthDistribution {
         pages_ahead.min(pages_max)
     }
 
-    /// Best window for a run of `length` requests (at least 1) of `request_pages` pages each. A
-    /// request costs as much as `marginal_cost` pages. The result is a number of requests, at most
+    /// Best window for a run of `length` requests of a reader, at least 1, of `request_pages` pages
+    /// each. The device reads a window in one request of its own, which costs as much as
+    /// `marginal_cost` pages. The result is a number of further requests of the reader, at most
     /// `requests_max`. 0 if no further request pays.
     pub fn window(
         &self,
@@ -266,8 +268,8 @@ impl CurvePiece {
 
     /// Returns true if a window may include the first `count` requests of the piece: there,
     /// `U(w) ÷ S(w)` is at most `p + w` (see the module). `used_before` is the expected number of
-    /// used requests before the piece, of [`PROBABILITY_ONE`]. A request has `request_pages` pages
-    /// and costs as much as `marginal_cost` pages.
+    /// used requests before the piece, of [`PROBABILITY_ONE`]. Each request of the reader has
+    /// `request_pages` pages. The device's request for the window costs `marginal_cost` pages.
     fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
         let used_requests = u128::from(used_before + self.expected_used(count));
         let used_pages = used_requests * u128::from(request_pages);

@@ -299,7 +299,7 @@ impl AdaptiveScheduler {
     /// reads in progress of processes without a place. While there are some, they delay the reads
     /// of the process, and each completion restarts its time slice. The slice begins with the first
     /// completion without them. The latency of that read, which includes the seek to the process,
-    /// then enters the mean of first requests. An unknown process has no counts to update.
+    /// then enters the mean of first requests. A process is known while it has reads in the device.
     fn on_read_completed(
         &mut self,
         now: Time,
@@ -334,8 +334,8 @@ impl AdaptiveScheduler {
     }
 
     /// Updates the limit on active processes after a completed read. A trial may start if at least
-    /// two processes are near, these are half of all, and their requests delay each other. An
-    /// existing limit is checked at every 16th completion (`EWMA_WINDOW`), since the check walks
+    /// two processes are near, these are half of all or more, and their requests delay each other.
+    /// An existing limit is checked at every 16th completion (`EWMA_WINDOW`), since the check walks
     /// over all processes.
     fn tune_active(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);

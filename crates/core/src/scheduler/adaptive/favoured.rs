@@ -33,8 +33,9 @@ impl AdaptiveScheduler {
     /// Returns the answer of `dispatch` while the device is reserved; `None` without a reservation.
     /// The answer has the end of the idle time, or no time while a favoured read is in the device.
     /// First ends a reservation that is over; the tuners exclude its duration from measurements.
-    /// Begins one for a read that waits in the device for longer than others do, because the device
-    /// prefers other requests.
+    /// Then begins one, within its budget, if the device has held a favoured read for longer than
+    /// the mean latency of the reads that did not go first. The device then prefers the requests of
+    /// others.
     pub(super) fn dispatch_reserved(&mut self, now: Time) -> Option<Dispatch> {
         if let Some(duration) = self.reservation.end_if_over(now) {
             self.active_tuner.exclude(duration);
@@ -49,7 +50,7 @@ impl AdaptiveScheduler {
     }
 
     /// Returns true if a reservation of the device can help: several processes have reads, and no
-    /// limit on the depth protects processes with few.
+    /// limit on the depth protects processes with few reads.
     fn can_reserve(&self) -> bool {
         self.busy_processes > 1 && !self.is_uneven
     }
@@ -78,7 +79,7 @@ impl AdaptiveScheduler {
             false => dispatch.at,
         };
         let idle_time = self.idle_time();
-        // The process may be unknown: then nothing is charged.
+        // A process is known while it has reads in the device.
         let Some(process) = self.processes.get_mut(&id) else { return };
         let credit = &mut process.credit;
         let occupied = self.device_time.charge(now, since, self.busy_processes, credit);

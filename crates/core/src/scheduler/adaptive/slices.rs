@@ -62,8 +62,8 @@ impl AdaptiveScheduler {
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
     }
 
-    /// Gives the process a place and makes all its parked reads dispatchable. The slice begins to
-    /// count with the first completion.
+    /// Gives the process a place and makes all its parked reads dispatchable. The slice counts
+    /// from now on, until its first completion restarts it.
     fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.slice = Some(TimeSlice { since: now, has_begun: false });

@@ -74,10 +74,10 @@ impl PeakRate {
     /// Records a dispatched request of `sectors` sectors. `is_far` is true if it is far from the
     /// request before it. `in_device` is the number of requests in the device before.
     ///
-    /// The interval ends with the first request after [`INTERVAL`], which still counts in it, or
-    /// after a [`PAUSE`] of an empty device. The estimate is then updated, and the next interval
-    /// begins with this request, which is not sequential in it. The very first request only begins
-    /// an interval.
+    /// The interval ends with the first request after [`INTERVAL`], which still counts in it. It
+    /// also ends before a request to an empty device, more than [`PAUSE`] after the last dispatch.
+    /// The estimate is then updated, and the next interval begins with this request, which is not
+    /// sequential in it. The very first request only begins an interval.
     pub(super) fn on_dispatch(&mut self, now: Time, sectors: u64, is_far: bool, in_device: u32) {
         let was_idle = in_device == 0 && now.since(self.last_dispatch) > PAUSE;
         if self.requests > 0 && !was_idle {

@@ -147,9 +147,9 @@ impl Raising {
         self.backlog_service += sectors;
     }
 
-    /// Records that the queue has no request any more. If the next one does not come before the
-    /// time at which the service has the rate of a soft real-time process, and not at once, the
-    /// process is one.
+    /// Records that the queue has no request any more. The process is a soft real-time one if its
+    /// next request comes late enough. The service so far must not exceed the rate of such a
+    /// process by then. The idle time `slice_idle` and a gap must have passed as well.
     pub(super) fn on_empty(&mut self, now: Time, slice_idle: Time) {
         let service_ns = self.backlog_service * 1_000_000_000 / SOFT_REAL_TIME_SECTORS_PER_S;
         let by_rate = self.backlogged_since + Time(service_ns);
