@@ -301,7 +301,7 @@ impl Machine {
     /// consider.
     ///
     /// # Errors
-    /// The write is misaligned, goes past the end of the file, or `open_reads_max` reads are open.
+    /// It is misaligned, ends past the file's end, or `open_reads_max` reads and writes are open.
     pub fn write(
         &mut self,
         now: Time,

@@ -72,8 +72,8 @@ impl FirstUseWaits {
     }
 
     /// Records that `count` pages are added to a memory of `memory_pages`. The longest waiting time
-    /// decays each time half of the memory was added. An outdated long wait is thus forgotten after
-    /// some time.
+    /// decays each time half of the memory was added, once for each call at most. An outdated long
+    /// wait is thus forgotten after some time.
     pub(super) fn record_additions(&mut self, count: u32, memory_pages: u32) {
         self.added_pages = self.added_pages.wrapping_add(count);
         if self.added_pages.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {

@@ -46,8 +46,9 @@ pub(super) const RECALL_BATCH_MAX: usize = 64;
 impl Cache {
     /// Reserves frames for `pages` pages. They stay free until the same number of pages is added
     /// pinned, or the reservation is [given back](Cache::release_reservation). Returns false,
-    /// without a reservation, while too many pages are being copied from, which ends by itself.
-    /// Without a sharer the caller's own budget is sufficient, and no frames are reserved.
+    /// without a reservation, if too few frames can be freed. Within the memory's budget this only
+    /// happens while too many pages are being copied from, which ends by itself. Without a sharer
+    /// the caller's own budget is sufficient, and no frames are reserved.
     pub fn reserve_frames(&mut self, pages: u32) -> bool {
         if self.sharer.is_none() {
             return true;

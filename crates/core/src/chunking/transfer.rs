@@ -50,7 +50,7 @@ pub struct RawTransfer {
     offset: u64,
     /// The byte after the last requested one.
     end: u64,
-    /// The first byte not yet submitted; a multiple of the alignment.
+    /// The first byte not yet submitted; a multiple of the alignment, unless the transfer is empty.
     next: u64,
     /// The byte after the last one to be submitted.
     covered_end: u64,
@@ -68,7 +68,7 @@ impl RawTransfer {
     /// `alignment_bytes` (1: any offset is addressable).
     ///
     /// # Panics
-    /// The alignment is 0, or the transfer reaches past the last 64-bit offset.
+    /// The alignment is 0 and `bytes` is not, or the transfer reaches past the last 64-bit offset.
     pub fn new(offset: u64, bytes: u64, alignment_bytes: u64) -> RawTransfer {
         let end = offset.checked_add(bytes).expect("a transfer ends below 2^64");
         let covered_end = match bytes {
@@ -87,7 +87,8 @@ impl RawTransfer {
         }
     }
 
-    /// The byte after the last covered one: a multiple of the alignment.
+    /// The byte after the last covered one: a multiple of the alignment. An empty transfer covers
+    /// no block and returns its offset.
     pub fn covered_end(&self) -> u64 {
         self.covered_end
     }

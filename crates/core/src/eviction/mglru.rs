@@ -21,7 +21,7 @@
 //!
 //! Source: Linux's `Documentation/mm/multigen_lru.rst` and
 //! `Documentation/admin-guide/mm/multigen_lru.rst`; the constants are the kernel's. Omitted:
-//! anonymous memory, and promotion by scans of page tables. Of four generations the two youngest
+//! anonymous memory, and promotion by scans of page tables. The two youngest of four generations
 //! therefore stay empty. The kernel remembers evicted pages without a limit of its own; here as
 //! many as memory has. A kernel without `CONFIG_LRU_GEN` cannot be compared.
 
@@ -148,7 +148,7 @@ impl MgLru {
 impl EvictionPolicy for MgLru {
     /// Adds a page to the oldest generation. If it was evicted not long ago, its tier gets
     /// a refault. A page of the highest tier keeps its tier, and enters the second oldest of four
-    /// generations.
+    /// generations or the oldest of three.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
         let uses = u8::from(entry == PageOrigin::Demand);
         let Some((_, word)) = self.ghosts.take(page) else {

@@ -341,7 +341,8 @@ impl MachineFiles {
 
     /// Starts a direct write; the cached pages of its range are dropped. An empty one is done at
     /// once. `is_sync` is true if the caller waits for it, which schedulers consider. Fails if the
-    /// write is misaligned, ends behind the end of the file, or `open_reads_max` reads are open.
+    /// write is misaligned, ends behind the end of the file, or `open_reads_max` reads and writes
+    /// are open.
     pub(super) fn write(
         &mut self,
         now: Time,

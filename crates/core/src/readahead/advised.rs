@@ -116,7 +116,7 @@ impl KernelCachedPages {
     /// Updates this record after a read of the pages in `request`; does no I/O. The pages become
     /// known. Advised pages that were unused leave the counts of unused pages. Pages that were not
     /// known before count as added to the device's cache. Marks stay: the policy removes them. A
-    /// read without such a page counts as a read elsewhere.
+    /// read of no unused advised page counts as a read elsewhere.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {
@@ -132,8 +132,8 @@ impl KernelCachedPages {
     }
 
     /// Removes `pages` advised pages from the counts of unused pages, of this file and of the
-    /// device (`standing_pages`), because they were used or left the cache. The reader counts as
-    /// being at the advised pages again.
+    /// device (`standing_pages`), because they were used or left the cache. Unless `pages` is 0,
+    /// the reader counts as being at the advised pages again.
     fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
         let spare_pages = u64::from(pages).min(self.spare_unused_pages);
         self.unused_pages -= u64::from(pages);
@@ -150,7 +150,7 @@ impl KernelCachedPages {
     pub fn on_miss(&mut self, request: PageRange) {
         for part in split_into_words(request) {
             if let Some(window) = self.windows.get_mut(&part.window_number) {
-                // Of the pages of this part, only the advised, unused ones stay known.
+                // Only the advised, unused pages of this part stay known.
                 window.known[part.word] &= !part.mask | window.unused[part.word];
             }
         }

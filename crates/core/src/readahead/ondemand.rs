@@ -268,7 +268,7 @@ impl ReadaheadPolicy for OnDemand {
         let request = read.request();
         let end = request.clipped(read.file_pages()).end;
         let mut page = request.first;
-        // Such a read needs no page, and does not change the state.
+        // The read needs no page, and does not change the state.
         if read.bytes == 0 || read.offset >= read.file_bytes {
             return;
         }

@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(back[5], (300_006..300_025).collect::<Vec<u64>>());
     }
 
-    /// Of the five pages that the second fault selects, two may be prefetched.
+    /// Two of the five pages that the second fault selects may be prefetched.
     #[test]
     fn readahead_is_limited_to_the_free_frames() {
         let mut area = TestSwapArea::in_order(1000);

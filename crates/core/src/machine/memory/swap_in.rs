@@ -171,8 +171,8 @@ impl MachineMemory {
     }
 
     /// Adds the page of a slot as prefetched and in flight, if it is absent and a frame is
-    /// available. Appends its slot to `runs`. No effect on a free slot, or for `None`. `mark` is
-    /// set for a page that the policy selected: a fault on it is then a hit, at which the policy
+    /// available. Appends its slot to `runs`. No effect on a free or bad slot, or `None`. `mark`
+    /// is set for a page that the policy selected: a fault on it is then a hit, at which the policy
     /// is called.
     fn add_prefetched(
         &mut self,

@@ -182,7 +182,7 @@ impl RandomAccess {
     }
 
     /// True if the pages between this request and the one before it were used. The first, the
-    /// middle and the last one are examined.
+    /// middle and the last one are examined. False if no page lies between the requests.
     ///
     /// A program that reads the whole file in blocks, each of them backward, misses the last page
     /// of each block. These requests alone look like blocks of one page. The three samples stand
@@ -246,7 +246,7 @@ impl Stride {
         self.spans_requests
     }
 
-    /// True if blocks are longer than their first request, with gaps between them. Such blocks are
+    /// True if blocks are longer than their first request, with gaps between them. These blocks are
     /// prefetched whole, and only if one fits into a window.
     pub(super) fn must_fit_window(&self) -> bool {
         self.spans_requests && !self.is_contiguous()

@@ -27,8 +27,9 @@ const LEVEL_BITS: u32 = 6;
 const SHIFT_MAX: u32 = 60;
 
 /// Number of cached pages directly before `page` (which is above 0), counted as in the kernel. The
-/// result is at most `pages_max - 1`, or `page` itself if the run appears to reach the start of the
-/// file.
+/// search looks at up to `pages_max` pages. The last one counts as absent even if it is cached, so
+/// the result is at most `pages_max - 1`. It is `page` itself if the run appears to reach the start
+/// of the file.
 pub(super) fn run_before(page: u64, pages_max: u64, pages: &dyn PageView) -> u64 {
     let mut search = TreeSearch::start(page - 1, pages);
     let mut is_cached = search.is_cached;
