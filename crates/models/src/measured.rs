@@ -302,7 +302,8 @@ impl Device for MeasuredDevice {
 }
 
 /// Returns the extra time in ns of a request at this distance, in bytes, relative to a random
-/// request. `near` is sorted by distance. Returns `None` beyond the greatest measured distance.
+/// request. `near` is sorted by distance. Returns `None` beyond the greatest measured distance
+/// in either direction.
 fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
     let next_index = near.partition_point(|point| point.signed_root <= root);

@@ -173,7 +173,8 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
 ///
 /// # Errors
 /// Fails when the name or a parameter is unknown, or when a value is invalid. A wrong number of
-/// members and a stripe larger than every member are errors of [`build`] only.
+/// members, a stripe larger than every member, and most contradictions between parameters are
+/// errors of [`build`] only.
 pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
     refuse_members(spec)?;
     let own_parameters = |parameter_specs: &[ParameterSpec]| {

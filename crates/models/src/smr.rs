@@ -358,8 +358,9 @@ impl Smr {
         self.member.submit(now, DeviceRequest { id, op, start, sectors: sectors as u32 });
     }
 
-    /// Writes the waiting pieces at the front: the ones of a direct stream in one band, or as many
-    /// as fit the log. Does nothing if log or map are full.
+    /// Writes the waiting pieces at the front: the ones of a direct stream in one band, or pieces
+    /// for the cache. The latter need room in log and map, up to the largest transaction. Does
+    /// nothing if the first piece finds no room.
     fn start_transaction(&mut self, now: Time) {
         let mut sectors_in_all = 0;
         // Places on the medium, each with its size. Adjacent pieces are one place.

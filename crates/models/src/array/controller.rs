@@ -363,15 +363,15 @@ impl Controller {
         }
     }
 
-    /// Removes and returns the next job that can begin now. Urgent jobs and due write-backs take
-    /// turns, but no job waits for a turn of one that needs the busy processor. Read-ahead and
-    /// other write-backs begin, in this order, only if no urgent job is queued.
+    /// Removes and returns the next job that can begin now. A read cannot begin while it needs the
+    /// busy processor. A write-back is due while a request of the host waits for it. Due ones and
+    /// urgent jobs alternate, unless only one of the two kinds can begin. While no urgent job is
+    /// queued, read-ahead that can begin goes next, and then the other write-backs.
     fn take_next_job(&mut self) -> Option<u32> {
         let can_begin = |job: Option<&u32>| {
             job.is_some_and(|job| !self.is_processor_busy || !self.needs_processor(*job))
         };
         let is_urgent_ready = can_begin(self.urgent_jobs.front());
-        let is_read_ahead_ready = can_begin(self.read_ahead_jobs.front());
         if self.write_cache.is_due() && !(is_urgent_ready && self.is_reads_turn) {
             self.is_reads_turn = true;
             return self.write_cache.begin_oldest();
@@ -383,7 +383,7 @@ impl Controller {
         if !self.urgent_jobs.is_empty() {
             return None;
         }
-        match is_read_ahead_ready {
+        match can_begin(self.read_ahead_jobs.front()) {
             true => self.read_ahead_jobs.pop_front(),
             false => self.write_cache.begin_oldest(),
         }
@@ -476,12 +476,12 @@ impl Controller {
         self.events.add(sent_time, ControllerEvent::Answered(slot, outcome));
     }
 
-    /// Handles a completed request of the device behind the controller according to its purpose:
-    /// answers a direct request, accounts a write-back, or marks the read lines as present. Lines
-    /// whose read failed or was short are dropped.
+    /// Handles a completed request of the device behind the controller by its purpose. Answers a
+    /// direct request, or a flush of the host, which fails if a write was lost. Accounts a
+    /// write-back or the controller's own flush. Marks read lines as present, and answers the
+    /// requests that wait for no other line. Drops lines whose read failed or was short.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
-        // A flush does not count as in flight.
         if !matches!(purpose, JobPurpose::Flush(..) | JobPurpose::MemberFlush(_)) {
             self.inner_in_flight -= 1;
         }

@@ -17,7 +17,7 @@ pub(super) struct MediumAccess {
     pub arm_free_ns: u64,
     /// True if the access continues the previous one. On the same track it then needs no seek.
     pub continues: bool,
-    /// Minimum time of the first seek, in ns. Later tracks of the same access have none.
+    /// Minimum time of the first seek, in ns; 0 for none. Later tracks of the access have none.
     pub move_min_ns: u64,
     /// Arrival of a write's data, or `None` for data that is in the cache.
     pub feed: Option<HostFeed>,

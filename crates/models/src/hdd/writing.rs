@@ -284,7 +284,9 @@ impl Hdd {
         }
     }
 
-    /// Writes a piece of cached data to the medium, once the arm is free after `time_ns`.
+    /// Writes a piece of cached data to the medium, once the arm is free after `time_ns`. Unlike
+    /// `write_through` it waits for no data from the host, and the minimum time of a host's write
+    /// for its first seek does not apply.
     pub(super) fn write_piece(&mut self, time_ns: u64, piece: TrackPiece) {
         self.stop_read_ahead(time_ns);
         let time_ns = time_ns.max(self.arm_free_at_ns);

@@ -1,6 +1,6 @@
 //! Detection of a sequential stream of writes, which needs no cache.
 
-/// The run of adjacent writes that the drive sees last. All sizes are in sectors.
+/// The latest run of adjacent writes. All sizes are in sectors.
 #[derive(Clone, Debug)]
 pub(super) struct WriteStream {
     band_sectors: u64,
