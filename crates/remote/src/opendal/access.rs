@@ -7,6 +7,7 @@ use ::opendal::raw::{
     OpStat, OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
 };
 use ::opendal::{Error, ErrorKind, Result};
+use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
 use super::access_store::AccessStore;
@@ -19,6 +20,20 @@ use crate::store::ReadpathStore;
 /// A storage of OpenDAL whose reads pass the planner. See [`ReadpathLayer`](super::ReadpathLayer).
 #[derive(Debug)]
 pub struct ReadpathAccess<A: Access>(pub(super) Arc<ReadpathStore<AccessStore<A>>>);
+
+/// Forgets the objects at and below the locations of a rename when it is dropped.
+struct RenameGuard<'a, A: Access> {
+    store: &'a ReadpathStore<AccessStore<A>>,
+    locations: [Path; 2],
+}
+
+impl<A: Access> Drop for RenameGuard<'_, A> {
+    fn drop(&mut self) {
+        for location in &self.locations {
+            self.store.forget_below(location);
+        }
+    }
+}
 
 /// The get of a read that the cache may answer; `None` for all other reads.
 fn cacheable(path: &str, args: &OpRead) -> Option<GetOptions> {
@@ -169,14 +184,11 @@ impl<A: Access> LayeredAccess for ReadpathAccess<A> {
         Ok((reply, LayeredWriter::new(copier, guard)))
     }
 
-    /// Renames in the storage. The cached objects at and below both paths are forgotten, also after
-    /// an error.
+    /// Renames in the storage. The cached objects at and below both paths are forgotten when it
+    /// ends, also with an error, or when its future is dropped.
     async fn rename(&self, from: &str, to: &str, args: OpRename) -> Result<RpRename> {
-        let result = self.inner().rename(from, to, args).await;
-        for path in [from, to] {
-            self.0.forget_below(&location_of(path));
-        }
-        result
+        let _guard = RenameGuard { store: &self.0, locations: [from, to].map(location_of) };
+        self.inner().rename(from, to, args).await
     }
 
     /// Deletes in the storage, and forgets the deleted objects.

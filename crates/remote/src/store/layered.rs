@@ -52,9 +52,9 @@ impl<S: ObjectStore> ReadpathStore<S> {
         WriteGuard::new(&self.0, location)
     }
 
-    /// Forgets all objects at and below a location.
+    /// Forgets all objects at and below a location. Destructors call it, too.
     pub(crate) fn forget_below(&self, prefix: &Path) {
-        self.0.run(|state, now| {
+        self.0.run_in_drop(|state, now| {
             let locations = state.objects.locations().chain(state.openings.keys());
             let below: Vec<Path> =
                 locations.filter(|location| location.prefix_matches(prefix)).cloned().collect();

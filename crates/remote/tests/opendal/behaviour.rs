@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
 use opendal::services::{Fs, Memory};
 use opendal::{ErrorKind, Operator, Result};
@@ -196,6 +197,29 @@ async fn write_takes_effect_at_its_close() {
     assert_eq!(watch.take(), (1, 0));
     assert!(read().await == content(1, 0..KIB));
     assert_eq!(watch.take(), (0, 0));
+}
+
+/// A rename has taken effect when its future is dropped: both objects are forgotten.
+#[tokio::test]
+async fn dropped_rename_is_forgotten() {
+    let name = format!("opendal-rename-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let watch = Watch { tags_reads: true, hangs_renames: true, ..Watch::default() };
+    let operator = files(&folder).layer(watch).layer(layer(options())).finish();
+    for (version, path) in ["a", "b"].into_iter().enumerate() {
+        let bytes = content(version as u64, 0..KIB);
+        operator.write(path, bytes.clone()).await.unwrap();
+        assert!(operator.read(path).await.unwrap().to_vec() == bytes);
+    }
+    let mut rename = Box::pin(operator.rename("a", "b"));
+    while folder.join("a").exists() {
+        assert!((&mut rename).now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(rename);
+    assert!(operator.read("b").await.unwrap().to_vec() == content(0, 0..KIB));
+    assert_eq!(operator.read("a").await.unwrap_err().kind(), ErrorKind::NotFound);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A refused write changes nothing: the version is asked for, and the pages stay.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use opendal::raw::oio::Read as _;
 use opendal::raw::{
-    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpStat, OpWrite, RpCopy,
-    RpDelete, RpList, RpRead, RpStat, RpWrite,
+    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpRename, OpStat, OpWrite,
+    RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
 };
 use opendal::services::{Http, Memory};
 use opendal::{Metadata, Operator, Result};
@@ -91,6 +91,8 @@ pub struct Watch {
     pub counts: Arc<[AtomicU64; 2]>,
     /// True if answers to reads have the ETag.
     pub tags_reads: bool,
+    /// True if renames take effect and are never answered.
+    pub hangs_renames: bool,
 }
 
 impl Watch {
@@ -169,6 +171,14 @@ impl<A: Access> LayeredAccess for Watched<A> {
         options: OpCopier,
     ) -> Result<(RpCopy, A::Copier)> {
         self.inner.copy(from, to, args, options).await
+    }
+
+    async fn rename(&self, from: &str, to: &str, args: OpRename) -> Result<RpRename> {
+        let result = self.inner.rename(from, to, args).await;
+        match self.watch.hangs_renames {
+            true => std::future::pending().await,
+            false => result,
+        }
     }
 
     async fn delete(&self) -> Result<(RpDelete, A::Deleter)> {
