@@ -58,8 +58,10 @@ pub(super) struct Requests {
 
 /// End of a try.
 enum Try {
-    /// All requested bytes have arrived, or the file is closed.
+    /// All requested bytes have arrived.
     Done,
+    /// The file is closed, so that the bytes have no effect. The rest of the answer is not read.
+    Ignored,
     /// The object has another version now, or is gone.
     Changed(Error),
     /// The answer has failed. Its bytes before that are good.
@@ -153,6 +155,7 @@ impl Version {
                     fetch.fill(&suffix);
                     return fetch.finish();
                 }
+                Try::Ignored => return,
                 Try::Changed(error) => break (error, DeviceError::Stale),
                 Try::Failed(error) if !may_succeed_later(&error) || retries_left == 0 => {
                     let reason = reason_of(&error);
@@ -235,9 +238,7 @@ impl Version {
                 return Try::WrongLength(too_long(location, &range));
             }
             if !fetch.fill(&chunk) {
-                // The file is closed: the end has no effect, and is not checked any more.
-                blocks.restart();
-                return Try::Done;
+                return Try::Ignored;
             }
             blocks.keep(start, chunk);
         }

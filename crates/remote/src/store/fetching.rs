@@ -60,8 +60,10 @@ struct FetchTask<S: ObjectStore> {
 
 /// End of a try.
 enum Try {
-    /// All bytes have arrived, or the planner ignores them.
+    /// All bytes have arrived.
     Done,
+    /// The planner has ended the fetch, and ignores its bytes. The rest of the answer is not read.
+    Ignored,
     /// The object has another version now, or is gone.
     Changed,
     /// The answer has failed. Its bytes before that are good.
@@ -84,7 +86,7 @@ impl<S: ObjectStore> FetchTask<S> {
             let may_retry = match &end {
                 Try::Failed(error) => may_succeed_later(error),
                 Try::WrongLength(_) => true,
-                Try::Done | Try::Changed => false,
+                Try::Done | Try::Ignored | Try::Changed => false,
             };
             // The first body is the answer to the request that opened the object. It is no try of
             // this task, and its failure costs no retry.
@@ -114,6 +116,7 @@ impl<S: ObjectStore> FetchTask<S> {
                 state.planner.fill(now, fetch.id, &ends.suffix);
                 state.planner.finish(now, fetch.id);
             }
+            Try::Ignored => {}
             Try::Changed => state.forget_version(now, location, &fetch.generation),
             Try::Failed(error) | Try::WrongLength(error) => state.fail(now, fetch.id, error),
         });
@@ -253,9 +256,8 @@ impl<S: ObjectStore> FetchTask<S> {
                     self.blocks.keep(start, needed);
                 }
                 Arrival::Ignored => {
-                    // The planner has ended the fetch. The end of the answer is not checked.
                     self.blocks.restart();
-                    return Try::Done;
+                    return Try::Ignored;
                 }
                 Arrival::WrongLength => unreachable!("the needed bytes are within the fetch"),
             }

@@ -2,6 +2,7 @@
 //! failures of the folder.
 
 mod children;
+mod costs;
 mod damage;
 mod figures;
 mod files;
