@@ -4,6 +4,7 @@
 //! has the checksums of its pages. The *ledger* of the folder has the number of bytes of all
 //! entries. The *index* has the entries that this process knows, in the order of eviction.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -137,6 +138,8 @@ impl Tier {
     pub(super) fn read(&self, job: &ReadJob) -> DiskRead {
         let Some(folder) = self.open_folder() else { return DiskRead::default() };
         let ReadJob { key, range } = job;
+        // True for a block in which bytes were found, from either side: each block counts once.
+        let mut found: BTreeMap<u64, bool> = BTreeMap::new();
         // `absent` is a block without a valid entry: it is not looked up again from the other end.
         let (mut prefix, mut at, mut absent) = (Vec::new(), range.start, None);
         while at < range.end {
@@ -147,6 +150,7 @@ impl Tier {
                 absent = Some(block);
             }
             let bytes = bytes.unwrap_or_default();
+            found.insert(block, !bytes.is_empty());
             at += bytes.len() as u64;
             prefix.extend_from_slice(&bytes);
             if at < end {
@@ -161,12 +165,17 @@ impl Tier {
             }
             let start = at.max(block * BLOCK_BYTES);
             let bytes = self.read_block(folder, key, start..end, Side::Last).unwrap_or_default();
+            *found.entry(block).or_default() |= !bytes.is_empty();
             end -= bytes.len() as u64;
             parts.push(bytes);
             if end > start {
                 break;
             }
         }
+        let hits = found.values().filter(|&&is_hit| is_hit).count() as u64;
+        let counters = &mut self.lock().counters;
+        counters.hits += hits;
+        counters.misses += found.len() as u64 - hits;
         parts.reverse();
         DiskRead { prefix: prefix.into(), suffix: parts.concat().into() }
     }
@@ -202,7 +211,6 @@ impl Tier {
         let mut state = self.lock();
         match result {
             Ok(Ok(PagesRead { bytes, entry_bytes })) if !bytes.is_empty() => {
-                state.counters.hits += 1;
                 state.counters.hit_bytes += bytes.len() as u64;
                 state.admission.on_disk_read(ns, bytes.len() as u64);
                 if state.index.on_hit(name, entry_bytes) {
@@ -211,7 +219,6 @@ impl Tier {
                 Some(bytes)
             }
             result => {
-                state.counters.misses += 1;
                 if is_missing(&result) {
                     state.index.remove(name);
                 } else if result.is_err() {

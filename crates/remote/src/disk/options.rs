@@ -45,11 +45,11 @@ pub enum Admit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskCounters {
-    /// Lookups of a fetch in one block that found requested bytes. The absent part of a fetch is
-    /// approached from both ends, so that a block may be looked up from each side.
+    /// Blocks of fetches that had their first or their last requested bytes. A block counts once
+    /// for each fetch that looks it up.
     pub hits: u64,
-    /// Lookups of a fetch in one block that found no requested bytes from their side on. Blocks
-    /// between two absent ones are not looked up.
+    /// Blocks of fetches that had neither. Blocks between two absent ones are not looked up, and do
+    /// not count.
     pub misses: u64,
     /// Bytes that came from the folder.
     pub hit_bytes: u64,

@@ -95,6 +95,34 @@ async fn one_request_is_for_the_absent_part() {
     assert_eq!((store.gets(), store.heads(), store.body_bytes()), (1, 1, 12 * 4096));
 }
 
+/// A fetch looks up a block from both sides, and it is a hit or a miss once: a hit if it has the
+/// first or the last page of the fetch.
+#[tokio::test]
+async fn block_of_a_fetch_is_one_hit_or_one_miss() {
+    let (first, middle, last) = (0..8192, 16_384..20_480, 57_344..65_536);
+    let other_block = MIB..MIB + 4096;
+    for (ranges, counts) in [
+        (vec![first.clone(), last.clone()], (1, 0)),
+        (vec![first], (1, 0)),
+        (vec![last], (1, 0)),
+        (vec![middle], (0, 1)),
+        (vec![other_block], (0, 1)),
+    ] {
+        let place = Place::new();
+        let (store, path) = counting().await;
+        let tier = place.tier(8 * MIB);
+        for range in &ranges {
+            read(&started(Arc::clone(&store), &tier), &path, range.clone()).await;
+            tier.flush();
+        }
+        let before = tier.counters();
+        let bytes = read(&started(store, &tier), &path, 0..65_536).await;
+        assert!(bytes == content(0, 0..65_536));
+        let after = tier.counters();
+        assert_eq!((after.hits - before.hits, after.misses - before.misses), counts, "{ranges:?}");
+    }
+}
+
 #[tokio::test]
 async fn changed_object_never_returns_older_bytes() {
     let place = Place::new();
