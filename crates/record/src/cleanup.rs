@@ -171,6 +171,12 @@ impl Record {
         Ok(Record { path, file })
     }
 
+    /// Leaves the record, for an object that cannot be removed. It stays locked until this process
+    /// ends. The next run after that tries again.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
+
     /// Descriptor of the file that holds the lock. A process with a copy of it holds the lock too.
     pub fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()

@@ -188,8 +188,8 @@ impl SwapArea {
 }
 
 impl Drop for SwapArea {
-    /// Swaps the area off and removes a file created for it. An area that cannot be swapped off
-    /// stays, with a notice.
+    /// Swaps the area off and removes a file created for it. An area that cannot be swapped off, or
+    /// a file that cannot be removed, stays with its records and a notice.
     fn drop(&mut self) {
         if self.is_on
             && let Err(error) = swap_off(&self.path)
@@ -198,12 +198,13 @@ impl Drop for SwapArea {
                 "{}: is still swapped to: {error}; free memory, then `swapoff` it",
                 self.path.display()
             ));
-            return;
+            return self.records.drain(..).for_each(Record::leave);
         }
         if self.is_created_here
             && let Err(error) = std::fs::remove_file(&self.path)
         {
             notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
+            self.records.drain(..).for_each(Record::leave);
         }
     }
 }
@@ -296,6 +297,33 @@ mod tests {
     fn open_self() -> (File, PathBuf) {
         let path = std::env::current_exe().unwrap();
         (File::open(&path).unwrap(), path)
+    }
+
+    /// The file is no swap area, so that swapoff(2) fails, with or without the right to it.
+    #[test]
+    fn area_that_is_not_swapped_off_stays_in_the_cleanup_journal() {
+        let path = std::env::temp_dir().join(fresh_name(".test"));
+        let file = File::create_new(&path).unwrap();
+        let mut area = SwapArea {
+            path: path.clone(),
+            file,
+            is_on: true,
+            is_created_here: true,
+            is_block_device: false,
+            records: Vec::new(),
+        };
+        area.record(CleanupKind::File).unwrap();
+        let descriptor = area.records[0].descriptor();
+        let record = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap();
+        drop(area);
+        assert!(path.exists() && record.exists());
+        // It is of a live run: this one.
+        let lock = File::open(&record).unwrap();
+        assert!(!try_lock_file(&lock));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&record).unwrap();
+        // Other records may be in the folder.
+        let _ = std::fs::remove_dir(record.parent().unwrap());
     }
 
     /// `flock(2)`: a lock belongs to the open file, so that a second handle does not share it.

@@ -32,7 +32,7 @@ pub struct MemoryGroup {
     /// Open folder that holds the lock.
     _directory: File,
     /// Entry in the cleanup journal, removed with the group.
-    _record: Record,
+    record: Option<Record>,
 }
 
 /// Versions of the kernel's cgroup interface.
@@ -75,10 +75,10 @@ impl MemoryGroup {
         let record = Record::write_record(CleanupKind::KernelFolder, &path).inspect_err(|_| {
             let _ = fs::remove_dir(&path);
         });
-        let _record = record.map_err(|error| refused("keep a record of", error))?;
+        let record = Some(record.map_err(|error| refused("keep a record of", error))?);
         let version = parent.version;
         // From here on, dropping `group` removes it.
-        let group = MemoryGroup { path: path.clone(), version, _directory: directory, _record };
+        let group = MemoryGroup { path: path.clone(), version, _directory: directory, record };
         let limit_file = match group.version {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",
@@ -127,7 +127,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     /// Removes the group. Waits up to two seconds for its last processes to leave it; a group that
-    /// stays is reported.
+    /// stays is reported, and keeps its record.
     fn drop(&mut self) {
         /// Attempts at intervals of 10 ms: two seconds. Chosen, not measured.
         const ATTEMPTS: u32 = 200;
@@ -138,6 +138,7 @@ impl Drop for MemoryGroup {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => {
+                    self.record.take().into_iter().for_each(Record::leave);
                     return notice::print(format_args!(
                         "{}: can't be removed: {error}",
                         self.path.display()
@@ -146,6 +147,7 @@ impl Drop for MemoryGroup {
                 Ok(()) => return,
             }
         }
+        self.record.take().into_iter().for_each(Record::leave);
         notice::print(format_args!(
             "{}: still has processes; `rmdir` it later",
             self.path.display()
@@ -250,6 +252,30 @@ mod tests {
         let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";
         let found = Parent::find_version_1(groups, mounts).unwrap();
         assert_eq!(found.path, Path::new("/cg/inner"));
+    }
+
+    /// A folder with a file, which rmdir(2) does not remove.
+    #[test]
+    fn group_that_is_not_removed_stays_in_the_cleanup_journal() {
+        let path = std::env::temp_dir().join(fresh_name(".test"));
+        fs::create_dir(&path).unwrap();
+        File::create_new(path.join("file")).unwrap();
+        let record = Record::write_record(CleanupKind::KernelFolder, &path).unwrap();
+        let descriptor = format!("/proc/self/fd/{}", record.descriptor());
+        let record_path = fs::read_link(descriptor).unwrap();
+        drop(MemoryGroup {
+            path: path.clone(),
+            version: Version::Two,
+            _directory: File::open(&path).unwrap(),
+            record: Some(record),
+        });
+        assert!(path.exists() && record_path.exists());
+        // It is of a live run: this one.
+        assert!(!try_lock_file(&File::open(&record_path).unwrap()));
+        fs::remove_dir_all(&path).unwrap();
+        fs::remove_file(&record_path).unwrap();
+        // Other records may be in the folder.
+        let _ = fs::remove_dir(record_path.parent().unwrap());
     }
 
     /// A hierarchy in a temporary folder. First the slice delegates the memory controller, then
