@@ -69,9 +69,8 @@ impl FilePlan {
     /// Number of bytes of a successful read, which stays. A failed read is removed, and raises
     /// OSError. Raises ValueError for a read that has not ended or is unknown.
     fn bytes_or_remove(&mut self, read: u64) -> PyResult<u64> {
-        let no_read = || refused(format!("read {read} has not ended, or was taken already"));
         let now = self.now();
-        let result = self.planner.result(read.into()).ok_or_else(no_read)?;
+        let result = self.planner.result(read.into()).ok_or_else(|| no_read(read))?;
         result.map_err(|failure| {
             self.planner.abandon(now, read.into());
             let errno = if let ReadFailure::Shrunk { .. } = failure { ESTALE } else { EIO };
@@ -100,6 +99,11 @@ const EIO: i32 = 5;
 const EAGAIN: i32 = 11;
 /// Error number of a file that has become shorter, from Linux.
 const ESTALE: i32 = 116;
+
+/// Exception for a read that has not ended or is unknown.
+fn no_read(read: u64) -> PyErr {
+    refused(format!("read {read} has not ended, or was taken already"))
+}
 
 /// Exception for an error of the planner: MemoryError without memory, OSError for too many reads,
 /// ValueError for an invalid argument.
@@ -241,21 +245,25 @@ impl Planner {
     fn take<'py>(&self, py: Python<'py>, read: u64) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
         let bytes = plan.bytes_or_remove(read)?;
-        let (taken, address) = new_bytes(py, bytes as usize).inspect_err(|_| plan.abandon(read))?;
-        let memory = BufferMemory(address);
         if bytes <= plan.locked_copy_bytes_max {
+            let (taken, address) =
+                new_bytes(py, bytes as usize).inspect_err(|_| plan.abandon(read))?;
             // SAFETY: the object is new, has this size, and has no other user.
-            plan.copy(read, unsafe { memory.slice(bytes as usize) });
+            plan.copy(read, unsafe { BufferMemory(address).slice(bytes as usize) });
             return Ok(taken);
         }
         drop(plan);
-        // Large bytes are moved and copied without Python's lock.
-        py.detach(move || {
+        // Large bytes are moved and copied without Python's lock. The read has a buffer of its own,
+        // which moves here. Another thread may take or abandon the read before.
+        let data = py.detach(|| {
             let mut plan = self.plan();
             let now = plan.now();
-            // The read has a buffer of its own, which moves here.
-            let data = plan.planner.take(now, read.into()).and_then(Result::ok).unwrap_or_default();
-            drop(plan);
+            plan.planner.take(now, read.into()).and_then(Result::ok)
+        });
+        let data = data.ok_or_else(|| no_read(read))?;
+        let (taken, address) = new_bytes(py, data.len())?;
+        let memory = BufferMemory(address);
+        py.detach(move || {
             // SAFETY: the object is new, has this size, and has no other user.
             unsafe { memory.slice(data.len()) }.copy_from_slice(&data);
         });

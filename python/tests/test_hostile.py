@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -103,6 +104,47 @@ def test_planner_rejects_or_survives_any_claimed_file_length():
         for name, first, end in ranges:
             planner.finish(name, b"x" * (end - first))
     assert ended == [read] and planner.take(read) == b"xxxx"
+
+
+def ended_read(planner, size):
+    """The number of a read of `size` bytes, which has ended."""
+    (read,) = planner.start([(0, size)])
+    while True:
+        ranges, ended = planner.poll()
+        if read in ended:
+            return read
+        for number, first, end in ranges:
+            planner.finish(number, b"x" * (end - first))
+
+
+def test_a_large_read_taken_by_two_threads_has_its_bytes_once():
+    from readpath import _native
+
+    # Larger than half of the cache: the read has a buffer of its own.
+    size = 1 << 20
+    planner = _native.Planner(64 << 20, 1 << 20, "none", 1 << 20, 4)
+    barrier = threading.Barrier(2)
+    rounds, taken = 200, []
+
+    def take(round_, read):
+        barrier.wait()
+        try:
+            taken.append((round_, planner.take(read) == b"x" * size))
+        except ValueError as error:
+            assert "taken already" in str(error)
+
+    interval = sys.getswitchinterval()
+    # The threads take turns as often as they can.
+    sys.setswitchinterval(1e-6)
+    try:
+        for round_ in range(rounds):
+            read = ended_read(planner, size)
+            threads = [threading.Thread(target=take, args=(round_, read)) for _ in range(2)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+    finally:
+        sys.setswitchinterval(interval)
+    assert taken == [(round_, True) for round_ in range(rounds)]
 
 
 @pytest.mark.parametrize(
