@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import threading
+import urllib.request
 
 import fsspec
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import readpath
 from readpath.reader import Options, Reader
 from readpath.forks import FetchThreads
-from test_versions import NEW, OLD, served
+from test_versions import NEW, OLD, Handler, served
 
 DATA = bytes(range(256)) * 20_000
 CHILD_SECONDS = 20
@@ -190,3 +191,26 @@ def test_child_does_not_read_an_object_that_was_overwritten_after_the_fork():
         assert status_of_child(check) == 0
         assert status_of_child(lambda: file.revalidate() and file.readat(5, 9) == NEW[5:14]) == 0
         assert file.revalidate() and not file.revalidate() and file.readat(5, 9) == NEW[5:14]
+
+
+class Returning(Handler):
+    """A server whose object is the first version again after a request for another name."""
+
+    def answer(self):
+        if self.path != "/data":
+            self.server.store.overwrite(OLD)
+        super().answer()
+
+
+def test_child_revalidates_an_object_that_returns_to_its_first_version():
+    with served(("strong",), Returning) as (store, url), readpath.open(url, memory="1MiB") as file:
+        store.overwrite(NEW[:700_000])
+
+        def check():
+            if not stale(lambda: file.readat(5, 9)):
+                return False
+            # The server is in the parent.
+            urllib.request.urlopen(f"{url}/again").close()
+            return file.revalidate() and file.readat(5, 9) == OLD[5:14] and not file.revalidate()
+
+        assert status_of_child(check) == 0

@@ -122,9 +122,10 @@ impl LocalFile {
     ) -> PyResult<bool> {
         self.file_of_any_version(py)?;
         let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
-        match self.version.is_of_object(reports) {
-            true => Ok(false),
-            false => self.replace(py, current_file),
+        let has_changed = !self.version.is_of_object(reports);
+        match has_changed || self.version.is_other_version.load(Ordering::Relaxed) {
+            true => self.replace(py, current_file),
+            false => Ok(false),
         }
     }
 
