@@ -53,8 +53,9 @@ impl ForkAwareReadPath {
         Ok(built)
     }
 
-    /// Returns the disk tier of this process, or None without one. Raises OSError if its folder or
-    /// budget is refused. A folder that cannot be read or written turns the tier off instead.
+    /// Returns the disk tier of this process, or None without one. Raises OSError if its folder is
+    /// refused, ValueError if its budget is. A folder that cannot be read or written turns the tier
+    /// off instead.
     fn disk(&self, _py: Python<'_>) -> PyResult<Option<DiskTier>> {
         let Some(options) = &self.url_options.disk else { return Ok(None) };
         let mut disk = self.disk.lock().expect("no thread panics while holding it");

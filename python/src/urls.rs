@@ -350,11 +350,14 @@ fn make_client(
     Ok(store)
 }
 
-/// Exception for a folder that cannot hold a disk tier.
+/// Exception for a refused disk tier: OSError for its folder, ValueError for its budget.
 pub fn disk_error(error: &DiskError) -> PyErr {
-    let errno = match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
-        Some(error) => error.raw_os_error().unwrap_or(EIO),
-        None => EIO,
+    let errno = match error {
+        DiskError::NoFolder { .. } => ENOTDIR,
+        DiskError::OtherOwner { .. } => EPERM,
+        DiskError::OpenMode { .. } => EACCES,
+        // The budget, an argument.
+        _ => return refused(error),
     };
     PyOSError::new_err((errno, error.to_string()))
 }
@@ -399,9 +402,11 @@ fn store_errno(error: &Error) -> i32 {
     }
 }
 
+const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
 const EOPNOTSUPP: i32 = 95;
 const ESTALE: i32 = 116;

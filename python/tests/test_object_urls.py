@@ -170,6 +170,33 @@ def test_disk_tier_serves_the_next_process(tmp_path):
         assert counts[1] < counts[0] / 2, counts
 
 
+def test_refused_disk_tier_has_the_error_of_its_cause(tmp_path):
+    tier, link, file = tmp_path / "tier", tmp_path / "link", tmp_path / "file"
+    tier.mkdir(mode=0o700)
+    link.symlink_to(tier)
+    file.touch()
+    with served(("strong",)) as (store, url):
+
+        def refusal(folder, size="64MiB"):
+            with pytest.raises((OSError, ValueError)) as raised:
+                readpath.open(url, disk=folder, disk_size=size)
+            return raised.value
+
+        # The numbers of open(2) with `O_DIRECTORY`, and of a missing right.
+        assert refusal(file).errno == errno.ENOTDIR and refusal(link).errno == errno.ENOTDIR
+        tier.chmod(0o755)
+        error = refusal(tier)
+        assert isinstance(error, PermissionError) and error.errno == errno.EACCES
+        tier.chmod(0o700)
+        if os.geteuid() == 0:
+            os.chown(tier, 1, -1)
+            error = refusal(tier)
+            assert isinstance(error, PermissionError) and error.errno == errno.EPERM
+            os.chown(tier, 0, -1)
+        # An argument out of its range.
+        assert type(refusal(tier, size="1000KiB")) is ValueError
+
+
 def test_neither_fsspec_nor_an_event_loop_is_imported():
     program = (
         "import readpath, sys\n"

@@ -74,6 +74,7 @@ class ReadPath:
       `AWS_…`, `AZURE_…` and `GOOGLE_…` of the environment have the same names.
     - `disk`, `disk_size`: folder and maximum size of a cache of fetched bytes on a local disk. Several
       processes may share it. A new version of an object never gets bytes of an old one. Default: none.
+      A refused folder is an OSError: `ENOTDIR`, `EPERM` for another owner, `EACCES` for an open mode.
 
     An option without effect on the page cache is a ValueError.
     """
