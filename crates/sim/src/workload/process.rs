@@ -182,7 +182,7 @@ pub struct Process {
     has_converged: bool,
     /// Reason why the process ended early.
     failure: Option<&'static str>,
-    /// End of the last pause or delay, or start of the process.
+    /// End of the last pause, or start of the process.
     worked_since: Time,
     /// Number of repetitions that still follow.
     loops_left: u32,
@@ -262,8 +262,10 @@ enum ProcessState {
     Issuing,
     /// Waits for all in flight, then continues as stated.
     Draining(AfterDrain),
-    /// Sleeps. No operation is in flight.
+    /// Pauses as the job demands (option thinktime of fio). No operation is in flight.
     Pausing { until: Time },
+    /// Sleeps, because a rate or a flow delays the next operation. No operation is in flight.
+    Delayed { until: Time },
     /// Demands a sync with the next action. `then` is the state after it.
     SyncDue { is_data_enough: bool, then: AfterSync },
     /// Waits for the sync.

@@ -35,6 +35,8 @@ const JOBS: &[&str] = &[
     "rw=read rate_iops=100 thinktime=50ms thinktime_blocks=4 rate_ignore_thinktime=1",
     "rw=randrw rate_iops=60,20 thinktime=30ms rate_ignore_thinktime=1",
     "rw=read rate_iops=100 thinktime=100ms thinktime_blocks=5 rate_process=poisson",
+    "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=30ms rate_ignore_thinktime=1",
+    "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=300ms rate_ignore_thinktime=1",
 ];
 
 /// Seconds of one run.

@@ -67,9 +67,12 @@ impl Process {
                     }
                     self.state = self.state_after_drain(then, now);
                 }
-                ProcessState::Pausing { until } if now < until => {
+                ProcessState::Pausing { until } | ProcessState::Delayed { until }
+                    if now < until =>
+                {
                     return NextAction::WaitUntil(until);
                 }
+                ProcessState::Delayed { .. } => self.state = ProcessState::Issuing,
                 ProcessState::Pausing { .. } => {
                     self.worked_since = now;
                     self.state = ProcessState::Issuing;
@@ -239,7 +242,7 @@ impl Process {
     }
 
     /// Returns true if the process must pause now (option thinktime of fio): after a number of
-    /// operations, or after a time of work since the last pause or delay. Checked once for each
+    /// operations, or after a time since the last pause, delays included. Checked once for each
     /// issued operation; further calls return false. The count of operations restarts when a pause
     /// is due.
     fn take_due_pause(&mut self, now: Time) -> bool {
@@ -326,7 +329,7 @@ impl Process {
                 self.verification.toggle_backlog_check();
                 ProcessState::Issuing
             }
-            AfterDrain::Delay(until) => ProcessState::Pausing { until },
+            AfterDrain::Delay(until) => ProcessState::Delayed { until },
             // The end of the run time does not shorten a pause, as in fio.
             AfterDrain::Pause => {
                 self.pace.on_pause(self.last_op, self.rules.pauses.time);
