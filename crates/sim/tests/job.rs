@@ -26,7 +26,7 @@ fn omitted_options_have_the_defaults_of_fio() {
         (JobEngine::Psync, false, AdviceHint::Pattern)
     );
     assert_eq!((job.seed, job.has_random_map), (0x89, true));
-    assert_eq!((job.runtime, job.pauses.time, job.pauses.blocks), (None, Time::ZERO, 1));
+    assert_eq!((job.runtime, job.pauses.time, job.pauses.blocks), (None, Time::ZERO, None));
     assert_eq!((job.size, job.io_size, job.offset), (None, None, BytesOrPercent::Bytes(0)));
     assert_eq!(job.priority, None);
 }
@@ -97,7 +97,7 @@ fn each_option_reaches_its_field() {
     assert_eq!(one("runtime=0").runtime, None);
     assert!(one("runtime=10\ntime_based").is_time_based);
     assert_eq!(one("thinktime=100").pauses.time, Time::from_us(100));
-    assert_eq!(one("thinktime_blocks=8").pauses.blocks, 8);
+    assert_eq!(one("thinktime_blocks=8").pauses.blocks, Some(8));
     assert_eq!(one("fadvise_hint=sequential").hint, AdviceHint::Sequential);
     assert_eq!(one("randseed=42").seed, 42);
     assert_eq!(

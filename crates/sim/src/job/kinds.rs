@@ -261,19 +261,20 @@ impl RateLimits {
 pub struct PauseRule {
     /// Duration (`thinktime`). Zero for no pauses.
     pub time: Time,
-    /// Number of operations between pauses (`thinktime_blocks`), at least 1.
-    pub blocks: u32,
+    /// Number of operations between pauses (`thinktime_blocks`), at least 1. `None` is 1 without a
+    /// `work_time`, and no number with one.
+    pub blocks: Option<u32>,
     /// True if issued operations are counted (`thinktime_blocks_type=issue`), false for completed
     /// ones.
     pub counts_issued: bool,
-    /// Time of work between pauses, instead of operations (`thinktime_iotime`).
+    /// Time between pauses (`thinktime_iotime`). With `blocks`, the first of both causes a pause.
     pub work_time: Option<Time>,
 }
 
 impl Default for PauseRule {
     /// No pauses. If a time is set, there is one after each completed operation.
     fn default() -> PauseRule {
-        PauseRule { time: Time::ZERO, blocks: 1, counts_issued: false, work_time: None }
+        PauseRule { time: Time::ZERO, blocks: None, counts_issued: false, work_time: None }
     }
 }
 

@@ -37,6 +37,12 @@ const JOBS: &[&str] = &[
     "rw=read rate_iops=100 thinktime=100ms thinktime_blocks=5 rate_process=poisson",
     "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=30ms rate_ignore_thinktime=1",
     "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=300ms rate_ignore_thinktime=1",
+    "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=300ms thinktime_blocks=10 \
+     rate_ignore_thinktime=1",
+    "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=45ms thinktime_blocks=10 \
+     rate_ignore_thinktime=1",
+    "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=300ms thinktime_blocks=1 \
+     rate_ignore_thinktime=1",
 ];
 
 /// Seconds of one run.

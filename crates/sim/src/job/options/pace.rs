@@ -37,7 +37,7 @@ pub const TABLE: &[FioOption] = &[
     ),
     without_effect("thinktime_spin", &[], "a pause is as long, whether spun or slept"),
     supported("thinktime_blocks", &[], "operations between two pauses (1)", |draft, value| {
-        value.integer(1..=u32::MAX).map(|n| draft.job.pauses.blocks = n)
+        value.integer(1..=u32::MAX).map(|n| draft.job.pauses.blocks = Some(n))
     }),
     supported(
         "thinktime_blocks_type",
@@ -52,7 +52,7 @@ pub const TABLE: &[FioOption] = &[
     supported(
         "thinktime_iotime",
         &[],
-        "time of work between two pauses, in place of operations, in seconds or with a unit",
+        "time between two pauses, next to `thinktime_blocks` if that is set, in seconds or with a unit",
         |draft, value| {
             let time = value.span(SECOND)?;
             draft.job.pauses.work_time = Some(time).filter(|time| time.ns() > 0);

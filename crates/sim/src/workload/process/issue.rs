@@ -242,7 +242,7 @@ impl Process {
     }
 
     /// Returns true if the process must pause now (option thinktime of fio): after a number of
-    /// operations, or after a time since the last pause, delays included. Checked once for each
+    /// operations, and after a time since the last pause, delays included. Checked once for each
     /// issued operation; further calls return false. The count of operations restarts when a pause
     /// is due.
     fn take_due_pause(&mut self, now: Time) -> bool {
@@ -251,15 +251,14 @@ impl Process {
         if !is_pause_unchecked || pauses.time == Time::ZERO {
             return false;
         }
-        // The time of work replaces the number of operations.
-        if let Some(work_time) = pauses.work_time {
-            return now.since(self.worked_since) >= work_time;
-        }
         let operation_count =
             if pauses.counts_issued { self.issued_operations } else { self.collected_operations };
         // The end of the ramp time resets the issued operations, to less than the count at a pause.
-        let is_due =
-            operation_count.saturating_sub(self.count_at_pause) >= u64::from(pauses.blocks);
+        let operations = operation_count.saturating_sub(self.count_at_pause);
+        // With a time of work, only a number that the job states counts, as in fio.
+        let blocks = pauses.blocks.or(pauses.work_time.is_none().then_some(1));
+        let is_due = blocks.is_some_and(|blocks| operations >= u64::from(blocks))
+            || pauses.work_time.is_some_and(|time| now.since(self.worked_since) >= time);
         if is_due {
             // Set before the wait for the rest, so operations during that wait count for the next
             // pause.
