@@ -539,14 +539,18 @@ fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(),
 }
 
 /// Compares bytes of a window at `offset` with the current file. Bytes beyond its end are zeros.
-fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
+///
+/// # Errors
+/// Describes the first bytes of a window that shows other ones.
+pub fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[INODE as usize];
     let mut expected = vec![0; bytes.len()];
     let bytes_in_file = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
     file.read_current(INODE, offset, &mut expected[..bytes_in_file]);
     if expected != bytes {
-        return Err(format!("a window shows other bytes at {offset}: {:02x?}", &bytes[..16]));
+        let first_bytes = &bytes[..bytes.len().min(16)];
+        return Err(format!("a window shows other bytes at {offset}: {first_bytes:02x?}"));
     }
     Ok(())
 }

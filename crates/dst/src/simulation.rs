@@ -39,7 +39,7 @@ use std::path::Path;
 pub use disk::{Disk, Faults};
 pub use memory::Kernel;
 pub use nfs_decoders::decode_stream;
-pub use paged::open_region;
+pub use paged::{check_against_current, open_region};
 pub use regressions::regressions;
 pub use scenario::{Action, MappingTouch, Paged, Scenario, Settings};
 pub use server::SimulatedServer;

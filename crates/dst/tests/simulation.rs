@@ -5,8 +5,8 @@ use std::path::Path;
 
 use readpath_dst::Region;
 use readpath_dst::simulation::{
-    Disk, Faults, Report, Scenario, ScheduleRates, World, decode_stream, open_region, regressions,
-    world,
+    Disk, Faults, Report, Scenario, ScheduleRates, World, check_against_current, decode_stream,
+    open_region, regressions, world,
 };
 
 /// Number of actions of a drawn scenario, in all threads together: a few milliseconds.
@@ -147,6 +147,23 @@ fn region_error_states_the_required_device_size() {
     let report = World::run(seed, rates, disk, Box::new(create_region));
     let failure = report.failure.expect("the run fails in too small a memory");
     assert!(failure.contains("40960") && failure.contains("81920"), "{failure}");
+}
+
+/// Test of the model: a file of 4,097 bytes has a last page of one byte, which is not 0 and 255 at
+/// once.
+#[test]
+fn wrong_byte_in_a_short_last_page_is_described() {
+    let check_bytes = || {
+        let world = world().expect("a task is in its world");
+        let check = |byte| check_against_current(&world, 4096, &[byte]).err();
+        panic!("{:?}", [0, 255].into_iter().filter_map(check).collect::<Vec<_>>());
+    };
+    let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
+    let disk = Disk::new(&[4097], Faults::default());
+    let seed = 1;
+    let report = World::run(seed, rates, disk, Box::new(check_bytes));
+    let failure = report.failure.expect("the task ends in a panic");
+    assert!(failure.contains("a window shows other bytes at 4096: [ff]"), "{failure}");
 }
 
 /// Seeds that found a failure with the scenarios of that time. 2,008,107: a batch waited for its
