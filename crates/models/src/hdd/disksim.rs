@@ -239,7 +239,7 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
             let policy = scheduler.integer_or(
                 "Scheduling policy",
                 first_come,
-                bounds(0.0, 64.0, "(a policy)"),
+                bounds(1.0, 64.0, "(a policy)"),
             )?;
             // Besides the two named ones, 3 and 6 are one-way elevators by address and by cylinder.
             // A queue of one command needs no policy.
@@ -259,7 +259,7 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
         },
         depth: depth as u32,
         // First come, first served leaves no choice among the commands.
-        window: if policy <= first_come { 1 } else { depth as u32 },
+        window: if policy == first_come { 1 } else { depth as u32 },
         // DiskSim's policies have no age limit.
         age_limit_ns: u64::MAX,
         // A field of TOML descriptions only.

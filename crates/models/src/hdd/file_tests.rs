@@ -211,6 +211,16 @@ fn fields_without_a_model_are_reported() {
     assert!(slow.unmodelled[0].contains("`Scale for delays`"), "{:?}", slow.unmodelled);
 }
 
+/// DiskSim 4.0 numbers its policies from 1 on (`MINSCHED` in disksim_ioqueue.h).
+#[test]
+fn scheduling_policy_0_is_rejected() {
+    let policy_0 = "Max queue length = 4, Scheduler = disksim_ioqueue { Scheduling policy = 0 },";
+    assert_eq!(
+        load_error("tiny.diskspecs", "Max queue length = 4,", policy_0),
+        "tiny.diskspecs:7: `Scheduling policy`: 0 (a policy) is less than 1 (a policy)"
+    );
+}
+
 #[test]
 fn drive_that_never_disconnects_never_reselects_the_bus() {
     let reselect = "First reselect overhead = 0.0";
