@@ -232,13 +232,17 @@ impl CommandQueue {
         }
     }
 
-    /// Removes and returns the command at `index`; `None` if the queue is shorter. The command that
-    /// enters the window for it starts to age at `now_ns`.
+    /// Removes and returns the command at `index`; `None` if the queue is shorter. A command of the
+    /// window is replaced by another one, which starts to age at `now_ns`.
     fn remove(&mut self, index: usize, now_ns: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         let is_without_room = command.is_some_and(|command| command.waits_for_room);
         self.writes_without_room -= u32::from(is_without_room);
         let window = self.spec.window as usize;
+        // Behind the window, no command enters it.
+        if index >= window {
+            return command;
+        }
         let mut entering_ready_ns = None;
         if let Some(entering) = self.commands.get_mut(window - 1) {
             entering.in_window_since_ns = entering.in_window_since_ns.max(now_ns);
@@ -247,8 +251,6 @@ impl CommandQueue {
         // Only the removal of the earliest command can make the window's earliest time later.
         let was_earliest = command.map(|command| command.ready_ns) == self.earliest_ready_ns;
         match entering_ready_ns {
-            // The command was not in the window.
-            _ if index >= window => {}
             Some(ready_ns) if !was_earliest => self.lower_earliest_ready(ready_ns),
             None if !was_earliest => {}
             _ => self.update_earliest_ready(),
@@ -333,6 +335,16 @@ mod tests {
         let (mut queue, removal_ns) = (queue(1, &[500, 300]), 5000);
         assert_eq!(take_index(&mut queue, removal_ns), 0);
         assert_eq!(queue.commands[0].in_window_since_ns, removal_ns);
+    }
+
+    /// With a window of one, the first command is in it and the second one behind it.
+    #[test]
+    fn removal_behind_the_window_keeps_the_ages_in_it() {
+        let (mut queue, removal_ns) = (queue(1, &[500, 300]), 5000);
+        queue.commands[1].waits_for_room = true;
+        queue.writes_without_room = 1;
+        assert_eq!(queue.take_write_without_room(removal_ns).unwrap().request.id, RequestId(1));
+        assert_eq!(queue.commands[0].in_window_since_ns, 0);
     }
 
     /// The command on cylinder 5 is cheaper, but continues the waiting command on cylinder 500.
