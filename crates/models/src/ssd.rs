@@ -102,8 +102,8 @@ struct SsdRequest {
     request: DeviceRequest,
     /// Bytes that are not yet on the link to the host. For a write, all its bytes.
     bytes_left: u32,
-    /// True while a map page is read for the request, not data.
-    is_reading_map: bool,
+    /// Bytes of map pages that are still read for the request, before its data. 0 for a write.
+    map_bytes_left: u32,
 }
 
 /// Distribution of flash pages over the dies.
@@ -189,17 +189,15 @@ impl Ssd {
         })
     }
 
-    /// Starts a read after the controller overhead. The map page of its first sector is read first
-    /// if it is not in memory. A read over two map pages is charged for the first one only.
+    /// Starts a read after the controller overhead. Its map pages that are not in memory are read
+    /// first, all at once.
     fn begin_read(&mut self, now: Time, slot: u32) {
-        let request = self.slots[slot].request;
         let is_write = false;
-        if let Some(miss) = self.map.look_up(request.start, is_write) {
-            self.slots[slot].is_reading_map = true;
-            self.read_map(now, miss, slot);
-        } else {
-            self.read_data(now, slot);
+        let misses = self.load_map(now, self.slots[slot].request, is_write, slot);
+        if misses == 0 {
+            return self.read_data(now, slot);
         }
+        self.slots[slot].map_bytes_left = misses << self.layout.page_shift;
     }
 
     /// Reads a map page for `slot`. Map page number n lies on the die and the row of flash page n,
@@ -221,17 +219,20 @@ impl Ssd {
         }
     }
 
-    /// Loads the map pages of written sectors into memory. The write is already complete, so these
-    /// reads only occupy the flash, and `BACKGROUND_SLOT` stands for the request.
-    fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
-        let is_write = true;
+    /// Loads the map pages of a request's sectors into memory, for `slot`. Returns the number of map
+    /// pages that must be read. A write is already complete, so that its reads only occupy the
+    /// flash, and `BACKGROUND_SLOT` stands for it.
+    fn load_map(&mut self, now: Time, request: DeviceRequest, is_write: bool, slot: u32) -> u32 {
+        let mut misses = 0;
         let mut sector = request.start;
         while sector < request.end() {
             if let Some(miss) = self.map.look_up(sector, is_write) {
-                self.read_map(now, miss, BACKGROUND_SLOT);
+                self.read_map(now, miss, slot);
+                misses += 1;
             }
             sector = (sector / self.map.sectors_per_page() + 1) * self.map.sectors_per_page();
         }
+        misses
     }
 
     /// Reads the data of the request in `slot`: buffered pages directly, the others from flash.
@@ -314,7 +315,8 @@ impl Ssd {
             let Some(units) = self.buffer.admit(pages) else { return };
             self.writes_waiting.pop_front();
             self.writes_done.push(now + self.write_overhead, slot);
-            self.load_map_for_write(now, request);
+            let is_write = true;
+            self.load_map(now, request, is_write, BACKGROUND_SLOT);
             // Rows that the garbage collection reads and programs to make room for the write.
             let moved = self.translation.write(pages);
             self.flash.collect(now, moved.reads, moved.programs);
@@ -366,19 +368,20 @@ impl Ssd {
         true
     }
 
-    /// Handles a page read: sends its data, or starts the data read after a map page. No effect for
-    /// a background read.
+    /// Handles a page read: sends its data, or starts the data read after the last map page. No
+    /// effect for a background read.
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
         if slot == BACKGROUND_SLOT {
             return;
         }
         let request = &mut self.slots[slot];
-        if request.is_reading_map {
-            request.is_reading_map = false;
+        if request.map_bytes_left == 0 {
+            return self.send_to_host(now, slot, bytes);
+        }
+        request.map_bytes_left -= bytes;
+        if request.map_bytes_left == 0 {
             self.read_data(now, slot);
-        } else {
-            self.send_to_host(now, slot, bytes);
         }
     }
 }
@@ -396,7 +399,7 @@ impl Device for Ssd {
             self.slots.count() < self.caps.depth_max as usize,
             "the drive has a free slot"
         );
-        let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, is_reading_map: false });
+        let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, map_bytes_left: 0 });
         let started_at = self.controller_free_at.max(now);
         self.controller_free_at = started_at + self.command_interval;
         match request.op {

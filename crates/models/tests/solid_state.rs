@@ -237,6 +237,24 @@ fn read_with_an_uncached_map_page_reads_the_map_first() {
     assert_eq!(latencies, [known + missing, known, known + missing, known + missing]);
 }
 
+/// Worked by hand for `ssd` with one die and a map of 16 MiB of data in memory, two pages. The read
+/// of 8 KiB covers half a flash page under each of two map pages. With one plane, the map pages are
+/// sensed and moved in turn, 75 + 24.600 µs each. With two planes they lie in one row: they are
+/// sensed together and moved in 49.201 µs. Then the halves, in two rows, take 75 + 12.300 µs each,
+/// and the second one 7.447 µs on the link. The next read, of one flash page, finds its map page.
+#[test]
+fn read_over_two_map_pages_reads_both() {
+    for (planes, map_ns) in [(1, 2 * (75_000 + 24_600)), (2, 75_000 + 49_201)] {
+        let text = format!("ssd,map_span=16m,channels=1,dies_per_channel=1,planes={planes}");
+        let places = [16_376, 16_384];
+        let (latencies, _) =
+            run(build(&text), Op::Read, 1, 2, 16, |_, index| places[index as usize]);
+        let halves_ns = 5_000 + 2 * (75_000 + 12_300) + 7_447;
+        let known_ns = 5_000 + 75_000 + 24_600 + 14_894;
+        assert_eq!(latencies, [Time(map_ns + halves_ns), Time(known_ns)], "{planes} planes");
+    }
+}
+
 /// Two reads of one die: the second is sensed when the first has left the channel. Two reads of
 /// different channels share only the link and the controller's interval.
 #[test]
