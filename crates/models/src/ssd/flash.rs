@@ -81,8 +81,10 @@ struct PageRead {
 enum BackgroundOp {
     /// Programs data that the host wrote.
     Program,
-    /// Reads a row for the garbage collection.
+    /// Senses a row for the garbage collection.
     Collect,
+    /// Waits for the channel with a sensed row, or sends the row over it.
+    SendRow,
     /// Programs a row that the garbage collection moves, or parity.
     Move,
     /// Erases a block.
@@ -278,6 +280,14 @@ impl Flash {
                 self.start_next_operation(now, die);
                 FlashEvent::Read { slot: read.slot, bytes: read.bytes }
             }
+            DieState::InBackground(BackgroundOp::Collect, _) => {
+                let channel = &mut self.channels[(die % self.timing.channels) as usize];
+                let sent_at = channel.queue_transfer(now, self.timing.program_bytes);
+                let state = DieState::InBackground(BackgroundOp::SendRow, sent_at);
+                self.dies[die as usize].state = state;
+                self.next_events.set(die, Some(sent_at));
+                FlashEvent::Nothing
+            }
             DieState::InBackground(operation, _) => {
                 self.finish_background(die, operation);
                 self.start_next_operation(now, die);
@@ -328,9 +338,8 @@ impl Flash {
     /// operation with its end time; `None` if none waits. The counter of the operation stays until
     /// [`finish_background`](Flash::finish_background).
     ///
-    /// Erases need no channel, and the transfer of a suspended operation was queued at its start.
-    /// The others first cross the channel and then sense or program. A row read has the opposite
-    /// order in hardware, but the same duration while the channel is free.
+    /// Erases need no channel, and the transfer of a suspended operation was queued at its start. A
+    /// row read crosses the channel after its sensing. The others cross it first.
     fn take_background(&mut self, now: Time, die: u32) -> Option<(BackgroundOp, Time)> {
         let this_die = &mut self.dies[die as usize];
         if let Some((operation, remaining)) = this_die.suspended.take() {
@@ -340,19 +349,19 @@ impl Flash {
         let program_time = self.timing.program_times[bit];
         if this_die.erases_waiting > 0 {
             Some((BackgroundOp::Erase, now + self.timing.erase_time))
+        } else if this_die.collects_waiting > 0 {
+            let bit = this_die.rows_collected as usize % self.timing.sense_times.len();
+            Some((BackgroundOp::Collect, now + self.timing.sense_times[bit]))
         } else {
-            let (operation, cell_time) = if this_die.collects_waiting > 0 {
-                let bit = this_die.rows_collected as usize % self.timing.sense_times.len();
-                (BackgroundOp::Collect, self.timing.sense_times[bit])
-            } else if this_die.moves_waiting > 0 {
-                (BackgroundOp::Move, program_time)
+            let operation = if this_die.moves_waiting > 0 {
+                BackgroundOp::Move
             } else if this_die.programs_waiting > 0 {
-                (BackgroundOp::Program, program_time)
+                BackgroundOp::Program
             } else {
                 return None;
             };
             let channel = &mut self.channels[(die % self.timing.channels) as usize];
-            Some((operation, channel.queue_transfer(now, self.timing.program_bytes) + cell_time))
+            Some((operation, channel.queue_transfer(now, self.timing.program_bytes) + program_time))
         }
     }
 
@@ -365,7 +374,8 @@ impl Flash {
                 die.erases_waiting -= 1;
                 return;
             }
-            BackgroundOp::Collect => {
+            BackgroundOp::Collect => unreachable!("a sensed row is sent first"),
+            BackgroundOp::SendRow => {
                 die.collects_waiting -= 1;
                 die.rows_collected = die.rows_collected.wrapping_add(1);
                 return;
@@ -387,7 +397,7 @@ impl Flash {
             BackgroundOp::Erase => self.timing.suspend_erase_time,
             BackgroundOp::Program | BackgroundOp::Move => self.timing.suspend_program_time,
             // The read of a row is never suspended.
-            BackgroundOp::Collect => Time::ZERO,
+            BackgroundOp::Collect | BackgroundOp::SendRow => Time::ZERO,
         };
         if suspend_time == Time::ZERO || end <= now + suspend_time {
             return;
@@ -415,4 +425,42 @@ fn next_in_rotation(next_die: &mut u32, dies: u32) -> u32 {
     let die = *next_die;
     *next_die = (die + 1) % dies;
     die
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two dies on a channel of one byte per ns. Die 1 senses a read from 0 to 75 µs, and sends its
+    /// 4,096 bytes at once. Die 0 senses a row from 70 to 145 µs, and sends 16,384 bytes then.
+    #[test]
+    fn row_read_occupies_the_channel_after_its_sensing() {
+        let mut flash = Flash::new(FlashTiming {
+            channels: 1,
+            dies: 2,
+            channel_bytes_per_second: 1_000_000_000,
+            sense_times: vec![Time::from_us(75)],
+            program_times: vec![Time::from_us(400)],
+            erase_time: Time::from_ms(4),
+            pages_per_block: 256,
+            program_bytes: 16_384,
+            suspend_program_time: Time::ZERO,
+            suspend_erase_time: Time::ZERO,
+            data_programs_per_parity: 0,
+            reads_in_row_max: 64,
+        });
+        let (die, row, slot, bytes) = (1, 0, 7, 4_096);
+        flash.read(Time::ZERO, die, row, slot, bytes);
+        let (rows_read, rows_programmed) = (1, 0);
+        flash.collect(Time::from_us(70), rows_read, rows_programmed);
+        let mut read_end = None;
+        let mut last_end = Time::ZERO;
+        while let Some((now, die)) = flash.next_event() {
+            last_end = now;
+            if flash.advance(now, die) == (FlashEvent::Read { slot, bytes }) {
+                read_end = Some(now);
+            }
+        }
+        assert_eq!((read_end, last_end), (Some(Time(79_096)), Time(161_384)));
+    }
 }
