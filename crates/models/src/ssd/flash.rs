@@ -5,9 +5,10 @@
 //!
 //! - A die performs one operation at a time.
 //! - Reads of a die are served in order of arrival, before any waiting program, move or erase.
-//!   After `reads_in_row_max` consecutive reads one background operation goes first, so writes are
-//!   never starved.
-//! - A background operation in progress is completed first, unless the die can suspend it.
+//!   After `reads_in_row_max` reads one background operation goes first, so writes are never
+//!   starved.
+//! - A background operation in progress is completed first, unless the die can suspend it. Reads
+//!   that suspend it count for that limit, up to its end.
 //! - A read senses its page, then occupies the die until its bytes have crossed the channel. The
 //!   sense time depends on the page's bit in the cell.
 //! - A program occupies its die from the start to the end. It occupies the channel only for the
@@ -50,7 +51,7 @@ pub struct FlashTiming {
     pub suspend_erase_time: Time,
     /// Number of data programs per parity program. 0 means no parity.
     pub data_programs_per_parity: u32,
-    /// Consecutive reads before a waiting background operation goes first.
+    /// Reads before a waiting or suspended background operation goes first.
     pub reads_in_row_max: u32,
 }
 
@@ -128,7 +129,8 @@ struct Die {
     pages_programmed: u32,
     /// Rows read by the collection since the start. They determine the bit of the next row.
     rows_collected: u32,
-    /// Consecutive reads while a background operation waits.
+    /// Reads since the end of the last background operation, while another one waits or is
+    /// suspended.
     consecutive_reads: u32,
 }
 
@@ -320,7 +322,6 @@ impl Flash {
             self.next_events.set(die, Some(now + self.timing.sense_times[bit]));
             return;
         }
-        this_die.consecutive_reads = 0;
         match self.take_background(now, die) {
             Some((operation, end)) => {
                 self.dies[die as usize].state = DieState::InBackground(operation, end);
@@ -369,6 +370,7 @@ impl Flash {
     /// fills a block queues an erase.
     fn finish_background(&mut self, die: u32, operation: BackgroundOp) {
         let die = &mut self.dies[die as usize];
+        die.consecutive_reads = 0;
         match operation {
             BackgroundOp::Erase => {
                 die.erases_waiting -= 1;
@@ -390,8 +392,8 @@ impl Flash {
     }
 
     /// Suspends a background operation, which would end at `end`, for a new read. No effect if the
-    /// die cannot suspend it, or if the operation ends no later than the suspension would. The
-    /// operation makes no progress from `now` until it is resumed.
+    /// die cannot suspend it, after `reads_in_row_max` reads, or if the operation ends no later than
+    /// the suspension would. The operation makes no progress from `now` until it is resumed.
     fn suspend_for_read(&mut self, now: Time, die: u32, operation: BackgroundOp, end: Time) {
         let suspend_time = match operation {
             BackgroundOp::Erase => self.timing.suspend_erase_time,
@@ -399,10 +401,11 @@ impl Flash {
             // The read of a row is never suspended.
             BackgroundOp::Collect | BackgroundOp::SendRow => Time::ZERO,
         };
-        if suspend_time == Time::ZERO || end <= now + suspend_time {
+        let this_die = &mut self.dies[die as usize];
+        let may_read = this_die.consecutive_reads < self.timing.reads_in_row_max;
+        if suspend_time == Time::ZERO || end <= now + suspend_time || !may_read {
             return;
         }
-        let this_die = &mut self.dies[die as usize];
         this_die.suspended = Some((operation, end - now));
         this_die.state = DieState::Suspending;
         self.next_events.set(die, Some(now + suspend_time));
