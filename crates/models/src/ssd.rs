@@ -219,7 +219,7 @@ impl Ssd {
         }
     }
 
-    /// Loads the map pages of a request's sectors into memory, for `slot`. Returns the number of map
+    /// Loads the map pages of a request's sectors into memory, for `slot`. Returns the number of
     /// pages that must be read. A write is already complete, so that its reads only occupy the
     /// flash, and `BACKGROUND_SLOT` stands for it.
     fn load_map(&mut self, now: Time, request: DeviceRequest, is_write: bool, slot: u32) -> u32 {

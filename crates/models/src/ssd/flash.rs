@@ -392,8 +392,8 @@ impl Flash {
     }
 
     /// Suspends a background operation, which would end at `end`, for a new read. No effect if the
-    /// die cannot suspend it, after `reads_in_row_max` reads, or if the operation ends no later than
-    /// the suspension would. The operation makes no progress from `now` until it is resumed.
+    /// die cannot suspend it, after `reads_in_row_max` reads, or if the operation ends no later
+    /// than the suspension would. The operation makes no progress from `now` until it is resumed.
     fn suspend_for_read(&mut self, now: Time, die: u32, operation: BackgroundOp, end: Time) {
         let suspend_time = match operation {
             BackgroundOp::Erase => self.timing.suspend_erase_time,

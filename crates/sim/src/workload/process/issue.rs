@@ -243,8 +243,7 @@ impl Process {
 
     /// Returns true if the process must pause now (option thinktime of fio): after a number of
     /// operations, and after a time since the last pause, delays included. Checked once for each
-    /// issued operation; further calls return false. The count of operations restarts when a pause
-    /// is due.
+    /// issued operation; further calls return false. Each due pause restarts the count.
     fn take_due_pause(&mut self, now: Time) -> bool {
         let is_pause_unchecked = std::mem::take(&mut self.is_pause_unchecked);
         let pauses = &self.rules.pauses;
