@@ -27,6 +27,11 @@ impl Cache {
         self.supply.shrink(frames)
     }
 
+    /// Number of frames that exist, in circulation or out of it.
+    pub(crate) fn frames_max(&self) -> u32 {
+        self.supply.frames_max()
+    }
+
     /// Number of frames with memory: they have held a page, and were not withdrawn since.
     pub fn backed_pages(&self) -> u32 {
         self.supply.backed_frames()

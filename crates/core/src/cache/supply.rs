@@ -99,6 +99,11 @@ impl FreeFrames {
         self.freed[freed_before..].reverse();
     }
 
+    /// Number of frames that exist, in circulation or out of it.
+    pub(super) fn frames_max(&self) -> u32 {
+        self.frames_max
+    }
+
     /// Adds up to `frames` frames to circulation: first withdrawn frames, then frames that were
     /// never used, as far as they exist.
     pub(super) fn grow(&mut self, frames: u32) {

@@ -352,7 +352,7 @@ impl MachineFiles {
     ) -> Result<ReadId, ReadError> {
         check_alignment(base, &transfer)?;
         let file_bytes = self.file_bytes(transfer.handle);
-        if transfer.offset + transfer.bytes > file_bytes {
+        if transfer.offset.checked_add(transfer.bytes).is_none_or(|end| end > file_bytes) {
             return Err(ReadError::PastEnd { file_bytes });
         }
         let no_pages = PageRange::default();

@@ -40,7 +40,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, HandleId, ReadAccess, Transfer};
+    use super::super::{Config, HandleId, ReadAccess, ReadError, Transfer};
     use super::*;
     use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
 
@@ -109,6 +109,20 @@ mod tests {
         machine.on_withdrawn(&withdrawing);
         assert_eq!(machine.memory_bytes(), [40 * PAGE_BYTES; 2]);
         assert_eq!((0..64).filter(|&page| machine.is_cached(handle, page)).count(), 40);
+        // The policy is set up for the 64 frames that exist.
+        machine.resize(Time::ZERO, u64::MAX);
+        assert_eq!(machine.base.frames.cache.policy_pages(), 64);
+    }
+
+    #[test]
+    fn write_at_the_end_of_the_address_range_is_past_the_end() {
+        let (mut machine, handle) = machine();
+        let offset = u64::MAX - PAGE_BYTES + 1;
+        let transfer =
+            Transfer { handle, process: ProcessId(0), offset, bytes: PAGE_BYTES, tag: 0 };
+        let written = machine.write(Time::ZERO, transfer, true);
+        let file_bytes = 64 * PAGE_BYTES;
+        assert_eq!(written.unwrap_err(), ReadError::PastEnd { file_bytes });
     }
 
     #[test]
