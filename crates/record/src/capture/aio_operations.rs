@@ -11,8 +11,9 @@ const POLL: u16 = 5;
 pub(super) const READV: u16 = 7;
 const WRITEV: u16 = 8;
 
-/// Activity of a thread that waits for an operation. `None` for other numbers, and for the
-/// operation without an effect. `is_file` is true for a descriptor of a file.
+/// Activity of a thread that waits for an operation. `None` for other numbers, and for
+/// `IOCB_CMD_NOOP`, which has no effect. `is_file` returns true for a descriptor of a file. It is
+/// asked only about reads and writes.
 pub(super) fn activity_of_operation(
     operation: u16,
     mut is_file: impl FnMut() -> bool,

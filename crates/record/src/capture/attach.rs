@@ -1,7 +1,8 @@
 //! Attachments to running processes.
 //!
 //! The kernel's *list* (`set_event_pid`) contains the tasks whose events the kernel reports. The
-//! kernel adds their children itself.
+//! kernel adds their children itself. During a *rest* of an advised recorder the kernel reports no
+//! events, but keeps the list.
 
 use std::collections::HashSet;
 use std::fs;

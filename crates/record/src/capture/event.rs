@@ -256,7 +256,8 @@ const CONSEQUENCES: [(&[&str], &str); 11] = [
     (&["filemap/mm_filemap_delete_from_page_cache"], "evicted pages are not seen"),
 ];
 
-/// Calls of which one is enough, because each architecture has only some of them.
+/// Calls whose absence is no gap: some architectures and older kernels lack them, and programs use
+/// another call there.
 const REPLACED_CALLS: [&str; 5] = ["open", "dup2", "preadv2", "mlock2", "io_pgetevents"];
 
 /// Kind of an event, with the fields that contain its data. `event_kind` lists the fields in their
@@ -295,9 +296,9 @@ impl PageEvent {
     fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
         let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
         let inode = Inode { device, number };
-        // The last field is the last page, but of an insertion and of an eviction the order of the
-        // folio: the binary logarithm of its pages. A shift by more than 63 bits would overflow.
-        // A kernel without this field reports the first page.
+        // The fourth field is the last page of the range. Of an insertion and of an eviction it is
+        // the order of the folio: the binary logarithm of its pages. A shift by more than 63 bits
+        // would overflow. The field is 0 where the kernel lacks it: the event has one page then.
         let folio_pages = 1 << last.min(63);
         let end = last.max(first).saturating_add(1);
         match self {
@@ -494,7 +495,8 @@ pub(super) enum Sleep {
 }
 
 impl Sleep {
-    /// Returns the sleep in `prev_state` of `sched_switch`. `None` for a task that can run.
+    /// Returns the sleep in `prev_state` of `sched_switch`. `None` for a task that can run. Any
+    /// other state that is not uninterruptible, such as stopped, counts as interruptible.
     fn of_state(state: u64) -> Option<Sleep> {
         /// `TASK_UNINTERRUPTIBLE` in the kernel's `sched.h`.
         const UNINTERRUPTIBLE: u64 = 2;

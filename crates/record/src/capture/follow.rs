@@ -42,8 +42,8 @@ use ordered::OrderedRecords;
 /// Page size in bytes used by the events.
 const PAGE_BYTES: u64 = 4096;
 
-/// Time in nanoseconds after the start of a fault, after which a fault without a wait is complete.
-/// The time is chosen.
+/// Time in nanoseconds, chosen, after the last event of a fault, after which the fault is complete.
+/// A sleep within the fault delays it.
 const FAULT_TIMEOUT_NS: u64 = 2_000_000;
 
 /// State of all recorded tasks.
@@ -137,7 +137,7 @@ struct RecordedTask {
     last_completion_ns: u64,
     /// Ranges that it added to the kernel page cache, not yet recorded.
     inserted: Vec<InsertedRange>,
-    /// Last read submitted to io_uring.
+    /// Address of its last request submitted to io_uring, if that is a read.
     submitted_request: Option<u64>,
     /// Reads of the `io_submit` call in progress.
     submitted_reads: Vec<AsyncRead>,
@@ -488,7 +488,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns the records that are final after all events up to `now_ns` of the kernel's clock. No
-    /// earlier record can follow them. Faults without a wait end here after their timeout.
+    /// earlier record can follow them. Faults end here at their timeout, unless their tasks sleep.
     pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns);
         for task in self.timed_out_faults(elapsed_ns) {

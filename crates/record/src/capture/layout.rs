@@ -12,8 +12,8 @@ pub(super) struct EventField {
 }
 
 impl EventField {
-    /// Returns the value of the field in an event, as a number of up to 8 bytes. Returns 0 for a
-    /// missing field or a shorter event.
+    /// Returns the value of the field in an event, as a little-endian number. A longer field counts
+    /// with its first 8 bytes. Returns 0 for a missing field or a shorter event.
     pub fn value(self, event: &[u8]) -> u64 {
         let bytes = event.get(self.offset..self.offset + self.bytes.min(8)).unwrap_or_default();
         bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
@@ -87,7 +87,8 @@ impl EventLayout {
         self.fields.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the byte offsets of several fields within an event. `None` if one is missing.
+    /// Returns the byte offsets of several fields within an event. `None` if one is missing, or
+    /// beyond 32 KiB, the largest offset of a BPF instruction.
     pub fn offsets<const COUNT: usize>(&self, names: &[&str; COUNT]) -> Option<[i16; COUNT]> {
         let mut offsets = [0; COUNT];
         for (offset, name) in offsets.iter_mut().zip(names) {

@@ -59,7 +59,7 @@ pub(super) trait FileNames {
     fn file(&mut self, inode: Inode) -> Option<NamedFile>;
 
     /// Returns the file of a descriptor. `None` for objects without offsets and for closed
-    /// descriptors.
+    /// descriptors. A position or flags that cannot be read are 0.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
     /// Returns true for an open descriptor of a pipe, a socket or another object without storage,
@@ -388,7 +388,7 @@ fn find_disk(device: u64) -> DeviceRecord {
     }
     let (major, minor) = device_number::parts(device);
     let number = makedev(major as u32, minor as u32);
-    // A mount of a server is no block device, but has a readahead size.
+    // A mount of a server is no block device, but has a readahead size. 0 is an unknown one.
     let readahead_bytes =
         ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
     // A device without a folder in sysfs is its own disk, and has no name.

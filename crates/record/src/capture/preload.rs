@@ -51,7 +51,8 @@ mod layout;
 
 // A *cell* has space for one report, and a *ticket* is the number of a write to a ring. A cell is
 // `ABANDONED` if its writer found the path too long. Bits from `REQUESTS_SHIFT` on show if the
-// thread sent requests, and method numbers from `ADVICE` on are advice.
+// thread sent requests, and method numbers from `ADVICE` on are advice. `VARIABLE` names the
+// environment variable in which the library finds the path of the shared memory.
 use last_opens::LastOpens;
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
 use opens::{TakenOpen, TakenOpens};
@@ -114,7 +115,8 @@ pub struct Preload {
     asynchronous_reads: u64,
     /// Prefetcher for the program, if it is advised.
     advisor: Option<Advisor>,
-    /// Samples of activities or touches. `None` before the program starts, and without access.
+    /// Samples of the program's threads and mappings. `None` before the program starts, and where
+    /// the kernel denies them.
     states: Option<StateSampler>,
     /// Device and inode of each file that a call has read. Sampled faults of these files are left
     /// out.
@@ -211,7 +213,13 @@ impl Preload {
         first_record(RecordingMethod::Preload, self.wall_ns, program)
     }
 
-    /// Starts a program with the library loaded, and the samples of its activities or touches.
+    /// Starts a program with the library loaded, and then the samples of its activities. An advisor
+    /// also gets samples of the touched pages of mappings. A recording without an advisor also gets
+    /// the reads by io_uring, the page faults and the requests of other programs. Without access to
+    /// the program's state in `/proc` there are no samples, which is no error.
+    ///
+    /// `LD_PRELOAD` and `ASAN_OPTIONS` of this process are extended and passed on. Values that
+    /// `command` has for them are replaced.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -229,11 +237,11 @@ impl Preload {
             sanitizer.push(":");
         }
         sanitizer.push("verify_asan_link_order=0");
-        let variable = VARIABLE.to_str().expect("the name of the variable is ASCII");
+        let ring_variable = VARIABLE.to_str().expect("the name of the variable is ASCII");
         command.env(PRELOAD_VARIABLE, libraries).env(SANITIZER_VARIABLE, sanitizer);
         // The recording begins with the program, and not with the preparation of the shared memory.
         (self.start_ns, self.wall_ns) = (now_ns(), wall_ns());
-        let child = command.env(variable, self.folder.join(RING_FILE)).spawn()?;
+        let child = command.env(ring_variable, self.folder.join(RING_FILE)).spawn()?;
         let purpose = match self.advisor {
             Some(_) => SamplePurpose::Prefetch,
             None => SamplePurpose::Record,
@@ -310,7 +318,8 @@ impl Preload {
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 
-    /// Ends the recording after a last `record`. `has_exited` is true if the program has ended.
+    /// Ends the recording after a last `record`. `processor_ns`: processor time of the program, if
+    /// it is known. `has_exited` is true if the program has ended.
     ///
     /// # Errors
     /// The recording cannot be written.
@@ -394,7 +403,6 @@ impl Preload {
         slot: &RingSlot,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file_number((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
         let record = self.record_of_slot(slot, file, thread);
@@ -440,6 +448,7 @@ impl Preload {
     /// Returns the read or the advice in a slot, of this file and thread of the recording. Its wait
     /// is 0, as unknown: the library sees only the duration of the call.
     fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
+        // The descriptor is in the lower 32 bits, the method in the bits above.
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) =
             (number >> 32 & METHOD_MASK, number & u64::from(u32::MAX));

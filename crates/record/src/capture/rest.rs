@@ -222,7 +222,8 @@ impl Recorder {
 /// Long file in use: a process that uses it, and its identity.
 type LongFile = (u32, Inode);
 
-/// Number of pages of the file that are not in the kernel page cache.
+/// Number of pages of the file that are not in the kernel page cache. 0 for a file that cannot be
+/// opened: it gets no advice, and ends no rest.
 fn absent_pages(&(process, inode): &LongFile) -> u64 {
     let target = AdviceTarget::open_file_of_task(process, inode, None);
     target.map_or(0, |it| it.absent_pages(PageRange::new(0, it.pages())))

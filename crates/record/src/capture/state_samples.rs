@@ -95,10 +95,10 @@ pub struct StateSampler {
     new_disks: Sender<u64>,
 }
 
-/// Use of the samples.
+/// Use of the samples, and the samples that it takes in addition to the activities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplePurpose {
-    /// A recording: times, reads by io_uring, page faults and requests of other programs.
+    /// A recording: processor times, reads by io_uring, page faults and requests of other programs.
     Record,
     /// Prefetching: the touched pages of mappings.
     Prefetch,

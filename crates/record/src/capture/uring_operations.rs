@@ -125,7 +125,8 @@ pub(super) fn is_vectored_read(number: u8) -> bool {
 const ORDER: [Activity; 5] =
     [Activity::AsyncIo, Activity::Sync, Activity::Write, Activity::Metadata, Activity::Others];
 
-/// Activity of a thread that waits for requests with these activities. Without a request it waits
+/// Activity of a thread that waits for requests with these activities: the first one of `ORDER`.
+/// Any other activity ranks with the first, as it may be a read. Without a request the thread waits
 /// for an event, such as the next client of a server.
 pub(super) fn first_activity(requests: impl Iterator<Item = Activity>) -> Activity {
     let rank = |activity: &Activity| ORDER.iter().position(|other| other == activity);

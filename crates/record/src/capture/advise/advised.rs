@@ -137,7 +137,7 @@ impl Advisor {
         self.unadvised.add_short(inode);
     }
 
-    /// Removes files without recent reads and without unused prefetched pages.
+    /// Removes the files that were not read for `STALE_NS` and have no unused prefetched pages.
     fn forget_files(&mut self, at_ns: u64) {
         let unused: Vec<u32> = self.ledger.unused_ranges().map(|unused| unused.file).collect();
         let (inodes, devices) = (&mut self.inodes, &mut self.devices);

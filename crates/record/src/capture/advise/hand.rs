@@ -60,8 +60,8 @@ impl AdviceTarget {
         self.pages
     }
 
-    /// Creates a target of `pages` pages. Its pages are counted here if the kernel reports no
-    /// residency.
+    /// Creates a target of `pages` pages. If the kernel reports no residency for the first page,
+    /// the pages that are prefetched or used are recorded in `known_present` instead.
     fn new(access: TargetAccess, pages: u64) -> AdviceTarget {
         let mut target = AdviceTarget { access, pages, known_present: None };
         if target.cached_pages(PageRange::new(0, 1)).is_none() {
@@ -71,7 +71,8 @@ impl AdviceTarget {
     }
 
     /// Number of absent pages in a range. Pages that were prefetched or used count as present
-    /// if the kernel reports no number.
+    /// if the kernel reports no residency of this file. If it does, and one call for the number
+    /// fails, all pages of the range count as absent. At worst, resident pages are prefetched.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
         let present = match &self.known_present {
             Some(known) => range.pages().filter(|page| known.has(*page)).count() as u64,
@@ -109,18 +110,19 @@ impl AdviceTarget {
         parts
     }
 
-    /// Returns the absent page of a range behind half of its absent pages. Returns the first
-    /// page if none is absent.
+    /// Returns the median of the absent pages in a range: the one that follows half of them,
+    /// rounded down. Returns the first page of the range if none is absent.
     pub fn middle_absent_page(&self, range: PageRange) -> u64 {
         let parts = self.absent_parts(range);
         let runs: Vec<PageRange> =
             parts.iter().flat_map(|(part, absent)| self.absent_runs(*part, *absent)).collect();
-        let mut pages_before = runs.iter().map(|run| run.count()).sum::<u64>() / 2;
+        // Number of absent pages between the start of `run` and the median.
+        let mut pages_to_median = runs.iter().map(|run| run.count()).sum::<u64>() / 2;
         for run in runs {
-            if pages_before < run.count() {
-                return run.first + pages_before;
+            if pages_to_median < run.count() {
+                return run.first + pages_to_median;
             }
-            pages_before -= run.count();
+            pages_to_median -= run.count();
         }
         range.first
     }
@@ -128,7 +130,8 @@ impl AdviceTarget {
     /// Returns the absent ranges within `part`, which has `absent` absent pages, by bisection. The
     /// order is ascending, and neighbouring ranges may touch.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
-        // More than all pages can be absent, because pages arrive between two counts.
+        // `absent` comes from an earlier count, or from the difference of two. Pages arrive and
+        // leave in between, so it can exceed the number of pages.
         if absent >= part.count() {
             return vec![part];
         }
@@ -157,7 +160,8 @@ impl AdviceTarget {
     }
 
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses,
-    /// or if the pages begin before the mapping by which the file is advised.
+    /// or if the pages begin before the mapping by which the file is advised. The parts before a
+    /// refused one are read all the same.
     pub fn prefetch(&self, range: PageRange) -> bool {
         match &self.access {
             TargetAccess::Opened(file) => file.read_ahead(range),

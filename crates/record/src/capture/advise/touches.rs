@@ -92,7 +92,8 @@ struct FaultRecord {
 
 impl Touches {
     /// Processes events in the order of their times and calls `on_touch` with each access. A fault
-    /// is reported when its pages are known, at the latest with the next event of its task.
+    /// is reported when its pages are known, at the latest with the next access or system call of
+    /// its task, its next switch to another task, or its end.
     pub fn process_events(
         &mut self,
         events: &[TraceEvent],
@@ -231,11 +232,14 @@ impl Touches {
         on_touch(PageTouch::Requested { task, inode, range });
     }
 
-    /// Returns the largest range of pages that a fault on `touched` may have mapped. `window`: the
-    /// pages that the kernel reported, or the touched page. The folios of `window` are used. If the
-    /// folio of the touched page is unknown, the page table is used as well. If the page table
-    /// cannot be read either, the huge page is, but only with `has_exception_only`: the exception
-    /// is the only event of the fault.
+    /// Returns the largest range of pages that a fault on `touched` may have mapped: `window`,
+    /// extended by three sources and cut to the mapping (`touched.pages`). `window` has the pages
+    /// of the kernel's event, or the touched page alone without such an event.
+    ///
+    /// The first source is the known folios at the ends of `window`. If the folio of the touched
+    /// page is unknown, the second is the page table. If that cannot be read, the third is the
+    /// possible huge page. It counts only for a fault without another event than its exception
+    /// (`has_exception_only`), since a fault that maps a huge page has no other event.
     fn pages_mapped_by_fault(
         &self,
         touched: &MappedPage,
@@ -251,15 +255,17 @@ impl Touches {
                 range.end = range.end.max(present.end);
             }
         }
+        // A folio may reach beyond the mapping, where the kernel maps no page of it.
         PageRange {
             first: range.first.max(touched.pages.first),
             end: range.end.min(touched.pages.end),
         }
     }
 
-    /// Records `range` as the task's last touch of a mapping. Returns it extended over the gap
-    /// to the previous touch of the same file. A gap with more pages than the previous touch is
-    /// not added: it is longer than the part of a folio that the kernel may have left out.
+    /// Records `range` as the task's last touch of a mapping. Returns it extended down over the gap
+    /// to the end of the previous touch, if that is of the same file. A gap with more pages than
+    /// the previous touch is not added: it is longer than the part of a folio that the kernel may
+    /// have left out. A previous touch that ends behind the start of `range` adds nothing.
     fn extended_over_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let previous =
             self.last_mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);

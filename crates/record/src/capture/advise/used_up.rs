@@ -81,7 +81,7 @@ pub(super) struct FileUse {
     last_piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun.
     next_start: Option<u64>,
-    /// Middle one of the absent pages of the last chunk.
+    /// Median of the absent pages of the last chunk.
     middle_page: u64,
     /// Time of the prefetch of the last chunk.
     prefetched_ns: u64,
@@ -155,8 +155,8 @@ impl FileUse {
         self.next_start.is_some()
     }
 
-    /// Returns true if a part of the file is left, and `credit_pages` is too little for its next
-    /// chunk.
+    /// Returns true if a part of the file is left, and `credit_pages` is too little for a chunk of
+    /// the minimum length. False before the prefetch has begun.
     pub fn lacks_credit(&self, credit_pages: u64) -> bool {
         let has_rest = self.next_start.is_some_and(|start| start < self.file_pages);
         credit_pages < CHUNK_PAGES_MIN && has_rest
@@ -179,6 +179,7 @@ impl FileUse {
             }
             self.next_start = Some(0);
         }
+        // The credit must suffice for a chunk of the minimum length, also if the rest is shorter.
         if credit_pages < CHUNK_PAGES_MIN || self.must_wait(at_ns, is_read) {
             return None;
         }
@@ -203,8 +204,8 @@ impl FileUse {
     }
 
     /// Records that `pages` absent pages of a chunk are in flight from `at_ns` on. `middle_page` is
-    /// the one behind half of them. The next chunk waits for it, or for half of their expected
-    /// device time.
+    /// the median of these pages. The next chunk waits until it has been read. Where that is
+    /// unknown, it waits for half of their expected device time.
     pub fn record_prefetched(
         &mut self,
         pages: u64,

@@ -192,7 +192,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
-        // Within a submission to io_uring, the pages are of the request submitted last.
+        // The kernel requests pages within a submission to io_uring. As its end is not reported,
+        // pages count for the read that was submitted last as long as that is in flight.
         let read = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = read {
             read.cache.get_or_insert(page);
@@ -342,8 +343,9 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let submitted = std::mem::take(&mut state.submitted_reads);
         let accepted = u64::try_from(result).unwrap_or(0);
-        // The kernel accepts requests in their order. Writes are accepted ones too, so a refused
-        // read behind a write may count as accepted.
+        // The kernel accepts requests in their order, and refused reads have no record. Writes are
+        // accepted ones too, as are the reads that ended within the call. A refused read behind
+        // one of these may therefore count as accepted.
         if self.has_submissions {
             for read in submitted.into_iter().take(accepted as usize) {
                 if read.is_direct && self.pending.aio.len() < ASYNC_READS_MAX {

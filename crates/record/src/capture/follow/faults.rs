@@ -300,7 +300,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Returns the largest range of pages that a fault may have mapped, within its mapping.
+    /// Returns the largest range of pages that a fault may have mapped, within its mapping. Without
+    /// the page at its address the mapping is unknown, and only the folios extend the window.
     fn mapped_range(&mut self, fault: &OpenFault) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);

@@ -129,7 +129,8 @@ impl Preload {
     }
 
     /// Writes a record of the library, later if samples will bound the waits. Without a sampler
-    /// (`states`) it is written at once. Fails if the recording cannot be written.
+    /// (`states`), and with an advisor, it is written at once. Fails if the recording cannot be
+    /// written.
     pub(super) fn put_called<W: Write>(
         &mut self,
         record: Record,

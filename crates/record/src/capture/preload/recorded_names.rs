@@ -27,7 +27,8 @@ impl Preload {
         self.files.insert(inode, file);
         let (path, bytes) = named.unzip();
         let (path, (device, inode)) = (path.unwrap_or_default(), inode);
-        // An unknown length is passed as the largest number.
+        // An unknown length is passed as the largest number. Lengths from `OFFSET_MAX` on are
+        // false reports.
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
         let record = FileRecord { file, device: disk, inode, bytes, path };
         if let Some(advisor) = &mut self.advisor {

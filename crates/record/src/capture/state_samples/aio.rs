@@ -52,7 +52,7 @@ impl Memory {
     }
 
     /// Activity of a thread that waits for the request at an address. `None` if there is none, as
-    /// in memory of zeros.
+    /// in memory of zeros, and for an operation without an activity.
     fn activity_of_request(&mut self, address: u64) -> Option<Activity> {
         // struct iocb: 64 bytes, operation (16 bits) at 16, descriptor (32 bits) at 20.
         let words = self.read(address, 8)?;
@@ -119,8 +119,8 @@ pub(super) fn submission_activity(process: u32, [_, count, list]: [u64; 3]) -> A
 }
 
 /// Activity of a thread that sleeps in `io_getevents` for the ring at an address. It may be a wait
-/// for reads if a request of a result reads a file. It may also be one if a result names no
-/// request, as before the ring is full, or if the memory cannot be read.
+/// for reads if a request of a result reads a file. It may also be one, and counts as one, if any
+/// result names no known request, as before the ring is full, or if the memory cannot be read.
 pub(super) fn results_activity(process: u32, ring: u64) -> Activity {
     let activities = Memory::open(process).and_then(|mut memory| {
         let addresses = memory.newest_requests(ring)?;

@@ -311,7 +311,8 @@ impl Ring {
         // In this order: a request that completes between the two loads counts as in flight.
         let completed = results.word(layout.result_tail).load(Ordering::Acquire);
         let taken = results.word(layout.request_head).load(Ordering::Acquire);
-        // The requests in flight at the first look began before the recorder knew the ring.
+        // The requests in flight at the first look began before the recorder knew the ring. With
+        // implausible counters there are none.
         let in_flight_count = difference(taken, completed).unwrap_or(0);
         let mut ring = Ring {
             process,
@@ -529,7 +530,8 @@ impl Ring {
             FoundObject::File(file) if request.offset != AT_POSITION => Some(file.clone()),
             FoundObject::File(_) | FoundObject::Unknown => None,
         };
-        // The lengths of the buffers in a list are in the program's memory.
+        // The lengths of the buffers in a list are in the program's memory. After an error, or with
+        // an overwritten result, the length is unknown and counts as 0.
         let asked_bytes = match is_vectored_read(request.operation) {
             true => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
             false => request.bytes,
