@@ -116,6 +116,11 @@ impl Drop for Owner {
 }
 
 impl DiskTier {
+    /// The threads of the tier, and the state that all clones share.
+    fn workers(&self) -> &Arc<Workers> {
+        &self.0.0
+    }
+
     /// Opens a folder, and finds its entries: up to 20 us for each. If the folder cannot be
     /// created, read or written, the tier is off from its start.
     ///
@@ -158,14 +163,14 @@ impl DiskTier {
 
     /// Counters since the tier was opened.
     pub fn counters(&self) -> DiskCounters {
-        let tier = &self.0.0.tier;
+        let tier = &self.workers().tier;
         DiskCounters { off: tier.off(), ..tier.lock().counters }
     }
 
     /// Waits until all blocks that were fetched before are written. Blocks the thread.
     pub fn flush(&self) {
-        if self.0.0.tier.is_of_process() {
-            self.0.0.flush();
+        if self.workers().tier.is_of_process() {
+            self.workers().flush();
         }
     }
 }
@@ -206,7 +211,7 @@ impl DiskStore {
 
     /// Returns true if entries of some version of an object are known.
     pub(crate) fn has(&self, location: &str) -> bool {
-        let tier = &self.tier.0.0.tier;
+        let tier = &self.tier.workers().tier;
         tier.open_folder().is_some()
             && tier.lock().index.has_object(object_hash(&self.name, location))
     }
@@ -220,7 +225,7 @@ impl DiskStore {
         tag: Option<&str>,
         bytes: u64,
     ) -> Option<DiskObject> {
-        let tier = &self.tier.0.0.tier;
+        let tier = &self.tier.workers().tier;
         tier.open_folder()?;
         let key = tag.and_then(|tag| VersionKey::new(&self.name, location, tag, bytes));
         if key.is_none() {
@@ -241,7 +246,7 @@ pub(crate) struct DiskObject {
 impl DiskObject {
     /// The folder with its state, shared by all objects and threads.
     fn shared(&self) -> &Tier {
-        &self.tier.0.0.tier
+        &self.tier.workers().tier
     }
 
     /// The bytes at both ends of a range of the object, up to the first absent page.
@@ -250,7 +255,7 @@ impl DiskObject {
             return DiskRead::default();
         }
         let job = ReadJob { key: Arc::clone(&self.key), range };
-        self.tier.0.0.read(job).wait().await
+        self.tier.workers().read(job).wait().await
     }
 
     /// A request to the store begins.
@@ -278,7 +283,7 @@ impl DiskObject {
         }
         let (rejected, admitted) = (count - parts.len() as u64, parts.len() as u64);
         let job = WriteJob { key: Arc::clone(&self.key), start, chunks, parts };
-        let is_queued = self.tier.0.0.write(job);
+        let is_queued = self.tier.workers().write(job);
         let counters = &mut tier.lock().counters;
         counters.rejected += rejected;
         counters.dropped += if is_queued { 0 } else { admitted };

@@ -151,12 +151,12 @@ impl PageSet {
         })
     }
 
-    /// Returns the number of pages that are not in `other`.
+    /// Returns the number of pages of this set that are not in `other`.
     pub fn count_without(&self, other: &PageSet) -> u64 {
         self.count_without_both(other, &PageSet::default())
     }
 
-    /// Returns the number of pages that are in neither of two other sets.
+    /// Returns the number of pages of this set that are in neither of two other sets.
     pub fn count_without_both(&self, one: &PageSet, other: &PageSet) -> u64 {
         let pieces = std::iter::once((0, &self.first_chunk))
             .chain(self.other_chunks.iter().map(|(&chunk, piece)| (chunk, piece)));

@@ -81,10 +81,11 @@ pub struct BlockTrace {
 }
 
 impl BlockTrace {
-    /// Parses a trace, up to `references_max` references.
+    /// Parses a trace, up to `references_max` references. Later references are left out, and their
+    /// lines are not checked, except in the format `reads`.
     ///
     /// # Errors
-    /// Fails on the first malformed line or record, and on an empty trace.
+    /// Fails on the first malformed line or record, on an empty trace, and with too many blocks.
     pub fn parse(
         bytes: &[u8],
         format: BlockTraceFormat,

@@ -117,7 +117,7 @@ impl RecordingInput {
 
     /// Adds a read for the replay. A read without data, or of data cached before the recording, is
     /// left out. Only tracepoints show which data was cached before. The read has then not waited,
-    /// and its thread has inserted no page since its start. None of its pages was inserted earlier.
+    /// and its thread has inserted no page since its start. No page of it was inserted earlier.
     /// Its duration is still a sample of the cost of a read.
     fn add_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
@@ -190,7 +190,7 @@ impl RecordingInput {
     }
 
     /// Returns the kernel's readahead window of the device with the most bytes read, in bytes. 0 if
-    /// unknown.
+    /// unknown. Files without a name or device count as one device, whose window is unknown.
     fn busiest_readahead_bytes(&self) -> u64 {
         let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
         for read in self.reads_by_thread.values().flatten() {

@@ -296,8 +296,8 @@ impl PageEvent {
     fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
         let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
         let inode = Inode { device, number };
-        // The fourth field is the last page of the range. Of an insertion and of an eviction it is
-        // the order of the folio: the binary logarithm of its pages. A shift by more than 63 bits
+        // The fourth field is the last page of the range. An insertion and an eviction have the
+        // order of the folio there: the binary logarithm of its pages. A shift by more than 63 bits
         // would overflow. The field is 0 where the kernel lacks it: the event has one page then.
         let folio_pages = 1 << last.min(63);
         let end = last.max(first).saturating_add(1);

@@ -249,7 +249,9 @@ impl Tier {
         }
     }
 
-    /// Writes the parts of a job. A failure turns the tier off, or drops the parts.
+    /// Writes the parts of a job. A failed system call drops the part at hand. If the next write
+    /// must fail too, as on a full disk, it also turns the tier off, which drops all later parts.
+    /// After other failures, such as a shortage of memory, the next part is tried.
     pub(super) fn write(&self, job: WriteJob) {
         for part in &job.parts {
             let Some(folder) = self.open_folder() else { return };
@@ -273,7 +275,8 @@ impl Tier {
     }
 
     /// Writes the absent ones of these pages of a block, whose bytes are `data`. Returns the number
-    /// of written bytes; `None` if all pages are present, or if there is no place.
+    /// of written bytes; `None` if all pages are present, or if the budget has no place for them. A
+    /// write that fails removes the whole entry.
     fn write_block(
         &self,
         folder: &Folder,
@@ -343,8 +346,9 @@ impl Tier {
     }
 
     /// Removes entries until `needed` bytes more than the `used` ones fit into the budget, and
-    /// there are fewer than [`ENTRIES_MAX`]. Returns the bytes in use then; `None` if no other
-    /// entry than `target` is left.
+    /// there are fewer than [`ENTRIES_MAX`] in the index. Returns the bytes in use then; `None` if
+    /// no other entry than `target` is left, also after a count of the folder. The target itself
+    /// may leave the index, but stays in the folder.
     fn make_place(
         &self,
         folder_lock: &FolderLock<'_>,
@@ -359,7 +363,8 @@ impl Tier {
                 return Ok(Some(used));
             }
             match state.index.take_victim() {
-                // The target stays in the folder, and enters the index again after its write.
+                // The target stays in the folder, and enters the index again after its write, or
+                // at its next hit if there is no place for the write.
                 Some((victim, _)) if victim == target => {}
                 Some((victim, bytes)) => {
                     state.counters.evicted += 1;

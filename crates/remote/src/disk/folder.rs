@@ -66,7 +66,7 @@ pub(super) struct Found {
     pub(super) name: EntryName,
     /// Allocated bytes.
     pub(super) bytes: u64,
-    /// Time of the latest write.
+    /// Time of the latest write: seconds and nanoseconds since the Unix epoch.
     modified: (i64, i64),
 }
 
@@ -125,12 +125,14 @@ impl Folder {
         }
     }
 
-    /// The lock, if it is free: no other thread or process has it.
+    /// The lock, if it is free: no other thread or process has it. An error counts as a lock that
+    /// is not free, since the caller can do without it. Unlike [`lock`](Folder::lock), this does
+    /// not check if the folder was deleted: it serves removals of entries, which have no effect
+    /// there, and no writes.
     pub(super) fn try_lock(&self) -> Option<FolderLock<'_>> {
         let ledger = match self.ledger.try_lock() {
             Ok(ledger) => ledger,
-            Err(TryLockError::WouldBlock) => return None,
-            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => return None,
         };
         rustix::fs::flock(&*ledger, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(FolderLock { folder: self, ledger })

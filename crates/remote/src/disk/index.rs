@@ -65,7 +65,8 @@ impl Index {
     }
 
     /// Adds an entry of `bytes` bytes as the newest one. `is_new` is true if its pages were not
-    /// fetched before. A known entry gets this size, and stays where it is.
+    /// fetched before. A known entry gets this size. It keeps its place in the order of eviction,
+    /// and the `is_new` that it has.
     pub(super) fn enter(&mut self, name: EntryName, bytes: u64, is_new: bool) {
         if let Some(frame) = self.by_name.get(&name) {
             self.frames[frame.0 as usize].bytes = bytes;
@@ -91,7 +92,8 @@ impl Index {
     /// hit of a new one.
     pub(super) fn on_hit(&mut self, name: EntryName, bytes: u64) -> bool {
         if !self.by_name.contains_key(&name) {
-            self.enter(name, bytes, false);
+            let is_new = false;
+            self.enter(name, bytes, is_new);
         }
         let frame = self.by_name[&name];
         self.policy.used(&mut self.lists, frame, page_key(frame));

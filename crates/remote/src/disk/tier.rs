@@ -52,7 +52,8 @@ impl Tier {
         }
     }
 
-    /// Locks the state.
+    /// Locks the state. A panic of another thread is ignored: the state has only counters and
+    /// estimates, and an index whose entries are checked when they are opened.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -51,6 +51,7 @@ impl Addresses {
                 self.end_sector = end;
                 Some(start)
             }
+            // No sectors are left that were never used.
             None => self.split(sectors),
         }
     }

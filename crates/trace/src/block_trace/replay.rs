@@ -73,7 +73,7 @@ impl TraceSummary {
 pub struct TracePlacement {
     /// First byte of each device on the storage, by device number. All 0 if they overlap.
     device_starts: Vec<u64>,
-    /// Number of bytes of the storage that are used.
+    /// Number of bytes of the storage that are used, from its start. Offsets wrap around there.
     pub bytes: u64,
     /// Caveat about the placement, for the results.
     pub note: Option<String>,

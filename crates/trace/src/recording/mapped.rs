@@ -58,7 +58,8 @@ pub struct FaultUse {
 }
 
 impl MappedUse {
-    /// Keeps the range of a fault for the following read of that fault.
+    /// Keeps the range of a fault for the following read of that fault. A later range of the same
+    /// thread replaces it. All ranges are forgotten first if there are `READERS_MAX`.
     pub fn map(&mut self, mapped: &Mapped) {
         let range = PageRange::covering(mapped.offset, mapped.bytes);
         if self.next_ranges.len() >= READERS_MAX {
@@ -69,7 +70,7 @@ impl MappedUse {
 
     /// Records the read of a fault. Returns the pages that it shows to be used. The fault has
     /// mapped the range that [`map`](MappedUse::map) kept for its thread, if the touched page lies
-    /// in it.
+    /// in it. Otherwise it has mapped the pages of the read alone.
     pub fn fault(&mut self, read: &ReadRecord) -> FaultUse {
         let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
         // Recordings of version 1 have the range that was mapped in the read itself.

@@ -156,8 +156,9 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         }
     }
 
-    /// Adds a record to the recent ones. A request that another recording also contains is merged
-    /// into it instead. `index`: index of the record's recording.
+    /// Adds a record to the recent ones. A request that is among the recent records of another
+    /// recording is merged into that record instead: it keeps its times, and gets the thread if it
+    /// has none. `index`: index of the record's recording.
     fn buffer_or_merge(&mut self, at_ns: u64, index: usize, record: Record) {
         if let Record::Request(request) = &record {
             for (_, _, other) in

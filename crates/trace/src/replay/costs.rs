@@ -30,7 +30,7 @@ impl RecordedCosts {
     /// Adds a sample from a read that found all its data in memory. A fault is a sample of the cost
     /// of a fault, a small read of the cost of a call, and a large read of the cost of a byte.
     /// Other sizes are mixtures and do not count, nor do asynchronous reads, whose durations
-    /// include time in a queue.
+    /// include time in a queue. Samples beyond `SAMPLES_MAX` of a cost are left out.
     pub fn add(&mut self, read: &ReadRecord) {
         let (duration_ns, bytes) = (read.duration_ns(), read.bytes_read());
         let (samples, cost) = match read.way {

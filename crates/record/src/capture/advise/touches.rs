@@ -92,8 +92,8 @@ struct FaultRecord {
 
 impl Touches {
     /// Processes events in the order of their times and calls `on_touch` with each access. A fault
-    /// is reported when its pages are known, at the latest with the next access or system call of
-    /// its task, its next switch to another task, or its end.
+    /// is reported when its pages are known, at the latest with the next access, system call,
+    /// switch or end of its task.
     pub fn process_events(
         &mut self,
         events: &[TraceEvent],

@@ -204,8 +204,8 @@ impl FileUse {
     }
 
     /// Records that `pages` absent pages of a chunk are in flight from `at_ns` on. `middle_page` is
-    /// the median of these pages. The next chunk waits until it has been read. Where that is
-    /// unknown, it waits for half of their expected device time.
+    /// the median of these pages. The next chunk waits until it has been read, or for half of their
+    /// expected device time if that is unknown.
     pub fn record_prefetched(
         &mut self,
         pages: u64,

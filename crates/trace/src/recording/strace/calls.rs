@@ -160,7 +160,8 @@ impl StraceParser {
         Some((descriptor_number, open_file))
     }
 
-    /// Advances the position of a descriptor by `bytes`. `None` for a failed call has no effect.
+    /// Advances the position of a descriptor by `bytes`. No effect for a failed call (`None`), or
+    /// for text that is no descriptor.
     fn advance_position(&mut self, task: u32, descriptor_text: &str, bytes: Option<u64>) {
         if let (Some((_, open_file)), Some(bytes)) =
             (self.file_of_descriptor(task, descriptor_text), bytes)
@@ -408,7 +409,8 @@ impl StraceParser {
     }
 
     /// Records a mapping (`mmap`) of a file. Any other mapping only removes the mappings in its
-    /// range. A failed call has no effect, and so has a mapping beyond [`OFFSET_MAX`].
+    /// range. A failed call has no effect, and neither has a mapping that ends beyond
+    /// [`OFFSET_MAX`].
     fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         // Arguments of mmap(2): address, length, protection, flags, descriptor, offset.
@@ -488,7 +490,7 @@ impl StraceParser {
     /// count as one call left out. A failed call has no effect.
     fn import_submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
         let Some(accepted) = call.success_value() else { return };
-        let Some((requests, _)) = syntax::split_structures(call.argument(2)) else {
+        let Some(requests) = syntax::split_structures(call.argument(2)) else {
             return self.count_left_out(kind::HIDDEN);
         };
         self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
@@ -533,10 +535,12 @@ impl StraceParser {
     }
 
     /// Adds the records of reads that `io_getevents` completes. Events without a kept read, and a
-    /// call without a list of events, have no effect. Returns `None` for malformed results.
+    /// call without a list of events, have no effect. Events that the text hides are missed: their
+    /// reads count as unended. Returns `None` for malformed results.
     fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
-        let Some((events, _)) = syntax::split_structures(call.argument(3)) else { return Some(()) };
+        let Some(events) = syntax::split_structures(call.argument(3)) else { return Some(()) };
         for event in &events {
+            // strace leaves the field out if it is 0.
             let data = field_value(event, "data").unwrap_or("0");
             let Some(submitted) = self.pending.complete(call.argument(0), data) else { continue };
             let result = field_value(event, "res").unwrap_or_default();

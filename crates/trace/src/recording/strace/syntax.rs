@@ -80,7 +80,8 @@ impl<'a> Call<'a> {
         self.arguments.get(index).map(String::as_str).unwrap_or_default()
     }
 
-    /// Returns the result as a number. `None` if the call was interrupted and restarted (`?`).
+    /// Returns the result as a number. `None` for other text, such as the `?` of a call that was
+    /// interrupted and restarted.
     pub fn value(&self) -> Option<i64> {
         let first = self.result.split([' ', '<']).next()?;
         match first.strip_prefix("0x") {
@@ -100,8 +101,8 @@ impl<'a> Call<'a> {
         parse_number(self.argument(index))
     }
 
-    /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns `None`
-    /// for `NULL`.
+    /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns the
+    /// offset before the call, which is the first number, or `None` for `NULL`.
     pub fn pointed_offset(&self, index: usize) -> Option<u64> {
         let inside = self.argument(index).strip_prefix('[')?;
         parse_number(inside.split([']', ' ']).next()?)
@@ -123,18 +124,18 @@ pub fn field_value<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
     structure.iter().find_map(value)
 }
 
-/// Splits `[{…}, {…}, ...]` into elements and their fields. The flag is true if strace left
-/// elements out (`...`). Returns `None` for text without the outer brackets.
-pub fn split_structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
+/// Splits `[{…}, {…}, ...]` into elements and their fields. Elements of another form are skipped,
+/// such as the `...` in place of the elements that strace left out. Returns `None` for text without
+/// the outer brackets.
+pub fn split_structures(text: &str) -> Option<Vec<Vec<String>>> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
     let to_end = None;
     let (elements, _) = split_at_commas(inside, to_end)?;
-    let is_hidden = elements.iter().any(|element| element == "...");
     let structure = |element: &String| {
         let inside = element.strip_prefix('{')?.strip_suffix('}')?;
         split_at_commas(inside, to_end).map(|(parts, _)| parts)
     };
-    Some((elements.iter().filter_map(structure).collect(), is_hidden))
+    Some(elements.iter().filter_map(structure).collect())
 }
 
 /// Returns the arguments up to the closing bracket, and the rest of the text. `None` without a
@@ -225,6 +226,10 @@ pub struct Path {
 
 impl Path {
     /// Parses the text after the `<` of a descriptor, such as `/path>`. `None` without the `>`.
+    ///
+    /// A deleted file has a mark behind the bracket, `/path>(deleted)`, or within it,
+    /// `/path (deleted)>`: versions of strace that do not know the mark print the kernel's name of
+    /// the file. A file whose own name ends in ` (deleted)` counts as deleted too.
     pub fn parse(text: &str) -> Option<Path> {
         let (text, is_deleted) = match text.strip_suffix("(deleted)") {
             Some(text) => (text.trim_end(), true),
@@ -241,7 +246,8 @@ impl Path {
     }
 }
 
-/// Returns the text of a quoted string, without quotes and with decoded escapes.
+/// Returns the text of a quoted string, without quotes and with decoded escapes. The dots behind a
+/// string that strace has cut are removed too.
 pub fn unquoted(text: &str) -> String {
     decode_escapes(text.trim_end_matches("...").trim_matches('"'))
 }
