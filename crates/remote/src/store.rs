@@ -273,6 +273,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
     /// 1 MiB, and panics if a body ends early or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let runs = near_ranges::runs(ranges, GAP_BYTES_MIN, u64::MAX);
+        // Each request has the indexes of its members in `ranges`, and the range that it is for.
         let mut requests: Vec<(Vec<usize>, Range<u64>)> =
             runs.into_iter().map(|run| (run.members, run.extent)).collect();
         // Ranges in no run have a request of their own.

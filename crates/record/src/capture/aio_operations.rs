@@ -12,7 +12,7 @@ pub(super) const READV: u16 = 7;
 const WRITEV: u16 = 8;
 
 /// Activity of a thread that waits for an operation. `None` for other numbers, and for
-/// `IOCB_CMD_NOOP`, which has no effect. `is_file` returns true for a descriptor of a file. It is
+/// IOCB_CMD_NOOP, which has no effect. `is_file` returns true for a descriptor of a file. It is
 /// asked only about reads and writes.
 pub(super) fn activity_of_operation(
     operation: u16,

@@ -171,7 +171,8 @@ impl Admission {
     }
 }
 
-/// Cost of a transfer to or from the folder in picoseconds.
+/// Cost of a transfer of `pages` pages to or from the folder in picoseconds. Each of the `blocks`
+/// blocks is a request of its own.
 fn disk_ps(estimate: &DeviceEstimate, pages: u64, blocks: u64) -> u64 {
     let requests_ps = estimate.request_ns().saturating_mul(1_000).saturating_mul(blocks);
     requests_ps.saturating_add(pages.saturating_mul(estimate.page_ps()))

@@ -64,7 +64,7 @@ pub(super) struct Part {
 
 impl Part {
     /// The parts of a range of an object: its whole pages, by block. The last page of the object
-    /// counts as a whole one.
+    /// counts as a whole one. The admission sets `is_new` later.
     pub(super) fn of_range(range: Range<u64>, object_bytes: u64) -> Vec<Part> {
         let first = range.start.div_ceil(PAGE_BYTES);
         let end = match range.end == object_bytes {

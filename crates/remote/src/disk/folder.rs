@@ -128,7 +128,7 @@ impl Folder {
     /// The lock, if it is free: no other thread or process has it. An error counts as a lock that
     /// is not free, since the caller can do without it. Unlike [`lock`](Folder::lock), this does
     /// not check if the folder was deleted: it serves removals of entries, which have no effect
-    /// there, and no writes.
+    /// there, and no writes of entries.
     pub(super) fn try_lock(&self) -> Option<FolderLock<'_>> {
         let ledger = match self.ledger.try_lock() {
             Ok(ledger) => ledger,

@@ -99,7 +99,8 @@ impl Workers {
         if !start("readpath-disk-read", move || read_loop(&of_thread)) {
             let mut queue = self.lock();
             queue.readers -= 1;
-            // Other threads may never come to these.
+            // All queued reads end without bytes, as the tier is turned off. Other threads, if any,
+            // are busy.
             let reads = std::mem::take(&mut queue.reads);
             drop(queue);
             drop(reads);

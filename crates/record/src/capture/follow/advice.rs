@@ -20,6 +20,7 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(file) = self.file_number_of(at_ns, task, descriptor, &file_state, None) else {
             return;
         };
+        // readahead(2) has the same arguments, without the advice.
         let [_, offset, bytes, advice, ..] = call.arguments;
         let hint = match (call.system_call, advice as i32) {
             (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,

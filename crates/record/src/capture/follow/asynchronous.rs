@@ -395,8 +395,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of a read that ended at `end_ns`, or counts it if its file or offset is
     /// unknown. A read of an object without storage has no record, nor has one that the kernel asks
     /// to repeat (EAGAIN). AIO results are in the program's memory (`result` is `None`), so a
-    /// completed read counts as full up to the end of the file. `waited_ns`: the sleep during the
-    /// read, or `None` to compute it.
+    /// completed read counts as full up to the end of the file. A vector counts with the bytes
+    /// requested from devices. `waited_ns`: the sleep during the read, or `None` to compute it.
     fn put_asynchronous(
         &mut self,
         end_ns: u64,

@@ -35,7 +35,8 @@ struct ReadCall {
     offset: Option<u64>,
     /// True if the call has a pointer to its offset. It then leaves the file position as it is.
     has_pointed_offset: bool,
-    /// `None` for vectors, whose lengths are in the program's memory, and for copies.
+    /// `None` for vectors, whose lengths are in the program's memory, and for copies, whose length
+    /// is often only a maximum.
     requested_bytes: Option<u64>,
 }
 

@@ -25,7 +25,8 @@ impl ProcessorTime {
         Some(ProcessorTime { running_ns, queued_ns })
     }
 
-    /// Part of `passed_ns` in the processors' queues, in nanoseconds.
+    /// Part of `passed_ns` in the processors' queues, in nanoseconds: by the share of the queued
+    /// time in both times. 0 if both are 0.
     pub fn queued_part(self, passed_ns: u64) -> u64 {
         let total_ns = self.running_ns + self.queued_ns;
         let part = u128::from(passed_ns) * u128::from(self.queued_ns);
