@@ -138,8 +138,8 @@ impl Batch {
             // reads through its cache.
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The kernel has started the I/O. `wait` copies the bytes when they are resident.
-                let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
-                self.kernel_reads.push(unstarted, residency);
+                let kernel_read = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
+                self.kernel_reads.push(kernel_read, residency);
                 return Ok(());
             }
             // Succeeds on a path with a cache of its own, if the kernel page cache has all pages of
@@ -180,7 +180,7 @@ impl Batch {
     /// one lock. Reads that complete at once move to `ready`. Returns the engine's locked state and
     /// the batch's queue in it. Requires a built engine. The caller clears `unstarted`.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
-        // Without the lock, which the registration of a handle takes.
+        // Without the lock, which the registration of a handle takes. The handle keeps its ids.
         self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
         let mut state = engine.lock();
         let open_queue = || state.in_flight.open_queue(QueueOwner::Thread);
@@ -220,7 +220,7 @@ impl Batch {
         if self.ready.is_empty() {
             self.wait_for_kernel_read();
         }
-        // Among these reads of the engine are some that have just failed in the kernel page cache.
+        // A read that has just failed in the kernel page cache is in `unstarted` now.
         if self.ready.is_empty() && (self.queue.is_some() || !self.unstarted.is_empty()) {
             self.wait_for_engine_reads()?;
         }
@@ -267,10 +267,10 @@ impl Batch {
         self.check_process()?;
         self.end_borrow();
         if self.ready.is_empty()
-            && let Some((unstarted, status)) =
+            && let Some((kernel_read, status)) =
                 self.kernel_reads.next(COPY_TWICE_BYTES_MAX, &mut self.free_buffers)
         {
-            let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
+            let UnstartedRead { handle, offset, bytes, ticket } = kernel_read;
             let bytes = bytes as usize;
             let target = &mut buffer_for(ticket, bytes)[..bytes];
             let read = match status {
@@ -321,14 +321,15 @@ impl Batch {
     /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if no
     /// read was submitted to the kernel page cache.
     fn wait_for_kernel_read(&mut self) {
-        // Reads of any size are copied, because the caller borrows the copy.
+        // A read of any size may be copied at once, because the caller borrows a copy in any case.
         let copied_bytes_max = u64::MAX;
         let next = self.kernel_reads.next(copied_bytes_max, &mut self.free_buffers);
-        let Some((unstarted, status)) = next else { return };
-        let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
+        let Some((kernel_read, status)) = next else { return };
+        let UnstartedRead { handle, offset, bytes, ticket } = &kernel_read;
         let copy = match status {
             KernelReadStatus::Copied(copy) => Some(copy),
-            // Resident, but not copied yet.
+            // Not copied yet: the file system has no reads that never block, or no helper thread
+            // was available. This copy may block. `None` if the kernel cannot provide the bytes.
             KernelReadStatus::LeftToCaller => {
                 handle.copy_from_kernel(*offset, *bytes, || self.free_buffers.pop())
             }
@@ -337,7 +338,7 @@ impl Batch {
         };
         match copy {
             Some(copy) => self.ready.push_back(SharedRead::from_copy(*ticket, copy)),
-            None => self.unstarted.push(unstarted),
+            None => self.unstarted.push(kernel_read),
         }
     }
 

@@ -346,9 +346,9 @@ impl Client {
         self.records.receive_buffer(extra_bytes_max)
     }
 
-    /// Processes `bytes` received bytes: first the [direct data](Client::direct_data), then the
-    /// bytes in the [`receive_buffer`](Client::receive_buffer). Informs the caller of ended calls.
-    /// Garbled or postponed calls are sent again. No effect while the connection must be closed.
+    /// Processes `bytes` received bytes, the [direct data](Client::direct_data) first. Informs the
+    /// caller of ended calls. Sends garbled or postponed calls again. After bytes that are no reply
+    /// the connection must be closed. As long as it must be, this has no effect.
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { must_close: true }) {
             return;

@@ -144,6 +144,7 @@ impl ForkReplacement {
     }
 
     /// Brings `bytes` bytes from byte `offset` on into memory and waits. Callers: as for `advise`.
+    /// A kernel older than 5.14 reads them into its page cache alone.
     ///
     /// # Errors
     /// The range cannot be read.
@@ -199,7 +200,7 @@ impl ForkReplacement {
 
     /// Gives advice for the pages of a range by madvise(2). Does nothing for an empty range.
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
-        // Widened to whole pages, as the call requires.
+        // Cut to the area, and widened to whole pages, as the call requires.
         let start = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
         let end = end.next_multiple_of(PAGE);

@@ -137,8 +137,8 @@ impl MappingBuilder {
     }
 
     /// Returns `None` if the kernel must not serve windows of long runs. Otherwise returns true if
-    /// the page cache of these windows is dropped behind the run. It is for a file of `bytes` bytes
-    /// that is larger than the free memory, or if the free memory is unknown.
+    /// the page cache of these windows is dropped behind the run: if the file of `bytes` bytes is
+    /// larger than the free memory, or that is unknown.
     fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
         let may_delegate = self.uses_kernel_cache
             && self.readahead == DEFAULT_POLICY
@@ -434,7 +434,7 @@ impl Mapping {
 
     /// Gives advice about `bytes` bytes at `offset`. `WillNeed` prefetches the range in the
     /// device's largest requests, as far as memory allows, without waiting. `DontNeed` frees its
-    /// memory. Other advice applies to the whole mapping.
+    /// memory. Other advice applies to the whole mapping, or to the range if the kernel serves it.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
@@ -505,8 +505,9 @@ impl Mapping {
         end.ok_or(LoadError::PastEnd { bytes: self.bytes })
     }
 
-    /// Returns the error for a range that the kernel cannot read. It names the file's end if the
-    /// file has become shorter than `end`. Otherwise it is `error`.
+    /// Returns the error for the range from `offset` to `end`, which the kernel cannot read. If the
+    /// file is shorter than `end` now, the error names its end, or `offset` if that lies behind it.
+    /// Otherwise the error is `error`.
     fn kernel_read_error(&self, offset: u64, end: u64, error: DeviceError) -> LoadError {
         let error = ReadError::Device { offset, error };
         let shrunk_error = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
@@ -516,7 +517,8 @@ impl Mapping {
     }
 
     /// Reads the range piece by piece on the serving thread. Passes the bytes of each piece to
-    /// `on_piece` if `wants_bytes` is true, and otherwise an empty slice.
+    /// `on_piece` if `wants_bytes` is true, and otherwise an empty slice. Without that thread, the
+    /// kernel loads the range, and `on_piece` is not called.
     fn read_range(
         &self,
         offset: u64,

@@ -222,7 +222,7 @@ impl MappingServer {
         shadow.register(&shadow_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
-        let (built, _) = built.map_err(PagerError::Backend)?;
+        let (built, _backend_in_use) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
         let delegated_windows = match drops_cache_behind {
             Some(drops_behind) => {
@@ -306,7 +306,7 @@ impl Areas {
         self.pending_faults = faults;
     }
 
-    /// Maps the faulting page, reads it, or delegates its window to the kernel.
+    /// Maps, reads or restores the faulting page, or delegates its window. May poison or wake only.
     fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
         self.follower.on_fault(fault.thread);

@@ -228,7 +228,7 @@ impl RegionServer {
         let frame_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
         frame_area.register(&frame_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
-        let (io_backend, _) = backend
+        let (io_backend, _backend_in_use) = backend
             .build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd())
             .map_err(PagerError::Backend)?;
         let empty =
@@ -246,7 +246,7 @@ impl RegionServer {
             zeros: Box::new(Zeros([0; PAGE])),
             changed_before_write: Vec::new(),
             loads: Vec::new(),
-            prefetch_queue: PrefetchQueue::with_limit(memory_pages / 2),
+            prefetch_queue: PrefetchQueue::for_memory(memory_pages),
             discards: Vec::new(),
             poisoned: BTreeSet::new(),
             first_error: None,
@@ -572,7 +572,7 @@ impl PagerServer for RegionServer {
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
             // Answers found next count as just arrived.
             areas.transfers.record_wait();
-            // First, because the sender of a command waits for its reply before it touches pages.
+            // Faults may come first: a sender waits for its reply before it touches pages.
             if woken.by_faults {
                 areas.handle_faults(machine);
             }

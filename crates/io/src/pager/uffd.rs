@@ -197,8 +197,8 @@ impl Uffd {
     }
 
     /// Returns the error for a rejected request of features. Finds the missing feature on a new
-    /// descriptor, because a request cannot be repeated. If the kernel has all of them, the
-    /// interface itself counts as missing.
+    /// descriptor, because a request cannot be repeated. If the kernel has all of them or does not
+    /// answer, the interface itself counts as missing.
     fn find_missing_feature(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
@@ -245,7 +245,8 @@ impl Uffd {
     }
 
     /// Reads pending faults without sleeping and adds them to `faults`. Reads at most 64 at once,
-    /// so that the caller can do other work. Returns the number of moves reported meanwhile.
+    /// so that the caller can do other work. Returns the number of moves reported since the
+    /// last call.
     ///
     /// # Errors
     /// The descriptor cannot be read.

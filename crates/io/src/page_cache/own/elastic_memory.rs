@@ -109,7 +109,7 @@ impl MemoryPlan {
 
     /// Creates a plan that depends on the memory of the system. Guards may pin `pinned_bytes_max`
     /// bytes, by default a part of the total memory. The plan has a fixed size if the program locks
-    /// its memory, or if the amount of memory is unknown.
+    /// its memory (at most a quarter of the total), or if the amount of memory is unknown.
     pub(crate) fn elastic(pinned_bytes_max: Option<u64>) -> MemoryPlan {
         match total_memory() {
             // With `mlockall`, every mapped page would become resident at once. The plan of this

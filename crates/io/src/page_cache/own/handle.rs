@@ -140,7 +140,8 @@ impl Handle {
     /// machine's identifiers.
     #[cold]
     fn register_in_machine(&self) -> MachineIds {
-        let (_, machine_ids) = self.engine.lock().open(Arc::clone(&self.file));
+        // The handle keeps its own open file, also if the machine knows another one of its version.
+        let (_open_file, machine_ids) = self.engine.lock().open(Arc::clone(&self.file));
         let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
         if advice != Advice::Normal {
             let no_range = PageRange { first: 0, end: 0 };
@@ -288,7 +289,8 @@ impl Handle {
         self.newest_version.lock().expect("nothing panics under this lock").handle.clone()
     }
 
-    /// Last known length of the file in bytes. Does not look at the file itself.
+    /// Last known length of the file in bytes. Does not look at the file itself. In a child without
+    /// a usable engine, it is the length at the opening of this handle.
     pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
         match self.engine.coherence {
             Coherence::WhenOpened => self.file.bytes,

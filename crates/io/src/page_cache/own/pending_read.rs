@@ -168,10 +168,10 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         queue
     }
 
-    /// Like [`finish`](PendingRead::finish), for a piece of `bytes` bytes. The file may have become
-    /// shorter, and end behind these bytes in their last page, which cannot be cached. The bytes
-    /// are then read without the cache, but for servers and sources, whose answers only the engine
-    /// receives.
+    /// Like [`finish`](PendingRead::finish), for a piece of `bytes` bytes. If the file has become
+    /// shorter and ends behind these bytes in their last page, that page cannot be cached. The
+    /// bytes are then read without the cache. A server or source returns the error instead, because
+    /// only the engine receives its answers.
     fn finish_piece(
         &self,
         state: EngineGuard<'_>,

@@ -18,9 +18,15 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
+    /// Creates an empty queue of at most half of the region's memory of `memory_pages` pages. The
+    /// other half is left to faults. The part is chosen, not measured.
+    pub(super) fn for_memory(memory_pages: u64) -> PrefetchQueue {
+        PrefetchQueue::with_limit(memory_pages / 2)
+    }
+
     /// Creates an empty queue of at most `pages_max` pages. The limit prevents prefetched pages
     /// from evicting each other, and bounds the queue.
-    pub(super) fn with_limit(pages_max: u64) -> PrefetchQueue {
+    fn with_limit(pages_max: u64) -> PrefetchQueue {
         PrefetchQueue { ranges: VecDeque::new(), pages: 0, pages_max }
     }
 

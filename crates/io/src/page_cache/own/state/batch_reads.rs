@@ -19,7 +19,8 @@ use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::own::Handle;
 use crate::page_cache::own::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 
-/// A read of a batch that is not started.
+/// A read of a batch that the engine has not started. A read in the kernel page cache is one too:
+/// the engine starts it only if the kernel cannot provide its bytes.
 pub(crate) struct UnstartedRead {
     /// Handle that reads.
     pub(crate) handle: Arc<Handle>,
