@@ -140,6 +140,7 @@ pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
         }
         let trace = Arc::new(references::trace(*generate, size));
         for (percent, name) in selected {
+            // The part of the blocks that fits, rounded down, but at least one block.
             let pages = (u64::from(trace.blocks) * percent / 100).max(1) as u32;
             cells.push(EvictionCell {
                 name,

@@ -171,7 +171,7 @@ impl SimulatedEnvironment {
         self.charge(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
     }
 
-    /// Advances the time to the next completion, or to `until`.
+    /// Advances the time to the next completion, or to `until` if that is earlier.
     ///
     /// # Errors
     /// Fails if internal events of the device continue without end.

@@ -42,6 +42,7 @@ pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleSt
 
 /// Generates a list. `may_map`: half of the patterns access the mapped file.
 fn generate_steps(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
+    // Positions are drawn below the length, so an empty file counts as one byte.
     let file_bytes = file_bytes.max(1);
     let random = SeededRng::new(seed);
     let arena = 0..file_bytes;

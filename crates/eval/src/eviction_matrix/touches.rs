@@ -36,7 +36,7 @@ pub(super) fn loads(work_divisor: u64) -> impl Iterator<Item = MemoryLoad> {
         let load = MemoryLoad::new(&format!("touches/{name}"), mapping_bytes, MEMORY_BYTES);
         let touches = (TOUCHES_ALL / u64::from(processes) / work_divisor).max(TOUCHES_MIN);
         let load = MemoryLoad { pattern, touches, writes_percent, processes, ..load };
-        // A tenth more than is mapped, so that a run of free slots is available.
+        // A tenth more than is mapped, so that a run of free slots is available. In whole MiB.
         let swap_bytes = (load.mapped_bytes() * 11 / 10).next_multiple_of(1 << 20);
         MemoryLoad { swap_bytes, ..load }
     })

@@ -180,7 +180,8 @@ impl SwapArea {
         &self.path
     }
 
-    /// Returns the device number (`st_rdev`) of a block device. `None` for a file.
+    /// Returns the device number (`st_rdev`) of a block device. `None` for a file, or if the number
+    /// is unknown.
     pub fn device(&self) -> Option<u64> {
         let metadata = self.is_block_device.then(|| self.file.metadata().ok()).flatten();
         metadata.map(|metadata| metadata.rdev())

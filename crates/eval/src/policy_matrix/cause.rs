@@ -46,6 +46,7 @@ impl RegretCause {
         best: &MatrixResult,
         size: CellSize,
     ) -> Result<RegretCause, SimulateError> {
+        // The names are texts of valid policies, so the type of the error does not matter.
         let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
         let ratio = |policies: &Policies| Ok(cell.run(policies, size)?.mib_per_s / best.mib_per_s);
         let (mut under_best_scheduler, mut with_best_readahead) = (None, None);

@@ -326,8 +326,9 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Runs all processes until their touches are used up and no request is in flight. Fails after
-    /// too many steps at one virtual time. Reports progress and decisions to the callbacks.
+    /// Runs all processes until their touches are used up and no request is in flight, or until the
+    /// progress callback stops them. Fails after too many steps at one virtual time. Reports
+    /// progress and decisions to the callbacks.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
@@ -359,9 +360,10 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Runs process number `id` until it faults, until the next event elsewhere, or to its end. A
-    /// fault at the present time is submitted to the machine. After earlier touches, `time` is
-    /// ahead of the machine: the process then continues when the machine's time has come.
+    /// Runs process number `id` until it faults, until the next event elsewhere, or to its end,
+    /// which is now if the run is stopping. A fault at the present time is submitted to the
+    /// machine. After earlier touches, `time` is ahead of the machine: the process then continues
+    /// when the machine's time has come.
     fn run_process(
         &mut self,
         machine: &mut Machine,

@@ -84,7 +84,7 @@ impl ProcessShare {
         }
     }
 
-    /// Bytes per second over the process's own time, or 0 without data.
+    /// Bytes per second over the process's own time, or 0 if that time is 0.
     fn bytes_per_s(&self) -> f64 {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         ratio(self.bytes as f64, seconds).unwrap_or(0.0)

@@ -66,8 +66,9 @@ impl<'a> FileLayout<'a> {
         self.files
     }
 
-    /// Returns the areas of the process at `process_index` of a job, one per file. `id` is the
-    /// number of the process over all jobs. Adds new files to the layout.
+    /// Returns the areas of the process at `process_index` of a job, one per file: a single one for
+    /// [`FileSource::One`]. `id` is the number of the process over all jobs. Adds new files to the
+    /// layout.
     ///
     /// # Errors
     /// Fails if a file is missing or too small, if its size is unknown, or if there are too many

@@ -386,6 +386,7 @@ impl ProcessOffsets {
         Some(match next {
             // fio compares the file's length with an offset in the zone.
             next if next < self.file_bytes => next,
+            // fio wraps to the zone's start as it counts from the start of the file.
             _ if skip_bytes > 0 => self.zone_start,
             _ => backwards_from.wrapping_add_signed(skip_bytes),
         })

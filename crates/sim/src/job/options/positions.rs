@@ -207,7 +207,8 @@ fn parse_zones(
         };
         parsed.push((share, length));
     }
-    // Zones without a length, which only lengths in percent allow, share the rest equally.
+    // Zones without a length, which only lengths in percent allow, share the rest equally. Without
+    // such a zone the divisor is 1 and the quotient is not used.
     let given_percent = parsed.iter().filter_map(|(_, length)| *length).sum();
     let percent_left = 100_u64.saturating_sub(given_percent);
     let open_zones = parsed.iter().filter(|(_, length)| length.is_none()).count().max(1) as u64;

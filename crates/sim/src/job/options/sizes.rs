@@ -181,6 +181,7 @@ fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     if given_percent > 100 || parts.len() > SPLIT_PARTS_MAX {
         return Err(expected());
     }
+    // Not used if each part has a share.
     let even_share = (100 - given_percent).checked_div(open_parts).unwrap_or(0);
     // The rarest size comes first, as in fio, where random draws fall into the shares in this
     // order.

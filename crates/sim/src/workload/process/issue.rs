@@ -173,9 +173,9 @@ impl Process {
         }
     }
 
-    /// Returns the end of the think time before the next listed read, or `None` if it has passed.
-    /// The first call for a read starts the time. Until its end each call collects completions, and
-    /// operations in flight continue.
+    /// Returns the end of the think time before the next listed read. Returns `None` if it has
+    /// passed or there is none. The first call for a read starts the time. Until its end each call
+    /// collects completions, and operations in flight continue.
     fn think_time_end(&mut self, now: Time) -> Option<Time> {
         let think_time = *self.think_times.last()?;
         let end = *self.think_end.get_or_insert(now + think_time);
