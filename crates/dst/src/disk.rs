@@ -97,6 +97,7 @@ impl Inode {
     /// Returns the lengths of the file in bytes in the state after change `since` and in all later
     /// states.
     pub(super) fn lengths_since(&self, since: u64) -> impl Iterator<Item = u64> {
+        // There is always such a length: the first is of change 0.
         let first = self.lengths.iter().rposition(|&(change, _)| change <= since).unwrap_or(0);
         self.lengths[first..].iter().map(|&(_, bytes)| bytes)
     }
@@ -374,7 +375,9 @@ impl World {
     /// Result of a transfer of `requested_bytes` bytes from `offset` on that ends now. It is the
     /// number of bytes, or the kernel's error as in `errno(3)`. The number is smaller at the end of
     /// the file, 0 behind it. The fault `short_one_in` leaves whole blocks, at least one. A page in
-    /// `bad_pages` fails the whole transfer.
+    /// `bad_pages` fails the whole transfer, as do the faults `error_one_in` and
+    /// `unexpected_error_one_in`, all with `EIO`. The fault `retry_one_in` fails it with an error
+    /// after which a caller may repeat it.
     fn transfer_result(&self, inode: u32, offset: u64, requested_bytes: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
         if self.happens_one_in(faults.error_one_in)

@@ -7,7 +7,8 @@
 use super::Engine;
 
 impl Engine {
-    /// Describes the work in flight, to diagnose a run that does not end. The lock must be free.
+    /// Describes the work in flight, to diagnose a run that does not end. If the engine's
+    /// lock is held or poisoned, the text says only that it is locked.
     pub(crate) fn describe_in_flight(&self) -> String {
         let Some(state) = self.state.peek() else { return "the engine is locked".to_owned() };
         let in_flight = &state.in_flight;

@@ -290,7 +290,9 @@ impl Totals {
 
 /// Runs scenarios on the worker with this number until a limit of the arguments is reached, or a
 /// run of any worker has failed. The first scenarios are `regressions`, the others are drawn.
-/// Shortens the scenario of the first failure, and prints it.
+/// Prints the first failure, and its scenario after it is shortened. If the arguments show each
+/// scenario before its run, nothing is shortened. A single run that succeeds prints its steps and
+/// its hash.
 fn run_worker(
     worker: usize,
     arguments: &Arguments,

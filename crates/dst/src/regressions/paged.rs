@@ -1,6 +1,8 @@
 //! Failures that runs have found in the servers of mappings and regions. The doc comment of a
 //! scenario describes the failure before the repair. Most actions have a first page and a number of
-//! pages: see [`MappingTouch`].
+//! pages: see [`MappingTouch`]. `Write` continues with the part of each page that it writes, of
+//! eight parts from 0 on; a mapping it only reads. `ReadAt` has an offset and a number of bytes.
+//! Numbers that a comment does not explain are those that the shortening left.
 //!
 //! A *server* is the thread that serves the faults of a memory. The touch of a *poisoned* page ends
 //! in a bus error. A *window* is a range of pages; the kernel's own mapping of the file serves a
@@ -67,7 +69,7 @@ fn settings_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u6
 }
 
 /// Scenario with seed 1 and a file of `bytes` bytes, in which each thread performs its list of
-/// actions.
+/// actions. The file of a region is its storage, and has at least as many pages as the region.
 fn paged_scenario(
     settings: Settings,
     bytes: u64,
@@ -99,7 +101,9 @@ fn no_memory_for_a_page() -> Scenario {
 /// `DropByMadvise`, so that it could not be moved, which ended the process.
 fn eviction_of_a_dropped_page() -> Scenario {
     let touches = vec![Write(16, 64, 6), DropByMadvise(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
-    paged_scenario(region_settings(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
+    let settings = region_settings(70, "cluster", 64);
+    // The file has one page more than the region, as the shortening left it.
+    paged_scenario(settings, 71 << 12, Faults::default(), vec![touches])
 }
 
 /// The server touched the page itself to copy it for `ReadAt`. The program had dropped it, after

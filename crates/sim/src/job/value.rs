@@ -184,8 +184,8 @@ impl<'a> OptionValue<'a> {
     }
 
     /// Parses values for reads, writes and, if `targets` has three elements, trims. The forms are
-    /// `A` for all, `A,B` (the second also for trims), and `A,B,C`. Without a target for trims, `C` is
-    /// not parsed. An empty part keeps the present value of its target.
+    /// `A` for all, `A,B` (the second also for trims), and `A,B,C`. Without a target for trims, `C`
+    /// is not parsed. An empty part keeps the present value of its target.
     pub fn for_each_direction<T: Clone, const N: usize>(
         self,
         targets: &mut [T; N],
