@@ -137,8 +137,8 @@ impl MappingBuilder {
     }
 
     /// Returns `None` if the kernel must not serve windows of long runs. Otherwise returns true if
-    /// the page cache of these windows is dropped behind the run: if the file of `bytes` bytes is
-    /// larger than the free memory, or that is unknown.
+    /// the page cache of these windows is dropped behind the run. It is dropped if the file of
+    /// `bytes` bytes is larger than the free memory, or if the free memory is unknown.
     fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
         let may_delegate = self.uses_kernel_cache
             && self.readahead == DEFAULT_POLICY
