@@ -180,6 +180,24 @@ impl Model {
         if is_permitted { Ok(()) } else { Err(format!("{bytes} bytes of {read_start:?}")) }
     }
 
+    /// Returns the read that `bytes` bytes of a reader answer. A reader returns the bytes before a
+    /// byte that it can't read. In a file that has shrunk since its opening, these end at one of
+    /// the later lengths. All other answers are for the whole of `read_start`.
+    pub(super) fn answered_read(
+        &self,
+        disk: &Disk,
+        read_start: ReadStart,
+        bytes: u64,
+    ) -> ReadStart {
+        let VisibleState { inode, opened_at_change, .. } = read_start.visible_state;
+        let end = read_start.offset + bytes;
+        let mut lengths = disk.inodes[inode as usize].lengths_since(opened_at_change);
+        match lengths.any(|length| length == end) {
+            true => ReadStart { bytes, ..read_start },
+            false => read_start,
+        }
+    }
+
     /// Checks the bytes of a read, and their number. The bytes of each block must be as one of the
     /// permitted changes wrote them.
     ///

@@ -493,7 +493,12 @@ impl Thread {
             let consumed_bytes = (part.len() as u64).min(line_bytes);
             let is_new_page = position == offset || position.is_multiple_of(PAGE_BYTES);
             if is_new_page {
-                self.check_bytes(&read_start, part);
+                let answered_read = self.shared.model.borrow().answered_read(
+                    &self.world.disk.borrow(),
+                    read_start,
+                    part.len() as u64,
+                );
+                self.check_bytes(&answered_read, part);
             }
             reader.consume(consumed_bytes as usize);
             position += consumed_bytes;
