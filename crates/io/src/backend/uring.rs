@@ -188,13 +188,17 @@ impl UringBackend {
         self.ring.submitter().register_eventfd(event_fd.as_raw_fd()).map_err(refused)
     }
 
-    /// Adds an entry to the submission queue, without submitting it, and remembers its token.
+    /// Adds an entry to the submission queue, without submitting it, and remembers its token. Once
+    /// the kernel is not entered any more, only the token is kept, for `stop_using_ring`.
     fn push(&mut self, entry: &squeue::Entry) {
+        self.newest_tokens.push_back(entry.get_user_data());
+        if self.enter_errno.is_some() {
+            return;
+        }
         // SAFETY: the entry's memory is valid until its answer, by the contract of `queue`; other
         // entries name none. `&mut self` makes this the only access to the queue's end.
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
-        self.newest_tokens.push_back(entry.get_user_data());
         // Tokens of submitted entries are forgotten: only `stop_using_ring` needs the others.
         let queued_entries = self.submission_queue().len();
         let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
@@ -449,10 +453,11 @@ impl UringBackend {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
-        self.enter_errno = Some(errno);
-        let queued_entries = self.submission_queue().len();
-        // Entries of an earlier call stay queued without tokens, so the queue may be longer.
-        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
+        let submitted_count = match self.enter_errno.replace(errno) {
+            None => self.newest_tokens.len().saturating_sub(self.submission_queue().len()),
+            // No entry was queued since the first call: each token is of an unsubmitted one.
+            Some(_) => 0,
+        };
         let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
         let unsubmitted_tokens: Vec<u64> =
             self.newest_tokens.drain(..).skip(submitted_count).filter(is_transfer).collect();
@@ -483,118 +488,4 @@ fn segment_bytes(segment: &libc::iovec) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    /// Queues a read of up to 8 bytes from a pipe into `memory`. The read stays pending until bytes
-    /// are written to the pipe.
-    fn queue_read(
-        ring: &mut UringBackend,
-        fd: i32,
-        token: u64,
-        memory: &mut [u8; 8],
-        list: &mut [libc::iovec; 1],
-    ) {
-        list[0] = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
-        let transfer =
-            Transfer { token, fd, op: Op::Read, offset: 0, segments: list, is_direct: false };
-        // SAFETY: each test keeps `memory` and `list` longer than the ring.
-        unsafe { ring.queue(transfer) };
-    }
-
-    /// Segment list that `queue_read` sets.
-    const NO_SEGMENT: [libc::iovec; 1] =
-        [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
-
-    #[test]
-    fn ring_sleeps_until_the_timeout_or_an_answer() {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
-        let mut ring = UringBackend::new(4).unwrap();
-        queue_read(&mut ring, reader.as_raw_fd(), 7, &mut memory, &mut list);
-        ring.exchange(Sleep::AtMost(Duration::from_millis(1)), &mut answers).unwrap();
-        ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, []);
-        writer.write_all(b"abc").unwrap();
-        while answers.is_empty() {
-            ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
-        }
-        assert_eq!(answers, [KernelAnswer { token: 7, raw: 3 }]);
-        // No request is in flight, so this returns at once.
-        ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
-        drop(ring);
-        assert_eq!(&memory[..3], b"abc");
-    }
-
-    #[test]
-    fn shared_ring_accepts_requests_and_wakes_while_a_thread_sleeps() {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
-        let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
-        // No request is in flight: only the eventfd ends this sleep, signalled before or after.
-        for _ in 0..3 {
-            std::thread::scope(|threads| {
-                threads.spawn(|| sleeper.wake());
-                sleeper.sleep(Sleep::UntilAnswered).unwrap();
-            });
-            ring.exchange(Sleep::Never, &mut answers).unwrap();
-        }
-        assert_eq!(answers, []);
-        std::thread::scope(|threads| {
-            let asleep = threads.spawn(|| sleeper.sleep(Sleep::UntilAnswered).unwrap());
-            queue_read(&mut ring, reader.as_raw_fd(), 5, &mut memory, &mut list);
-            sleeper.sleep(Sleep::Never).unwrap();
-            writer.write_all(b"ab").unwrap();
-            asleep.join().unwrap();
-        });
-        ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, [KernelAnswer { token: 5, raw: 2 }]);
-    }
-
-    #[test]
-    fn ring_sleep_reports_whether_it_waited_for_the_answer() {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
-        let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
-        queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
-        assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
-        let short_sleep = Sleep::AtMost(Duration::from_millis(1));
-        assert_eq!(sleeper.sleep(short_sleep), Ok(true), "no answer was in the queue");
-        assert!(!ring.has_answers());
-        writer.write_all(b"ab").unwrap();
-        while !ring.has_answers() {
-            sleeper.sleep(Sleep::Never).unwrap();
-        }
-        assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(false), "the answer was in the queue");
-        ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, [KernelAnswer { token: 3, raw: 2 }]);
-    }
-
-    #[test]
-    fn cancelled_ring_request_is_answered_with_ecanceled() {
-        let (reader, _writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
-        let mut ring = UringBackend::new(1).unwrap();
-        queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
-        ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, []);
-        ring.cancel(3);
-        while answers.is_empty() {
-            ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
-        }
-        // ECANCELED is 125 in errno(3).
-        assert_eq!(answers, [KernelAnswer { token: 3, raw: -125 }]);
-    }
-
-    #[test]
-    fn invalid_descriptor_is_answered_with_ebadf() {
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
-        let mut ring = UringBackend::new(1).unwrap();
-        queue_read(&mut ring, -1, 0, &mut memory, &mut list);
-        ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
-        // EBADF is 9 in errno(3).
-        assert_eq!(answers, [KernelAnswer { token: 0, raw: -9 }]);
-    }
-}
+mod tests;
