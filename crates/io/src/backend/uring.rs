@@ -226,9 +226,12 @@ impl UringBackend {
         is_event_fd_signalled
     }
 
-    /// True if the kernel surely executes transfers: more are unanswered than entries are queued.
+    /// True if the kernel surely executes transfers: more are unanswered than are queued.
     fn has_transfers_in_kernel(&self) -> bool {
-        self.unanswered as usize > self.submission_queue().len()
+        let queued_entries = self.submission_queue().len();
+        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
+        let queued_tokens = self.newest_tokens.iter().skip(submitted_count);
+        self.unanswered as usize > queued_tokens.filter(|&&token| is_transfer(token)).count()
     }
 
     /// True if a call without a sleep would submit entries, complete requests (`taskrun`), or bring
@@ -319,15 +322,30 @@ fn build_ring(
     Ok(ring)
 }
 
-/// Sleeps until one answer arrives, without submitting. A signal may end the sleep.
-fn wait_for_answer(ring: &IoUring) -> Result<(), BackendError> {
-    let (submits, answers_min, no_mask) = (0, 1, None::<&libc::sigset_t>);
-    // SAFETY: no argument is passed, and no entry is submitted.
-    let result = unsafe { ring.submitter().enter(submits, answers_min, ENTER_GETEVENTS, no_mask) };
+/// Sleeps for one answer as `sleep` allows, without submitting. A timeout or a signal is no error;
+/// others are returned as `errno`.
+fn wait_for_answer(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
+    let timeout = match sleep {
+        // The call completes requests without a sleep.
+        Sleep::Never => Some(Duration::ZERO),
+        Sleep::AtMost(timeout) => Some(timeout),
+        Sleep::UntilAnswered => None,
+    };
+    let timeout = timeout.map(types::Timespec::from);
+    let args = timeout.as_ref().map(|timeout| types::SubmitArgs::new().timespec(timeout));
+    let flags = if args.is_some() { ENTER_GETEVENTS | ENTER_EXT_ARG } else { ENTER_GETEVENTS };
+    let (submits, answers_min) = (0, 1);
+    // SAFETY: no entry is submitted, and the argument outlives the call.
+    let result = unsafe { ring.submitter().enter(submits, answers_min, flags, args.as_ref()) };
     match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
-        Ok(_) | Err(libc::EINTR) => Ok(()),
-        Err(errno) => Err(BackendError::Exchange { errno }),
+        Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
+        Err(errno) => Err(errno),
     }
+}
+
+/// True for the token of a transfer, and false for one of the ring's own entries.
+fn is_transfer(token: u64) -> bool {
+    token != CANCEL_TOKEN && token != WAKE_TOKEN
 }
 
 /// Submits queued entries and sleeps for one answer as `sleep` allows. A timeout or a signal is no
@@ -410,9 +428,9 @@ impl Backend for UringBackend {
         Ok(self.take_answers(answers))
     }
 
-    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows,
-    /// but without a limit if memory is short while the kernel executes transfers. Any other error
-    /// of the submission ends the ring's use.
+    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows. If
+    /// memory is short while the kernel executes transfers, entries stay queued for the next call.
+    /// Any other error of the submission or of the sleep ends the ring's use.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -432,7 +450,9 @@ impl Backend for UringBackend {
             Ok(()) => {}
             // The kernel is short of memory for requests or answers.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.has_transfers_in_kernel() => {
-                wait_for_answer(&self.ring)?;
+                if let Err(errno) = wait_for_answer(&self.ring, sleep) {
+                    return self.stop_using_ring(errno, answers);
+                }
             }
             Err(errno) => return self.stop_using_ring(errno, answers),
         }
@@ -458,9 +478,9 @@ impl UringBackend {
             // No entry was queued since the first call: each token is of an unsubmitted one.
             Some(_) => 0,
         };
-        let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
+        let unsubmitted_tokens = self.newest_tokens.drain(..).skip(submitted_count);
         let unsubmitted_tokens: Vec<u64> =
-            self.newest_tokens.drain(..).skip(submitted_count).filter(is_transfer).collect();
+            unsubmitted_tokens.filter(|&token| is_transfer(token)).collect();
         self.unanswered -= unsubmitted_tokens.len() as u32;
         self.take_answers(answers);
         // `SINGLE_ISSUER` marks a ring with deferred completion.

@@ -176,3 +176,45 @@ fn failed_ring_answers_more_reads_than_its_queue_has_entries() {
         }
     });
 }
+
+/// The kernel has no memory for the second read, and the wait for the first one then fails. Only
+/// the second one is answered: the kernel still has the first.
+#[test]
+fn failed_wait_for_memory_ends_the_use_of_the_ring() {
+    on_thread(|| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (mut memory, mut list, mut answers) = ([[0; 8]; 2], [NO_SEGMENT; 2], Vec::new());
+        let mut ring = UringBackend::new(2).unwrap();
+        queue_read(&mut ring, reader.as_raw_fd(), 1, &mut memory[0], &mut list[0]);
+        ring.exchange(Sleep::Never, &mut answers).unwrap();
+        reject_enter(libc::EAGAIN, libc::EPERM);
+        queue_read(&mut ring, reader.as_raw_fd(), 2, &mut memory[1], &mut list[1]);
+        let exchanged = ring.exchange(Sleep::UntilAnswered, &mut answers);
+        assert_eq!(exchanged, Err(BackendError::Exchange { errno: 1 }));
+        assert_eq!(answers, [KernelAnswer { token: 2, raw: -1 }]);
+    });
+}
+
+/// The kernel has no memory for the cancellation of a read that it executes. The ring waits for
+/// that read no longer than the caller allows, and stays in use.
+#[test]
+fn rejected_cancellation_leaves_the_read_in_the_kernel() {
+    on_thread(|| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
+        let mut ring = UringBackend::new(1).unwrap();
+        queue_read(&mut ring, reader.as_raw_fd(), 6, &mut memory, &mut list);
+        ring.exchange(Sleep::Never, &mut answers).unwrap();
+        reject_enter(libc::EAGAIN, 0);
+        ring.cancel(6);
+        for sleep in [Sleep::Never, Sleep::AtMost(Duration::from_millis(1))] {
+            assert_eq!(ring.exchange(sleep, &mut answers), Ok(()));
+            assert_eq!(answers, []);
+        }
+        writer.write_all(b"abc").unwrap();
+        while answers.is_empty() {
+            ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
+        }
+        assert_eq!(answers, [KernelAnswer { token: 6, raw: 3 }]);
+    });
+}
