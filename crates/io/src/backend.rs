@@ -433,7 +433,7 @@ pub(crate) unsafe fn execute_transfer(
 /// Error of an I/O backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendError {
-    /// The kernel provides no io_uring.
+    /// The kernel provides no io_uring, or none that signals an eventfd.
     NoRing {
         /// Error of the kernel, as in `errno(3)`.
         errno: i32,

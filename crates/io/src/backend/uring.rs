@@ -182,7 +182,7 @@ impl UringBackend {
     /// # Errors
     /// The kernel rejects it.
     pub(crate) fn register_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let refused = |error: std::io::Error| BackendError::Exchange {
+        let refused = |error: std::io::Error| BackendError::NoRing {
             errno: error.raw_os_error().unwrap_or(0),
         };
         self.ring.submitter().register_eventfd(event_fd.as_raw_fd()).map_err(refused)

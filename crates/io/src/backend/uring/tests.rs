@@ -1,6 +1,7 @@
 //! Answers of a ring, also after the kernel has come to reject its system call.
 
 use std::io::Write;
+use std::os::fd::AsFd;
 
 use super::*;
 
@@ -217,4 +218,15 @@ fn rejected_cancellation_leaves_the_read_in_the_kernel() {
         }
         assert_eq!(answers, [KernelAnswer { token: 6, raw: 3 }]);
     });
+}
+
+#[test]
+fn refused_event_fd_is_reported_as_no_ring() {
+    let (event_fd, _writer) = std::io::pipe().unwrap();
+    let ring = UringBackend::new(1).unwrap();
+    // A pipe is no eventfd: EINVAL, 22 in errno(3).
+    let registered = ring.register_event_fd(event_fd.as_fd());
+    assert_eq!(registered, Err(BackendError::NoRing { errno: 22 }));
+    let error_text = registered.unwrap_err().to_string();
+    assert!(error_text.contains("choose the backend `auto`"), "{error_text}");
 }
