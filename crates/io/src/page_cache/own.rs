@@ -317,6 +317,10 @@ impl Engine {
             if state.in_flight.is_reactor_due() {
                 let no_queue = None;
                 state = self.lead(state, no_queue);
+            } else if state.in_flight.deferred.has_actions() {
+                // They are performed before a sleep. Meanwhile other threads may change the state.
+                drop(state);
+                state = self.lock();
             } else if state.in_flight.has_tasks() {
                 // Another thread leads, and is watched.
                 let guard = state.into_guard();

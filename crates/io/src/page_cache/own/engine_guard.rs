@@ -29,7 +29,6 @@ impl<'e> EngineGuard<'e> {
 
     /// Releases and takes the lock again if wake-ups are deferred, so that they happen now. The
     /// other deferred actions are then performed too; without a wake-up they stay deferred.
-    /// Required before [`into_guard`](EngineGuard::into_guard), whose result performs no action.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();
         if !has_wake_ups {
@@ -46,9 +45,10 @@ impl<'e> EngineGuard<'e> {
         self.in_flight.deferred.has_unsubmitted_requests = false;
     }
 
-    /// Returns the mutex guard alone, to wait for a condition variable. No wake-up may be deferred.
-    /// Other deferred actions wait for the drop of the next `EngineGuard`.
+    /// Returns the mutex guard alone, to wait for a condition variable. No action may be deferred:
+    /// it would wait for the end of that sleep, which may have no limit.
     pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
+        debug_assert!(!self.in_flight.deferred.has_actions());
         self.state.take().expect("the guard has the state until it is dropped")
     }
 }

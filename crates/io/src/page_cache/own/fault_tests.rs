@@ -2,10 +2,12 @@
 //! Every read returns the right bytes or an error, and nothing remains in flight.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 
 use readpath_core::machine::{self, Config};
 use readpath_core::policy::Spec;
@@ -110,6 +112,82 @@ fn shortened_answers_are_whole_blocks_and_incomplete() {
         let is_incomplete = 0 < short_bytes && short_bytes < raw;
         assert!(is_incomplete && short_bytes % BLOCK == 0, "{raw}: {short_bytes}");
     }
+}
+
+/// Holds back all answers while `is_holding` is true.
+struct HoldingBackend {
+    ring: Box<dyn Backend>,
+    held_answers: Vec<KernelAnswer>,
+    /// True once an answer was held back.
+    has_held: Arc<AtomicBool>,
+    is_holding: Arc<AtomicBool>,
+}
+
+impl Backend for HoldingBackend {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        // SAFETY: the caller guarantees the contract of `queue`.
+        unsafe { self.ring.queue(transfer) };
+    }
+
+    fn cancel(&mut self, token: u64) {
+        self.ring.cancel(token);
+    }
+
+    /// Exchanges through the real backend, and returns the answers that may be returned.
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
+        let result = self.ring.exchange(sleep, &mut self.held_answers);
+        if !self.is_holding.load(Ordering::SeqCst) {
+            answers.append(&mut self.held_answers);
+        } else if !self.held_answers.is_empty() {
+            self.has_held.store(true, Ordering::SeqCst);
+        }
+        result
+    }
+}
+
+/// The answer to an abandoned read of a closed file arrives when no task waits any more. The
+/// descriptor is closed although nothing uses the path after that.
+#[test]
+fn file_is_closed_after_the_last_abandoned_read_without_another_call() {
+    let name = format!("readpath-abandoned-{}", std::process::id());
+    let temporary_file = TemporaryFile { path: std::env::temp_dir().join(name) };
+    std::fs::write(&temporary_file.path, vec![7; 100_000]).unwrap();
+    let real_path = std::fs::canonicalize(&temporary_file.path).unwrap();
+    let is_open = || {
+        let mut descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        descriptors.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == real_path))
+    };
+    let started_at = std::time::Instant::now();
+    let wait_until = |condition: &dyn Fn() -> bool, what: &str| {
+        while !condition() {
+            assert!(started_at.elapsed().as_secs() < 20, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    let (has_held, is_holding) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+    let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(DEPTH).unwrap();
+    let path = path_over_backend("none", 1 << 20, sleeper, in_use, |_| {
+        let (has_held, is_holding) = (Arc::clone(&has_held), Arc::clone(&is_holding));
+        Box::new(HoldingBackend { ring, held_answers: Vec::new(), has_held, is_holding })
+    });
+    let target = Target::open(&temporary_file.path, OpenOptions::default()).unwrap();
+    let identity = target.identity();
+    let file = File::new(
+        Handle::open(path.engine(), StorageFile::Local(target), identity),
+        temporary_file.path.as_path().into(),
+    );
+    let mut future = Box::pin(file.read_at_async(vec![0; 4096], 0));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    wait_until(&|| has_held.load(Ordering::SeqCst), "the read was not answered");
+    // The reactor receives the answer at the end of its present sleep.
+    is_holding.store(false, Ordering::SeqCst);
+    drop((future, file));
+    wait_until(&|| !is_open(), "the file stayed open");
 }
 
 /// Fails every transfer that touches one page.

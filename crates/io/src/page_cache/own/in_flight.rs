@@ -136,6 +136,17 @@ pub(super) struct Deferred {
     pub(super) is_memory_check_due: bool,
 }
 
+impl Deferred {
+    /// True if there is an action to perform.
+    pub(super) fn has_actions(&self) -> bool {
+        !(self.to_wake.is_empty() && self.drops.is_empty())
+            || self.has_unsubmitted_requests
+            || self.must_wake_leader
+            || self.wants_huge_pages
+            || self.is_memory_check_due
+    }
+}
+
 /// State of the leader, which sleeps in the storage for all.
 #[derive(Default)]
 pub(super) struct LeaderState {
