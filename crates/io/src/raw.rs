@@ -293,7 +293,8 @@ impl RawFile {
     pub fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), RawError> {
         let mut bytes_done = 0;
         while bytes_done < memory.len() {
-            match self.write_at(&memory[bytes_done..], offset + bytes_done as u64)? {
+            let written = self.write_at(&memory[bytes_done..], offset + bytes_done as u64);
+            match written.map_err(|error| self.error(error.fault.after(bytes_done as u64)))? {
                 0 => {
                     let (offset, bytes_done) = (offset + bytes_done as u64, bytes_done as u64);
                     return Err(self.error(RawFault::Stalled { offset, bytes_done }));

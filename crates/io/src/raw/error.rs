@@ -157,6 +157,17 @@ impl std::fmt::Display for RawError {
     }
 }
 
+impl RawFault {
+    /// Returns the fault of a call whose earlier parts have moved `bytes_before` bytes. `self` is
+    /// the fault of its last part alone.
+    pub(super) fn after(mut self, bytes_before: u64) -> RawFault {
+        if let RawFault::Device { bytes_done, .. } = &mut self {
+            *bytes_done += bytes_before;
+        }
+        self
+    }
+}
+
 impl std::fmt::Display for RawFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {

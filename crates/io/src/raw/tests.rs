@@ -65,6 +65,8 @@ struct Faults {
     bad_byte: Option<u64>,
     /// Offset from which on writes fail with ENOSPC.
     device_bytes: Option<u64>,
+    /// Offset from which on the next write moves no bytes and returns 0. It becomes `device_bytes`.
+    stops_once_at: Option<u64>,
     /// Length to which another writer extends the file before each write.
     grows_to_bytes: Option<u64>,
     /// Index, modulo their number, of the waiting answer to return next.
@@ -100,6 +102,12 @@ impl FaultyBackend {
         }
         if faults.bad_byte.is_some_and(|bad| range.contains(&bad)) {
             return -libc::EIO;
+        }
+        if transfer.op == Op::Write && faults.stops_once_at.is_some_and(|stop| stop <= range.start)
+        {
+            let mut faults = self.faults.lock().unwrap();
+            faults.device_bytes = faults.stops_once_at.take();
+            return 0;
         }
         let is_beyond_device = faults.device_bytes.is_some_and(|bytes| range.end > bytes);
         if transfer.op == Op::Write && is_beyond_device {
@@ -369,6 +377,20 @@ fn full_device_holds_exactly_the_reported_bytes() {
     faults.lock().unwrap().device_bytes = None;
     file.write_all_at(&data, 0).unwrap();
     assert!(std::fs::read(&scratch.0).unwrap() == data);
+}
+
+/// The kernel stops after two chunks of 8 KiB without an error, and the device is full at the next
+/// try. All 16,384 bytes before it are reported.
+#[test]
+fn failure_after_a_stopped_write_reports_the_bytes_before_the_stop() {
+    let scratch = ScratchFile::with_content(b"");
+    let (file, faults) = open_faulty(&scratch.0, "ring,chunk=8KiB,depth=1");
+    faults.lock().unwrap().stops_once_at = Some(16_384);
+    let error = file.write_all_at(&[7; 40_960], 0).unwrap_err();
+    let (offset, bytes_done, error_kind) = (16_384, 16_384, DeviceError::Full);
+    let expected = RawFault::Device { op: Op::Write, offset, bytes_done, error: error_kind };
+    assert_eq!(error.fault, expected);
+    assert_eq!(std::fs::metadata(&scratch.0).unwrap().len(), 16_384);
 }
 
 /// The first chunk of a write beyond the end fails, and the chunks behind it extend the file. The
