@@ -208,11 +208,16 @@ impl Handle {
         // Pages that a submitted read has brought in say nothing about other reads, so submitted
         // reads have a sampler of their own.
         let sampler = reads.async_sampler();
-        if sampler.next_read(file.readahead.is_prefetching()) == ReadMethod::Trusted {
+        let method = sampler.next_read(file.readahead.is_prefetching());
+        if method == ReadMethod::Trusted {
             return Some(SubmittedResidency::Resident);
         }
         let is_resident = self.submit_if_absent(file, offset, bytes);
-        sampler.record_check(is_resident);
+        // A read of advised pages is no sample of the residency: it only ends the trust.
+        match method {
+            ReadMethod::Prefetching => sampler.reset(),
+            _ => sampler.record_check(is_resident),
+        }
         Some(if is_resident { SubmittedResidency::Resident } else { SubmittedResidency::Absent })
     }
 
@@ -373,4 +378,49 @@ fn finish_blocking_read(
         buffered_file.record_eviction();
     }
     is_read
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::page_cache::kernel::residency_sampling::ReadMethod;
+    use crate::page_cache::kernel_reads::submitted_reads::SubmittedResidency;
+    use crate::path::ReadPath;
+
+    /// Pages are advised below a backward reader. Submitted reads of the bytes that it has just
+    /// read find them resident, and earn no trust while the advised pages wait for their reader.
+    #[test]
+    fn resident_submitted_read_is_no_sample_while_advised_pages_wait() {
+        const BYTES: usize = 16 << 10;
+        const FILE_BYTES: usize = 4 << 20;
+        // Next to the test program: the build directory is on a disk.
+        let name = format!("readpath-sample-{}", std::process::id());
+        let scratch_path = std::env::current_exe().unwrap().with_file_name(name);
+        std::fs::write(&scratch_path, vec![7; FILE_BYTES]).unwrap();
+        let written_file = std::fs::File::open(&scratch_path).unwrap();
+        written_file.sync_all().unwrap();
+        rustix::fs::fadvise(&written_file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&scratch_path).unwrap();
+        std::fs::remove_file(&scratch_path).unwrap();
+        let handle = file.handle();
+        let Some(kernel_file) = handle.file.pages.kernel_file() else {
+            return println!("skipped: the kernel does not cache the pages");
+        };
+        let mut offset = FILE_BYTES;
+        while !kernel_file.readahead.is_prefetching() && offset >= BYTES {
+            offset -= BYTES;
+            file.read_exact_at(&mut [0; BYTES], offset as u64).unwrap();
+        }
+        if !kernel_file.readahead.is_prefetching() {
+            return println!("skipped: no page was advised");
+        }
+        for _ in 0..3 {
+            let residency = handle.submit_to_kernel(offset as u64, BYTES as u64);
+            assert_eq!(residency, Some(SubmittedResidency::Resident));
+        }
+        assert!(kernel_file.readahead.is_prefetching());
+        let is_prefetching = false;
+        let reads = handle.read_counters.kernel_reads();
+        assert_eq!(reads.async_sampler().next_read(is_prefetching), ReadMethod::Sampling);
+    }
 }
