@@ -178,13 +178,11 @@ pub(super) fn read_direct(
             used_bytes
         })
     };
-    if !file.decide_direct(bytes, used_bytes) {
-        return Ok(None);
-    }
+    let Some(reason) = file.decide_direct(bytes, used_bytes) else { return Ok(None) };
     // A path without an engine is one in a child of `fork`, which has no counters.
     let no_counters = DirectCounters::default();
     let counters = engine.map_or(&no_counters, |engine| &engine.direct_counters);
-    let end = file.read(buffer, offset, counters, continues)?;
+    let end = file.read(reason, buffer, offset, counters, continues)?;
     if end == DirectRead::Done {
         let cached_bytes = 0;
         handle.read_counters.record_machine_read(bytes, cached_bytes, offset + bytes);

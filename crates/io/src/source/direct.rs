@@ -41,7 +41,7 @@ pub(crate) struct SourceFile {
     memory_bytes: Option<u64>,
     /// Largest number of fetches in flight.
     fetches_max: u32,
-    /// True after the first direct read of half of the file or more.
+    /// True after the first direct read of half of the file or more that fits the memory.
     had_large_read: AtomicBool,
 }
 
@@ -74,34 +74,41 @@ impl SourceFile {
     /// If the program reads as much again, it is through the cache. If the memory in use,
     /// `used_bytes`, exceeds an eighth of the read, many of its bytes may be cached or on their
     /// way, and the cache serves it too.
-    pub(crate) fn decide_direct(&self, bytes: u64, used_bytes: impl FnOnce() -> u64) -> bool {
+    /// Returns the reason of a direct read, and `None` for a read through the cache.
+    pub(crate) fn decide_direct(
+        &self,
+        bytes: u64,
+        used_bytes: impl FnOnce() -> u64,
+    ) -> Option<DirectReason> {
         match self.memory_bytes {
-            _ if bytes < DIRECT_BYTES_MIN => false,
-            None => true,
-            Some(memory_bytes) if bytes > memory_bytes => true,
+            _ if bytes < DIRECT_BYTES_MIN => None,
+            None => Some(DirectReason::ExceedsMemory),
+            Some(memory_bytes) if bytes > memory_bytes => Some(DirectReason::ExceedsMemory),
             Some(_) => {
-                bytes >= self.bytes() / 2
+                let is_first = bytes >= self.bytes() / 2
                     && used_bytes() <= bytes / 8
-                    && !self.had_large_read.swap(true, Ordering::Relaxed)
+                    && !self.had_large_read.swap(true, Ordering::Relaxed);
+                is_first.then_some(DirectReason::FirstLarge)
             }
         }
     }
 
     /// Fills `buffer` with the bytes from `offset` on, all within the file, or ends early if
     /// `continues` returns false. It is called at least every 50 ms. The fetches are counted in
-    /// `counters`.
+    /// `counters`. `reason` is the result of [`decide_direct`](SourceFile::decide_direct).
     ///
     /// # Errors
     /// A fetch has failed.
     pub(crate) fn read(
         &self,
+        reason: DirectReason,
         buffer: &mut [u8],
         offset: u64,
         counters: &DirectCounters,
         continues: impl FnMut() -> bool,
     ) -> Result<DirectRead, ReadError> {
         let read = self.fetch_parts(buffer, offset, counters, continues);
-        if !matches!(read, Ok(DirectRead::Done)) {
+        if reason == DirectReason::FirstLarge && !matches!(read, Ok(DirectRead::Done)) {
             // The caller has no bytes yet, so the next such read is the first one.
             self.had_large_read.store(false, Ordering::Relaxed);
         }
@@ -157,6 +164,15 @@ impl SourceFile {
         let even_bytes = bytes.div_ceil(u64::from(self.fetches_max));
         even_bytes.clamp(bytes_min, bytes_max).next_multiple_of(PAGE_BYTES)
     }
+}
+
+/// Reason of a direct read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectReason {
+    /// There is no cache, or the memory cannot hold the bytes.
+    ExceedsMemory,
+    /// The first read of half of the file or more.
+    FirstLarge,
 }
 
 /// End of a direct read.

@@ -212,3 +212,30 @@ fn caller_ends_a_read_that_waits() {
     }
     assert!(buffer.iter().all(|&byte| byte == 7));
 }
+
+/// After the first direct read of 17 MiB, a read larger than the memory fails. The next read of
+/// 17 MiB goes through the cache all the same: its fetches are short.
+#[test]
+fn failed_direct_read_leaves_the_first_large_read_counted() {
+    let (file, fetches) = opened(ReadPath::builder().memory(18 * MIB));
+    let read = |bytes: u64| {
+        let file = file.reopen();
+        std::thread::spawn(move || file.read_at(&mut vec![0; bytes as usize], 0))
+    };
+    let first = read(17 * MIB);
+    for (range, mut fetch) in fetches.iter().take(17) {
+        assert_eq!(range.end - range.start, MIB);
+        content(range).chunks(10_000).for_each(|chunk| _ = fetch.fill(chunk));
+        fetch.finish();
+    }
+    assert_eq!(first.join().unwrap().unwrap() as u64, 17 * MIB);
+    let larger = read(20 * MIB);
+    fetches.recv().unwrap().1.fail(DeviceError::Refused);
+    larger.join().unwrap().unwrap_err();
+    let second = read(17 * MIB);
+    // Fetches of the failed read may come first: it started eight, of which one has failed.
+    let range = fetches.iter().nth(7).unwrap().0;
+    assert!(range.end - range.start <= FETCH_BYTES_MAX, "{range:?}");
+    drop(fetches);
+    drop(second.join().unwrap());
+}
