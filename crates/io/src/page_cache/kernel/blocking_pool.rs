@@ -23,7 +23,9 @@
 //!
 //! A future or a batch that is dropped leaves its reads in the queue. No thread executes them. A
 //! queue that has doubled since the last search is searched for them, because a stalled file would
-//! keep them for ever.
+//! keep them for ever. Advice of such a file has no reader that waits for it, and is bounded by
+//! [`ADVICE_JOBS_MAX`]: further advice is dropped. Its pages are the last that the reader reaches,
+//! and are read when they are needed.
 //!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
 
@@ -59,6 +61,9 @@ const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
 
+/// Largest number of queued calls of advice of one file: 128 MiB in calls of 128 KiB, the largest
+/// ones of most devices.
+const ADVICE_JOBS_MAX: usize = 1024;
 /// Smallest number of jobs in the queue of a file that is searched for reads without an owner.
 const SEARCHED_JOBS_MIN: usize = 64;
 
@@ -142,6 +147,8 @@ impl Job {
 struct FileQueue {
     /// Jobs, each with its age: its number in the order of queuing, so the oldest has the lowest.
     queue: VecDeque<(u64, Job)>,
+    /// Number of calls of advice in the queue.
+    advice_jobs: usize,
     /// Number of threads in reads of the file.
     threads_reading: u32,
     /// Number of queued jobs at which the queue is searched for reads without an owner, if it is
@@ -155,6 +162,25 @@ impl FileQueue {
     fn takeable_entry(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
+    }
+
+    /// Adds a job. Returns false and drops it if it is advice beyond [`ADVICE_JOBS_MAX`].
+    fn push(&mut self, age: u64, job: Job) -> bool {
+        if matches!(job, Job::Advise { .. }) {
+            if self.advice_jobs >= ADVICE_JOBS_MAX {
+                return false;
+            }
+            self.advice_jobs += 1;
+        }
+        self.queue.push_back((age, job));
+        true
+    }
+
+    /// Returns a job that was just taken out of the queue, without its age, and counts it out.
+    fn count_out(&mut self, taken: Option<(u64, Job)>) -> Option<Job> {
+        let (_, job) = taken?;
+        self.advice_jobs -= usize::from(matches!(job, Job::Advise { .. }));
+        Some(job)
     }
 
     /// Removes and returns the reads whose owners were dropped, if the queue has doubled since the
@@ -189,17 +215,20 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file.
-    fn push_job(&mut self, job: Job) {
+    /// Adds a job to the queue of its file. Returns false and drops it if the file has too much
+    /// queued advice.
+    fn push_job(&mut self, job: Job) -> bool {
         self.jobs_queued += 1;
         let age = self.jobs_queued;
-        self.with_file(job.key(), |file| file.queue.push_back((age, job)));
+        self.with_file(job.key(), |file| file.push(age, job))
     }
 
     /// Removes and returns the newest job of a file. `None` if the file has no queued job.
     fn withdraw_newest_job(&mut self, key: FileKey) -> Option<Job> {
-        let (_, job) = self.with_file(key, |file| file.queue.pop_back())?;
-        Some(job)
+        self.with_file(key, |file| {
+            let newest = file.queue.pop_back();
+            file.count_out(newest)
+        })
     }
 
     /// Takes the next job for the calling thread, which is counted as in a read. Returns `None` if
@@ -220,10 +249,10 @@ impl BlockingPoolState {
         *self.devices.entry(key.device).or_default() += 1;
         let queued_job = self.with_file(key, |file| {
             file.threads_reading += 1;
-            file.queue.pop_front()
+            let oldest = file.queue.pop_front();
+            file.count_out(oldest)
         });
-        let (_, job) = queued_job.expect("a file in the order has a job");
-        Some(job)
+        Some(queued_job.expect("a file in the order has a job"))
     }
 
     /// Records that a thread has ended a job of the file.
@@ -250,11 +279,14 @@ impl BlockingPool {
     /// dropped without being executed.
     ///
     /// # Errors
-    /// The system provides no thread, and the pool has none.
+    /// The system provides no thread, and the pool has none. Or the job is advice, of which the
+    /// file has [`ADVICE_JOBS_MAX`] queued (`QuotaExceeded`).
     pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
         let key = job.key();
         let mut pool = self.shared.lock();
-        pool.push_job(job);
+        if !pool.push_job(job) {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         let ownerless_reads = pool.with_file(key, FileQueue::take_ownerless_reads);
         let result = self.wake_or_start(pool, key);
         // These may hold the last references to wakers, which are foreign code.
@@ -468,7 +500,7 @@ mod tests {
     fn waiter_pool_prefers_the_file_with_fewer_threads() {
         let mut pool = BlockingPoolState::default();
         for inode in [1, 1, 1, 2, 3] {
-            pool.push_job(read_job(0, inode));
+            assert!(pool.push_job(read_job(0, inode)));
         }
         let mut take_inode = || pool.take_job().unwrap().key().inode;
         let taken_inodes: Vec<u64> = (0..5).map(|_| take_inode()).collect();
@@ -477,8 +509,7 @@ mod tests {
         // The read of file 2 ends. Three threads are in file 1, so a new read of file 2 comes
         // before a new one of file 1, although it is younger.
         pool.record_end(FileKey { device: 0, inode: 2 });
-        pool.push_job(read_job(0, 1));
-        pool.push_job(read_job(0, 2));
+        assert!(pool.push_job(read_job(0, 1)) && pool.push_job(read_job(0, 2)));
         assert_eq!(pool.take_job().unwrap().key().inode, 2);
     }
 
@@ -487,16 +518,36 @@ mod tests {
     #[test]
     fn waiter_pool_limits_threads_per_file_and_device() {
         let mut pool = BlockingPoolState::default();
-        (0..20).for_each(|_| pool.push_job(read_job(0, 1)));
+        (0..20).for_each(|_| assert!(pool.push_job(read_job(0, 1))));
         let taken = std::iter::from_fn(|| pool.take_job()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
         pool.record_end(FileKey { device: 0, inode: 1 });
         assert!(pool.take_job().is_some() && pool.take_job().is_none());
-        (2..300).for_each(|inode| pool.push_job(read_job(0, inode)));
+        (2..300).for_each(|inode| assert!(pool.push_job(read_job(0, inode))));
         let taken = std::iter::from_fn(|| pool.take_job()).count() as u32;
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
-        pool.push_job(read_job(1, 1));
+        assert!(pool.push_job(read_job(1, 1)));
         assert_eq!(pool.take_job().unwrap().key().device, 1);
+    }
+
+    /// Advice of a stuck file is dropped from the 1,025th job on. Its reads, and advice of another
+    /// file, are not affected.
+    #[test]
+    fn queued_advice_of_a_file_is_bounded() {
+        let program_path = std::env::current_exe().unwrap();
+        let target = Target::open(&program_path, Default::default()).unwrap();
+        let key = FileKey::from_target(&target);
+        let advice_job = |page| {
+            let pages = PageRange::new(page, 1);
+            Job::Advise { target: Box::new(target.clone()), pages }
+        };
+        let mut pool = BlockingPoolState::default();
+        let queued = (0..5_000).filter(|&page| pool.push_job(advice_job(page))).count();
+        assert_eq!((queued, pool.files[&key].queue.len()), (1_024, 1_024));
+        assert!(pool.push_job(read_job(key.device, key.inode)));
+        // One job was taken, so there is room for one.
+        assert!(pool.take_job().is_some());
+        assert!(pool.push_job(advice_job(0)) && !pool.push_job(advice_job(0)));
     }
 
     /// Makes the start of a thread fail with EAGAIN on the calling thread from now on, as at a
@@ -539,7 +590,7 @@ mod tests {
     #[test]
     fn ended_reads_leave_nothing_behind() {
         let mut pool = BlockingPoolState::default();
-        (0..9).for_each(|inode| pool.push_job(read_job(inode, inode)));
+        (0..9).for_each(|inode| assert!(pool.push_job(read_job(inode, inode))));
         while let Some(job) = pool.take_job() {
             pool.record_end(job.key());
         }
