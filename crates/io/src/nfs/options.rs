@@ -38,8 +38,8 @@ pub struct NfsOptions {
     /// `mountport`: port of MOUNT. Default: the URL's port, or without one the port from the
     /// server's port mapper.
     pub mount_port: Option<u16>,
-    /// `uid`, `gid`: user of the calls. Default: the user that this program runs as. The options
-    /// leave the other groups as they are.
+    /// `uid`, `gid`: user of the calls. Default: the user that this program runs as, with its other
+    /// groups. Each of the options removes the other groups.
     pub credentials: Credentials,
     /// `source`: `reserved` (default) or `any`.
     pub source_port: SourcePort,
@@ -94,8 +94,13 @@ impl NfsOptions {
             // `check` compares it with `repeat`, which may be set later.
             "timeout" => self.give_up_after = parse_time(value, Time::from_ms(10))?,
             "mountport" => self.mount_port = Some(parse_number(value, 1..=65_535)? as u16),
-            "uid" => self.credentials.uid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,
-            "gid" => self.credentials.gid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,
+            "uid" | "gid" => {
+                let id = parse_number(value, 0..=u64::from(u32::MAX))? as u32;
+                let Credentials { uid, gid, gids, .. } = &mut self.credentials;
+                *(if name == "uid" { uid } else { gid }) = id;
+                // Further groups of this process would add rights that the given user lacks.
+                gids.clear();
+            }
             "source" => {
                 self.source_port = match value {
                     "reserved" => SourcePort::ReservedIfAllowed,
@@ -148,4 +153,22 @@ fn parse_time(text: &str, time_min: Time) -> Result<Time, String> {
             time_min.ns() / 1_000_000
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An explicit user has none of the further groups of this process.
+    #[test]
+    fn explicit_user_or_group_sends_no_groups_of_this_process() {
+        for (name, user, group) in [("uid", 1000, 8), ("gid", 7, 1000)] {
+            let credentials =
+                Credentials { machine: "here".to_owned(), uid: 7, gid: 8, gids: vec![0, 9] };
+            let mut options = NfsOptions { credentials, ..NfsOptions::default() };
+            options.set(name, "1000").unwrap();
+            let Credentials { uid, gid, gids, .. } = options.credentials;
+            assert_eq!((uid, gid, gids), (user, group, vec![]), "{name}");
+        }
+    }
 }
