@@ -269,6 +269,13 @@ impl Engine {
         }
     }
 
+    /// True if the memory is elastic and the engine uses so much that the thread adapts it.
+    fn is_adapted_by_thread(&self) -> bool {
+        let Some(elastic) = &self.elastic else { return false };
+        let [_limit_bytes, used_bytes] = self.lock().machine.memory_bytes();
+        used_bytes >= elastic.check_step_bytes()
+    }
+
     /// Shrinks the memory in steps from its present limit, `step_limit_bytes` bytes, to
     /// `limit_bytes` bytes, and returns the freed frames to the system. Stops early if the
     /// remaining pages are in use: the next check tries again. No effect if the limit is not
@@ -320,9 +327,13 @@ struct ProcessRegistry {
 /// Registry of this process, or of the process that forked it; null before its first use.
 static PROCESS_REGISTRY: AtomicPtr<ProcessRegistry> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Applies `act` to the registry of this process, which is created on first use, and returns the
-/// result.
+/// Applies `act` to the registry of this process and returns the result.
 fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
+    act(&mut registry().lock().expect("nothing panics under this lock"))
+}
+
+/// Returns the registry of this process, which is created on first use.
+fn registry() -> &'static Mutex<ElasticEngines> {
     let current = PROCESS_REGISTRY.load(Ordering::Acquire);
     // SAFETY: the pointer comes from `Box::into_raw` below and is never freed.
     let mut registry = unsafe { current.as_ref() }.filter(|registry| registry.process.is_current());
@@ -342,8 +353,7 @@ fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
         // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
         registry = unsafe { registry_pointer.as_ref() };
     }
-    let elastic_engines = &registry.expect("the registry was created above").elastic_engines;
-    act(&mut elastic_engines.lock().expect("nothing panics under this lock"))
+    &registry.expect("the registry was created above").elastic_engines
 }
 
 /// Adds an engine to the registry of this process, so that the thread adapts its memory. No effect
@@ -372,23 +382,37 @@ fn start_adapter_thread() {
 fn run_adapter_thread() {
     loop {
         std::thread::sleep(CHECK_INTERVAL);
-        let engines = with_registry(|registry| {
-            registry.remove_dropped();
-            registry.engines.clone()
-        });
         let mut has_large_engine = false;
-        for engine in engines.iter().filter_map(Weak::upgrade) {
-            let [_limit_bytes, used_bytes] = engine.lock().machine.memory_bytes();
-            let elastic = engine.elastic.as_ref();
-            has_large_engine |=
-                elastic.is_some_and(|elastic| used_bytes >= elastic.check_step_bytes());
+        for engine in live_engines() {
+            has_large_engine |= engine.is_adapted_by_thread();
             engine.adapt_memory();
         }
-        // An engine that grows later starts the thread again.
-        if !has_large_engine {
-            return with_registry(|registry| registry.is_running = false);
+        let finds_large_engine =
+            || live_engines().iter().any(|engine| engine.is_adapted_by_thread());
+        if !has_large_engine && mark_as_ended(registry(), finds_large_engine) {
+            return;
         }
     }
+}
+
+/// Returns the engines with elastic memory that are in use.
+fn live_engines() -> Vec<Arc<Engine>> {
+    with_registry(|registry| {
+        registry.remove_dropped();
+        registry.engines.iter().filter_map(Weak::upgrade).collect()
+    })
+}
+
+/// Marks the adapter thread as ended, and returns true if the calling thread must end. A large
+/// engine that grows later starts a thread. One that has grown just before the mark has found this
+/// thread running: it is found here, and the thread goes on unless another one was started.
+fn mark_as_ended(
+    registry: &Mutex<ElasticEngines>,
+    finds_large_engine: impl FnOnce() -> bool,
+) -> bool {
+    let lock = || registry.lock().expect("nothing panics under this lock");
+    lock().is_running = false;
+    !finds_large_engine() || std::mem::replace(&mut lock().is_running, true)
 }
 
 #[cfg(test)]
@@ -406,6 +430,23 @@ mod tests {
             available_bytes: available_mib * MIB,
             stall_us: 0,
         }
+    }
+
+    /// An engine grows just before the mark, and then one more thread may start after it.
+    #[test]
+    fn adapter_thread_goes_on_for_an_engine_that_grew_before_its_end() {
+        let registry = Mutex::new(ElasticEngines { engines: Vec::new(), is_running: true });
+        let is_running = || registry.lock().unwrap().is_running;
+        assert!(!mark_as_ended(&registry, || true));
+        assert!(is_running());
+        let another_starts = || {
+            registry.lock().unwrap().is_running = true;
+            true
+        };
+        assert!(mark_as_ended(&registry, another_starts));
+        assert!(is_running());
+        assert!(mark_as_ended(&registry, || false));
+        assert!(!is_running());
     }
 
     /// A process with 16,384 MiB: three quarters at the most, and at the least 64 MiB for guards
