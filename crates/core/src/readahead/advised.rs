@@ -250,10 +250,10 @@ impl WordRange {
 
 /// Splits a page range into its parts by word, in ascending order.
 fn split_into_words(range: PageRange) -> impl Iterator<Item = WordRange> {
-    // An empty range has no word, or one word without a bit.
-    let words =
-        range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
-    words.map(move |word| {
+    // An empty range has no word, also if it lies inside one.
+    let first_word = range.first / WORD_PAGES;
+    let end_word = if range.is_empty() { first_word } else { range.end.div_ceil(WORD_PAGES) };
+    (first_word..end_word).map(move |word| {
         let first = word * WORD_PAGES;
         let (low_bit, end_bit) =
             (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
@@ -538,6 +538,14 @@ mod tests {
         assert!(!advised.awaits_reader());
         advised.read(PageRange::new(100, 1), &mut device);
         assert!(advised.awaits_reader());
+    }
+
+    /// An empty range inside a word has no pages, so its read begins no window.
+    #[test]
+    fn an_empty_range_begins_no_window() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
+        advised.read(PageRange::new(70, 0), &mut device);
+        assert_eq!((advised.windows.len(), advised.window_order.len()), (0, 0));
     }
 
     /// 10 pages are advised in window 0, and one page is read in each of 256 further windows. The
