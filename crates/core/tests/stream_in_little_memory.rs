@@ -127,3 +127,28 @@ fn a_backward_stream_uses_memory_next_to_its_reader() {
         assert!(waits <= 3 * requests / (2 * (room + 1)), "{unused_max}: {waits} of {requests}");
     }
 }
+
+/// Memory cuts windows short, upwards and downwards. The newest window of the file has only pages
+/// that are in the cache.
+#[test]
+fn a_recorded_window_has_only_pages_that_were_added() {
+    for unused_max in [0, 5, 48, 96] {
+        for is_backward in [false, true] {
+            let mut policy = AdaptiveReadahead::default();
+            let mut pages = BoundedPages::of(1 << 16, unused_max);
+            let mut recorded = 0;
+            for nth in 0..500 {
+                let first = if is_backward { 40_000 - nth * REQUEST_PAGES } else { nth * 16 };
+                pages.table.evidence().file.newest = None;
+                pages.read(&mut policy, PageRange::new(first, REQUEST_PAGES));
+                if let Some(newest) = pages.table.evidence().file.newest {
+                    let absent = newest.range.pages().find(|&page| !pages.is_cached(page));
+                    assert_eq!(absent, None, "{unused_max} at most: {newest:?}");
+                    recorded += 1;
+                }
+            }
+            assert_eq!(recorded > 0, unused_max > 0, "{unused_max}, backward: {is_backward}");
+            assert!(pages.refused > 0, "{unused_max}: there was always room");
+        }
+    }
+}

@@ -89,9 +89,9 @@ impl ReadStream {
     }
 
     /// Prefetches the window below the prefetched pages, whose lowest page is `prefetch_end`.
-    /// Returns the window; empty if no page is missing. Unlike a forward window, it has no test for
-    /// a small or unprofitable window: any missing part is read. If memory is short, the result has
-    /// the pages that were not added too, and only `prefetch_end` shows them.
+    /// Returns the window without the pages that were not added because memory is short; empty if
+    /// no page is missing. Unlike a forward window, it has no test for a small or unprofitable
+    /// window: any missing part is read.
     fn read_backward(
         &mut self,
         size: WindowSize,
@@ -102,12 +102,11 @@ impl ReadStream {
         let end = self.prefetch_end.min(request.first);
         let missing_pages = size.pages.saturating_sub(request.first - end).min(size.share_pages);
         let window = PageRange { first: round_begin(end, missing_pages), end };
-        self.add_backward(window, pages);
-        window
+        self.add_backward(window, pages)
     }
 
-    /// Prefetches the window behind the prefetched pages. Returns the window; empty if it is too
-    /// small or does not pay. If memory is short, the result has the pages that were not added too.
+    /// Prefetches the window behind the prefetched pages. Returns the window without the pages that
+    /// were not added because memory is short; empty if it is too small or does not pay.
     fn read_forward(
         &mut self,
         size: WindowSize,
@@ -135,8 +134,7 @@ impl ReadStream {
         // The room is known, and may be too small, only if memory determined the size. All other
         // bounds leave room.
         let has_room_for_two_windows = size.why != "memory" || 2 * window.count() <= size.pages;
-        self.add_forward(window, access, has_room_for_two_windows, pages);
-        window
+        self.add_forward(window, access, has_room_for_two_windows, pages)
     }
 
     /// Prefetches the next blocks of a stride. Returns the range from the lowest to the highest
@@ -214,17 +212,18 @@ impl ReadStream {
         }
     }
 
-    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
-    /// page is marked, so that the next window is read while the reader still has half of this one.
-    /// If memory has no room for two windows, the last page is marked instead. While only one
-    /// request has arrived, every page is marked, except in a mapping.
+    /// Prefetches a forward window, moves `prefetch_end` behind the added pages, and returns their
+    /// range from the start of the window on. The middle page is marked, so that the next window is
+    /// read while the reader still has half of this one. If memory has no room for two windows, the
+    /// last page is marked instead. While only one request has arrived, every page is marked,
+    /// except in a mapping.
     fn add_forward(
         &mut self,
         window: PageRange,
         access: AccessContext,
         has_room_for_two_windows: bool,
         pages: &mut dyn PageView,
-    ) {
+    ) -> PageRange {
         let request = access.request;
         let unmarked_pages = match has_room_for_two_windows {
             true => window.count() / 2,
@@ -234,9 +233,11 @@ impl ReadStream {
             // Mark each page, so that the reader's next position is reported wherever it is. A
             // mapping may report first touches of prefetched pages without marks. If memory is
             // short, the next window begins again at the request.
-            let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
-            self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
-            return;
+            let is_added = |page: &u64| pages.add_absent(PageRange::new(*page, 1), MARKED);
+            let count = window.pages().take_while(is_added).count() as u64;
+            let added = window.clipped(window.first + count);
+            self.prefetch_end = if added == window { window.end } else { request.end };
+            return added;
         }
         let middle = window.first + unmarked_pages;
         let is_first_part_added = pages.add_absent(window.clipped(middle), UNMARKED);
@@ -250,12 +251,13 @@ impl ReadStream {
             true => window.end,
             false => window.first + window.pages().take_while(is_cached).count() as u64,
         };
+        window.clipped(self.prefetch_end)
     }
 
     /// Prefetches a backward window. Its last page is marked, because the reader uses it first.
     /// Pieces of doubling size are added from the end, so that a full memory cuts off the pages
-    /// used last.
-    fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
+    /// used last. Returns the range of the pages that were added.
+    fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) -> PageRange {
         let mut added_begin = window.end;
         while added_begin > window.first {
             // As many pages as were added before.
@@ -270,6 +272,7 @@ impl ReadStream {
         if !window.is_empty() {
             self.prefetch_end = added_begin;
         }
+        PageRange { first: added_begin, end: window.end }
     }
 
     /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
