@@ -198,11 +198,6 @@ impl Storage for NfsStorage {
     /// may have been queued again, so true is returned.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
-        let now = state.link.clock().now();
-        let received_at = std::mem::replace(&mut state.received_at, now);
-        // The completions may have arrived at any time since the last receive. The estimate of
-        // request costs needs this earliest time (`not_before`).
-        state.completed.iter_mut().for_each(|completion| completion.not_before = received_at);
         completions.append(&mut state.completed);
         Ok(true)
     }
@@ -326,7 +321,7 @@ impl Sleeper for NfsSleeper {
             state.received_at = woken_at;
         }
         // `collect` makes no system call, so the answers are received here.
-        state.exchange(Some(woken_at));
+        state.receive_arrived(woken_at);
         Ok(has_slept)
     }
 
@@ -375,7 +370,7 @@ impl CallServer for &NfsShared {
             // The socket on which another thread sleeps, if it does.
             let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
             // Sends and receives without a sleep: the deadline is now.
-            state.exchange(Some(now));
+            state.receive_arrived(now);
             let WakeEvents { socket, until_writable } = state.link.prepare_sleep();
             let wake_at = state.link.next_wake();
             let is_new_socket =
@@ -434,6 +429,17 @@ impl NfsState {
     fn exchange(&mut self, deadline: Option<Time>) {
         self.link.exchange(deadline, &mut self.calls);
         self.complete_ended();
+    }
+
+    /// Sends pending bytes and processes the bytes that have arrived, without a sleep. The new
+    /// completions may have arrived at any time since the last receive. The estimate of request
+    /// costs needs this earliest time (`not_before`). `now` is the present time.
+    fn receive_arrived(&mut self, now: Time) {
+        let collected_before = self.completed.len();
+        self.exchange(Some(now));
+        let received_before = std::mem::replace(&mut self.received_at, now);
+        let new_completions = &mut self.completed[collected_before..];
+        new_completions.iter_mut().for_each(|completion| completion.not_before = received_before);
     }
 
     /// Handles timeouts and sends pending bytes, without receiving. Then completes ended requests.
