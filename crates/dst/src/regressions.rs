@@ -17,8 +17,8 @@ use super::scenario::{Action, Scenario, Settings};
 use crate::target::Coherence;
 
 use Action::{
-    Advise, Batch, Futures, Hold, Invalidate, Open, Pause, Prefetch, Read, ReadVectored, Replace,
-    Resize, Revalidate, Stream, Write,
+    Advise, Batch, Futures, Hold, Invalidate, Open, Pause, Prefetch, Read, ReadVectored, Reopen,
+    Replace, Resize, Revalidate, Stream, Write,
 };
 
 mod paged;
@@ -35,6 +35,8 @@ pub fn regressions() -> Vec<Scenario> {
         bad_page_read_while_a_thread_is_frozen(),
         prefetch_waiting_for_the_time_slice_of_a_dropped_handle(),
         failed_prefetch_of_a_page_in_full_memory(),
+        prefetch_held_back_for_a_dropped_handle(),
+        reader_of_a_file_that_shrinks(),
     ];
     regressions.extend(paged::regressions());
     regressions
@@ -355,6 +357,62 @@ fn failed_prefetch_of_a_page_in_full_memory() -> Scenario {
                 15,
                 Some((0, 8849, 2368)),
             ),
+        ]],
+    }
+}
+
+/// The last read of a handle ended after the handle was dropped. The scheduler then kept the device
+/// idle for its next read, and held back the prefetch of another file. That file stayed open.
+fn prefetch_held_back_for_a_dropped_handle() -> Scenario {
+    Scenario {
+        server: None,
+        seed: 1842,
+        settings: Settings {
+            memory_pages: 24,
+            held_pages: 1,
+            readahead: "adaptive",
+            scheduler: "adaptive",
+            eviction: "adaptive",
+            can_execute_inline: false,
+            switch_one_in: 64,
+            ..settings_without_faults()
+        },
+        files: vec![134_397, 903_369],
+        faults: Faults { delay_one_in: 100, ..Faults::default() },
+        threads: vec![vec![
+            Stream((0, 53_913, 291_028), 1465),
+            Prefetch((0, 9872, 7)),
+            Reopen(0),
+            Prefetch((0, 27_538, 8192)),
+            Prefetch((1, 8456, 2012)),
+        ]],
+    }
+}
+
+/// A `Stream` returned the bytes before the new end of a file that had shrunk since its opening.
+/// The simulation demanded all bytes of the opened length.
+fn reader_of_a_file_that_shrinks() -> Scenario {
+    Scenario {
+        server: None,
+        seed: 55,
+        settings: Settings {
+            memory_pages: 8,
+            held_pages: 1,
+            scheduler: "cfq",
+            eviction: "adaptive",
+            switch_one_in: 64,
+            ..settings_without_faults()
+        },
+        files: vec![364_424, 46_521, 4096],
+        faults: Faults::default(),
+        threads: vec![vec![
+            Batch(
+                vec![(1, 25_894, 336), (0, 169_559, 4096), (0, 249_606, 8192), (2, 6431, 1852)],
+                8,
+                None,
+            ),
+            Resize(2, 2633),
+            Stream((2, 120, 4096), 2602),
         ]],
     }
 }

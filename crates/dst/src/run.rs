@@ -477,8 +477,11 @@ impl Thread {
             let filled = reader.fill_buf();
             let guards_max = self.guards_max_since(first_count);
             let part = match filled {
-                // No bytes mean the end of the file.
-                Ok([]) => break,
+                // No bytes mean the end of the file, and not that the rest can't be read.
+                Ok([]) => {
+                    self.check_bytes(&read_start, &[]);
+                    break;
+                }
                 Ok(part) => part,
                 Err(error) => {
                     match read_error_of(&error) {

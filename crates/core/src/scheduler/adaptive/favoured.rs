@@ -66,7 +66,7 @@ impl AdaptiveScheduler {
     }
 
     /// Charges a completed read to its process. A read that went first counts for the reservation,
-    /// and any other one for the mean latency.
+    /// and any other one for the mean latency. No read is expected of a process that has ended.
     pub(super) fn charge_device_time(
         &mut self,
         now: Time,
@@ -87,7 +87,7 @@ impl AdaptiveScheduler {
             self.device_time.record_latency(now.since(dispatch.at));
             return;
         }
-        let is_chain = credit.is_chain();
+        let is_chain = credit.is_chain() && !process.has_ended;
         let idle = if is_chain { idle_time } else { Time::ZERO };
         self.reservation.on_completion(now, occupied, idle);
         // The others may have been between two reads when this one was dispatched.
