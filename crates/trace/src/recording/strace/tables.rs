@@ -73,13 +73,21 @@ impl RelativeRenames {
         if self.0.len() == Self::KEPT {
             self.0.pop_front();
         }
-        self.0.push_back([from, to].map(str::to_owned));
+        self.0.push_back([from, to].map(without_empty_parts));
     }
 
     /// Returns true if a rename may have replaced the path `from` by `to`. Both relative names of a
-    /// call are in one folder, the current one of its process.
+    /// call begin in one folder, the current one of its process. Names in one folder stay in one,
+    /// whose path may have no part of the names: a part may be a symbolic link.
     fn may_change(&self, from: &str, to: &str) -> bool {
         self.0.iter().any(|[old_name, new_name]| {
+            let folder = parent(old_name);
+            if !old_name.starts_with('/') && !folder.is_empty() && folder == parent(new_name) {
+                let names = [(from, old_name), (to, new_name)];
+                let have_names =
+                    names.iter().all(|(path, name)| last_name(path) == last_name(name));
+                return have_names && parent(from) == parent(to);
+            }
             match (NameFolder::of_path(from, old_name), NameFolder::of_path(to, new_name)) {
                 (Some(NameFolder::Current(old)), Some(NameFolder::Current(new))) => old == new,
                 (old, new) => old.is_some() && new.is_some(),
@@ -107,6 +115,18 @@ impl NameFolder<'_> {
         }
         path.strip_suffix(name)?.strip_suffix('/').map(NameFolder::Current)
     }
+}
+
+/// Returns a path without the parts of no letters between its slashes.
+fn without_empty_parts(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let root = if path.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", parts.join("/"))
+}
+
+/// Returns the part of a path before the last slash; empty without a slash.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 /// Returns the part of a path behind the last slash.

@@ -452,6 +452,10 @@ fn renamed_open_file_keeps_its_position() {
         ("rename(\"s/t\", \"./u\") = 0", "/d/s/t", "/d/u", 100),
         ("rename(\"s/t\", \"u/t\") = 0", "/d/s/t", "/d/u/t", 100),
         ("rename(\"s/t\", \"u/t\") = 0", "/d/r/t", "/d/u/t", 0),
+        ("rename(\"s//t\", \"s//u\") = 0", "/d/s/t", "/d/s/u", 100),
+        // The names have one folder, a symbolic link to `/r/1`.
+        ("rename(\"s/t\", \"s/u\") = 0", "/r/1/t", "/r/1/u", 100),
+        ("rename(\"s/t\", \"s/u\") = 0", "/r/1/t", "/r/2/u", 0),
         ("rename(\"/d/t\", \"u\") = 0", "/d/t", "/e/u", 100),
         ("rename(\"/d/t\", \"u\") = 0", "/e/t", "/e/u", 0),
         ("renameat2(AT_FDCWD, \"t\", AT_FDCWD, \"u\", RENAME_EXCHANGE) = 0", "/u", "/t", 100),
