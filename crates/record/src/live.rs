@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, ExecutableMapped, FileRecord,
-    OpenRecord, OthersRequests, Record, RecordingStart, RequestRecord, ThreadName,
+    OpenRecord, OthersRequests, ReadMethod, Record, RecordingStart, RequestRecord, ThreadName,
 };
 
 use crate::explain::{Explainer, Explanation};
@@ -146,7 +146,9 @@ impl LiveReads {
         for file in files.iter().filter_map(|file| self.files.get(file)) {
             explainer.take(&Record::File(file.clone()));
         }
-        for mapped in files.iter().filter_map(|file| self.executables.get(file)) {
+        // A process that only calls `read` for a program's file does not start that program.
+        let mapped_files: BTreeSet<u32> = own_records.iter().filter_map(mapped_file).collect();
+        for mapped in mapped_files.iter().filter_map(|file| self.executables.get(file)) {
             explainer.take(&Record::Executable(mapped.clone()));
         }
         for thread in self.threads.values().filter(|thread| thread.process == process) {
@@ -243,6 +245,15 @@ fn file_number(record: &Record) -> Option<u32> {
         Record::Insert(insert) => Some(insert.file),
         Record::Mapped(mapped) => Some(mapped.file),
         Record::Advice(advice) => Some(advice.file),
+        _ => None,
+    }
+}
+
+/// Number of the file that the process of a record maps: the record is a fault or a mapping's use.
+fn mapped_file(record: &Record) -> Option<u32> {
+    match record {
+        Record::Read(read) if read.way == ReadMethod::Fault => Some(read.file),
+        Record::Mapped(mapped) => Some(mapped.file),
         _ => None,
     }
 }

@@ -126,10 +126,16 @@ fn files_of_ended_processes_are_forgotten() {
 }
 
 /// Process 100 touches 40 pages of a file, which fetch 16 KiB each, in each of two seconds. If the
-/// file was mapped for execution in the first one, both have the remedy for a program's start.
+/// file was mapped for execution in the first one, both have the remedy for a program's start. A
+/// process that calls `pread` for the file has the ordinary remedy.
 #[test]
 fn programs_and_libraries_keep_their_own_remedy() {
-    for is_executable in [true, false] {
+    let cases = [
+        (true, ReadMethod::Fault, true),
+        (false, ReadMethod::Fault, false),
+        (true, ReadMethod::Pread, false),
+    ];
+    for (is_executable, method, is_of_start) in cases {
         let mut reads = two_programs();
         if is_executable {
             reads.take(Record::Executable(ExecutableMapped { at_ns: 0, file: 100 }));
@@ -137,18 +143,18 @@ fn programs_and_libraries_keep_their_own_remedy() {
         for second in [0, 1] {
             for at in 0..40 {
                 let begin_ns = second * SECOND_NS + at * 20_000_000;
-                touch(&mut reads, far(second * 40 + at), begin_ns);
+                touch(&mut reads, method, far(second * 40 + at), begin_ns);
             }
             let (found, _) = reads.end_interval((second + 1) * SECOND_NS, |_| true);
             let finding = &found[0].explanation.findings[0];
             assert_eq!(finding.cause, WaitCause::Depth);
-            assert_eq!(finding.remedy.starts_with("start-up: "), is_executable, "{finding:?}");
+            assert_eq!(finding.remedy.starts_with("start-up: "), is_of_start, "{finding:?}");
         }
     }
 }
 
-/// Touch of a page of process 100's file that waits 10 ms for 16 KiB.
-fn touch(reads: &mut LiveReads, offset: u64, begin_ns: u64) {
+/// Read of a page of process 100's file that waits 10 ms for 16 KiB.
+fn touch(reads: &mut LiveReads, method: ReadMethod, offset: u64, begin_ns: u64) {
     let (thread, file, end_ns) = (0, 100, begin_ns + 10_000 * US);
     let bytes = 16 * KIB;
     reads.take(Record::Insert(PagesInserted { at_ns: begin_ns, thread, file, offset, bytes }));
@@ -158,7 +164,7 @@ fn touch(reads: &mut LiveReads, offset: u64, begin_ns: u64) {
         waited_ns: 10_000 * US,
         thread,
         file,
-        way: ReadMethod::Fault,
+        way: method,
         offset,
         asked_bytes: 4 * KIB,
         outcome: ReadOutcome::Bytes(4 * KIB),
