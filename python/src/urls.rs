@@ -356,8 +356,8 @@ pub fn disk_error(error: &DiskError) -> PyErr {
         DiskError::NoFolder { .. } => ENOTDIR,
         DiskError::OtherOwner { .. } => EPERM,
         DiskError::OpenMode { .. } => EACCES,
-        // The budget, an argument.
-        _ => return refused(error),
+        DiskError::SmallBudget { .. } => return refused(error),
+        _ => EIO,
     };
     PyOSError::new_err((errno, error.to_string()))
 }

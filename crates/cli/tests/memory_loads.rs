@@ -256,7 +256,7 @@ fn leftovers_of_a_killed_swap_run_are_reported_and_removed() {
     let next = scratch.run("run sweeps.toml --on kernel:. --swapin kernel,page_cluster=2");
     next.has_ended(0, "the next run");
     let swap_file = left.iter().find(|name| name.ends_with(".swap")).unwrap();
-    let words = [swap_file, "left behind by a run that was killed", "swapped off"];
+    let words = [swap_file, "left behind by an earlier run", "swapped off"];
     next.says(&words, "the swap file");
     next.says(&["it has been removed", "page_cluster is"], "the group and the knob");
     assert!(!swaps_to(&scratch.0));

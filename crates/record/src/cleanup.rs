@@ -1,10 +1,11 @@
 //! Cleanup journal: objects that a run creates on the machine, recorded for removal by a later run.
 //!
-//! Each object is removed when its value is dropped. A killed run drops nothing. A [`Record`]
-//! therefore describes each object in a small file. The file lies in a folder that only this user
-//! can write to, and stays locked (`flock(2)`) while the run lives. [`undo_abandoned`] removes the
-//! objects of unlocked records, after a check that the object is still the recorded one. A file is
-//! identified by its inode and creation time, a swap area by its priority, a mount by its type.
+//! Each object is removed when its value is dropped. A killed run drops nothing, and a removal may
+//! fail, as `swapoff` does without memory. A [`Record`] therefore describes each object in a small
+//! file. The file lies in a folder that only this user can write to, and stays locked (`flock(2)`)
+//! while the run lives. [`undo_abandoned`] removes the objects of unlocked records, after a check
+//! that the object is still the recorded one. A file is identified by its inode and creation time,
+//! a swap area by its priority, a mount by its type.
 //!
 //! Without abandoned records the check costs one system call, because the folder does not exist.
 
@@ -27,7 +28,7 @@ use crate::swap_off::{is_ours, swap_off};
 /// Maximum size of a record in bytes: a kind, an identity and a path.
 const RECORD_BYTES_MAX: u64 = 8 << 10;
 
-/// An object that a killed run left and a later run cleaned up.
+/// An object that an earlier run left and a later run cleaned up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CleanupEntry {
     /// Path of the object.
@@ -38,7 +39,7 @@ pub struct CleanupEntry {
 
 impl fmt::Display for CleanupEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.outcome)
+        write!(f, "{}: left behind by an earlier run; {}", self.path.display(), self.outcome)
     }
 }
 

@@ -38,7 +38,8 @@ pub struct ReadShape {
     pub waits: Vec<SizeCount>,
     /// Most frequent distances between the end of a read and the start of the next.
     pub strides: Vec<StrideCount>,
-    /// Mean number of device read requests while busy.
+    /// Mean number of device read requests while busy. 0 without known times of requests, as in a
+    /// trace of requests.
     pub depth: f64,
     /// Files with the longest waits, or the most bytes read.
     pub files: Vec<FileStatistics>,

@@ -120,7 +120,7 @@ fn each_operation_that_reads_a_file_has_its_range() {
     };
     assert_eq!(registered, 0, "{}", io::Error::last_os_error());
     let (memory, vectors) = (buffer.as_ptr() as u64, &raw const vector as u64);
-    // READ_FIXED, READ, READV and READV_FIXED. A kernel before 6.16 has no READV_FIXED.
+    // READ_FIXED, READ, READV and READV_FIXED. A kernel before 6.15 has no READV_FIXED.
     for (operation, address, length, bytes) in [
         (4, memory, 4096, Some(4096)),
         (22, memory, 4096, Some(4096)),

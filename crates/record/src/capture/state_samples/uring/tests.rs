@@ -153,7 +153,7 @@ fn overwritten_requests_next_to_a_read_are_counted() {
 }
 
 /// Two reads with buffers in lists, by the numbers of linux/io_uring.h: READV, and READV_FIXED of
-/// Linux 6.16. The results are the only lengths.
+/// Linux 6.15. The results are the only lengths.
 #[test]
 fn reads_with_buffers_in_a_list_have_the_lengths_of_their_results() {
     let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
