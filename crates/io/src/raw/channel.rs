@@ -32,6 +32,7 @@ use crate::target::{Mode, Target};
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
 
 mod chunks_in_flight;
+mod length;
 
 use chunks_in_flight::ChunksInFlight;
 
@@ -313,15 +314,12 @@ impl Channel {
         // SAFETY: the slice is borrowed for the call and not changed.
         let result = unsafe {
             self.read_edges(memory, &requested, file_bytes)?;
-            self.transfer_chunks(Op::Write, memory, requested)
+            self.transfer_chunks(Op::Write, memory, requested.clone())
         };
         // Also after an error: whole blocks may have extended the file. The write's own error comes
         // before one of this step.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
-        let covered_end = end.next_multiple_of(self.block_bytes());
-        // Without a written byte the content does not reach to `offset`.
-        let written_end = if bytes_done == 0 { 0 } else { offset + bytes_done };
-        let restored = self.restore_length(file_bytes, written_end, covered_end);
+        let restored = self.restore_length(file_bytes, &requested, bytes_done);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
                 Err(device_fault(Op::Write, offset, bytes, error))
@@ -448,27 +446,6 @@ impl Channel {
                 transfer.handle(ended.context.chunk, ended.completion.outcome);
             }
         }
-    }
-
-    /// Truncates a regular file that a write of whole blocks, up to the offset `covered_end`, made
-    /// longer than its content. The content ends at `bytes_before`, the earlier length, or at
-    /// `written_end` if that is larger. A file that another writer has extended further stays.
-    fn restore_length(
-        &self,
-        bytes_before: u64,
-        written_end: u64,
-        covered_end: u64,
-    ) -> Result<(), RawFault> {
-        let length_bytes = bytes_before.max(written_end);
-        if self.target().is_block_device() || length_bytes >= covered_end {
-            return Ok(());
-        }
-        // Not longer than the content: done. Longer than `covered_end`: by another writer, keep it.
-        if !(length_bytes + 1..=covered_end).contains(&self.bytes()?) {
-            return Ok(());
-        }
-        rustix::fs::ftruncate(self.target(), length_bytes)
-            .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
     /// Makes written data durable, and the metadata that `scope` names.

@@ -67,7 +67,7 @@ struct Faults {
     device_bytes: Option<u64>,
     /// Offset from which on the next write moves no bytes and returns 0. It becomes `device_bytes`.
     stops_once_at: Option<u64>,
-    /// Length to which another writer extends the file before each write.
+    /// Length to which another writer extends the file with a byte before each write.
     grows_to_bytes: Option<u64>,
     /// Index, modulo their number, of the waiting answer to return next.
     answer_index: usize,
@@ -90,6 +90,11 @@ impl FaultyBackend {
     fn execute(&mut self, transfer: &Transfer<'_>) -> i32 {
         self.transfer_count += 1;
         let faults = self.faults.lock().unwrap().clone();
+        if let Some(bytes) = faults.grows_to_bytes.filter(|_| transfer.op == Op::Write) {
+            let path = format!("/proc/self/fd/{}", self.fd);
+            let other = std::fs::File::options().write(true).open(path).unwrap();
+            other.write_all_at(&[6], bytes - 1).unwrap();
+        }
         let is_due = |period: u64| period > 0 && self.transfer_count.is_multiple_of(period);
         let bytes: u64 = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
         let range = transfer.offset..transfer.offset + bytes;
@@ -112,10 +117,6 @@ impl FaultyBackend {
         let is_beyond_device = faults.device_bytes.is_some_and(|bytes| range.end > bytes);
         if transfer.op == Op::Write && is_beyond_device {
             return -libc::ENOSPC;
-        }
-        if let Some(bytes) = faults.grows_to_bytes.filter(|_| transfer.op == Op::Write) {
-            // SAFETY: a call with plain numbers on an open file.
-            assert_eq!(unsafe { libc::ftruncate(self.fd, bytes as i64) }, 0);
         }
         let blocks = bytes / self.block_bytes;
         let mut bytes_left = match is_due(faults.short_every) && blocks > 1 {
@@ -419,6 +420,21 @@ fn batch_reads_a_file_that_has_grown_since_its_opening() {
     let RawMoved { memory, result, .. } = batch.wait().unwrap().unwrap();
     assert_eq!(result, Ok(8_192));
     assert!(memory[..8_192] == content);
+}
+
+/// Another writer extends the file during a write that fails: its bytes stay. With three chunks in
+/// flight, the last two extend the file beyond them, and the file then ends at the write's offset.
+#[test]
+fn failed_write_beyond_the_end_keeps_bytes_of_another_writer() {
+    for (depth, length_bytes) in [(1, 20_480), (3, 1 << 20)] {
+        let scratch = ScratchFile::with_content(&pattern_bytes(1_000, 1));
+        let (file, faults) = open_faulty(&scratch.0, &format!("ring,chunk=8KiB,depth={depth}"));
+        *faults.lock().unwrap() =
+            Faults { bad_byte: Some(1 << 20), grows_to_bytes: Some(20_480), ..Faults::default() };
+        file.write_at(&[7; 40_960], 1 << 20).unwrap_err();
+        let content = std::fs::read(&scratch.0).unwrap();
+        assert_eq!((content.len(), content.get(20_479)), (length_bytes, Some(&6)), "{depth}");
+    }
 }
 
 /// A kernel that always returns EAGAIN is not retried for ever.
