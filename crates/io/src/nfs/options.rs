@@ -39,7 +39,8 @@ pub struct NfsOptions {
     /// server's port mapper.
     pub mount_port: Option<u16>,
     /// `uid`, `gid`: user of the calls. Default: the user that this program runs as, with its other
-    /// groups. Each of the options removes the other groups.
+    /// groups. Each of the options removes the other groups and leaves the other number: `uid`
+    /// alone keeps this program's group, as in libnfs. For another user set both.
     pub credentials: Credentials,
     /// `source`: `reserved` (default) or `any`.
     pub source_port: SourcePort,
@@ -98,7 +99,8 @@ impl NfsOptions {
                 let id = parse_number(value, 0..=u64::from(u32::MAX))? as u32;
                 let Credentials { uid, gid, gids, .. } = &mut self.credentials;
                 *(if name == "uid" { uid } else { gid }) = id;
-                // Further groups of this process would add rights that the given user lacks.
+                // The further groups of this process belong to its own user. Its group stays with
+                // `uid` alone, and may add rights that the given user lacks.
                 gids.clear();
             }
             "source" => {
