@@ -186,6 +186,11 @@ fn failed_wait_for_memory_ends_the_use_of_the_ring() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([[0; 8]; 2], [NO_SEGMENT; 2], Vec::new());
         let mut ring = UringBackend::new(2).unwrap();
+        if !ring.ring.params().is_setup_single_issuer() {
+            // Before Linux 6.1 the ring's end waits for the read in the kernel, which never ends.
+            eprintln!("skipped: the kernel has no ring with one issuer");
+            return;
+        }
         queue_read(&mut ring, reader.as_raw_fd(), 1, &mut memory[0], &mut list[0]);
         ring.exchange(Sleep::Never, &mut answers).unwrap();
         reject_enter(libc::EAGAIN, libc::EPERM);
