@@ -440,7 +440,8 @@ fn file_system_type(file: &File, stat: &Statx, has_direct: bool) -> i64 {
     }
 }
 
-/// Returns true if the file lies in memory, false otherwise. `file_system_type` is the type of its file system.
+/// Returns true if the file lies in memory, false otherwise. `file_system_type` is the type of its
+/// file system.
 ///
 /// # Errors
 /// The file is generated at each read.

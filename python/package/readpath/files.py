@@ -307,8 +307,9 @@ def keep_with(file: Any, others: Any) -> None:
     try:
         file._readpath_keeps = others
     except AttributeError:
-        # An object of another library without room for attributes. The finalizer's call of `id` has
-        # no effect, but its argument lives as long as the file. `others` must not refer to the file.
+        # An object of another library without room for attributes. The finalizer's call of `id`
+        # has no effect, but its argument lives as long as the file. `others` must not refer to the
+        # file.
         weakref.finalize(file, id, others).atexit = False
 
 

@@ -260,8 +260,8 @@ class Reader:
         except OSError as error:
             if error.errno != errno.EIO or self._failure is None:
                 raise
-            # The storage's exception says more than the planner's EIO. After several failures it may
-            # be of another range.
+            # The storage's exception says more than the planner's EIO. After several failures it
+            # may be of another range.
             raise self._failure from error
         finally:
             # Other reads may wait for the memory that is free now.

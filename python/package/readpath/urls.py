@@ -14,8 +14,8 @@ PREFIX = "readpath::"
 
 def open_url(name: str, options: dict[str, Any]) -> Any:
     """Opens a URL or a chain of fsspec, with the options of `readpath.open`."""
-    # An option of readpath may have a protocol's name, such as `memory`: a dictionary under it has the
-    # options of that protocol. An absent option counts as a dictionary here, and is left out.
+    # An option of readpath may have a protocol's name, such as `memory`: a dictionary under it has
+    # the options of that protocol. An absent option counts as a dictionary here, and is left out.
     own = {
         option: options.pop(option)
         for option in Options.names()

@@ -105,7 +105,8 @@ impl Frames {
     /// Changes the number of frames to `pages`, at most the existing ones, and not below the
     /// reserved, shared and unready ones ([`unready_pages`](Frames::unready_pages)). Adapts the
     /// eviction policy if `pages` differs by more than a quarter from the size for which the policy
-    /// was last set up: small changes are ignored. Returns the frames whose memory is to be taken back.
+    /// was last set up: small changes are ignored. Returns the frames whose memory is to be taken
+    /// back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let pages = pages.min(self.cache.frames_max());
         let pages_before = self.cache.budget_pages();
