@@ -166,9 +166,9 @@ pub fn pager_error(error: &PagerError) -> PyErr {
             return PyOSError::new_err((errno, words, path.clone().into_os_string()));
         }
         PagerError::System(error) => error.raw_os_error(),
-        PagerError::AddressSpace { errno, .. } | PagerError::WritableMemory { errno, .. } => {
-            Some(*errno)
-        }
+        PagerError::AddressSpace { errno, .. }
+        | PagerError::WritableMemory { errno, .. }
+        | PagerError::Tables { errno, .. } => Some(*errno),
         PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
         _ => Some(ENOSYS),                         // Faults can't be served here.

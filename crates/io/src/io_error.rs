@@ -50,9 +50,9 @@ impl From<PagerError> for io::Error {
         let kind = match &error {
             PagerError::Open(error) => OpenFileError::Open(error.clone()).kind(),
             PagerError::Space { error, .. } | PagerError::System(error) => error.kind(),
-            PagerError::AddressSpace { .. } | PagerError::WritableMemory { .. } => {
-                ErrorKind::OutOfMemory
-            }
+            PagerError::AddressSpace { .. }
+            | PagerError::WritableMemory { .. }
+            | PagerError::Tables { .. } => ErrorKind::OutOfMemory,
             PagerError::Small { .. } => ErrorKind::StorageFull,
             PagerError::NotADevice { .. }
             | PagerError::Policy(_)

@@ -54,6 +54,15 @@ pub enum PagerError {
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
     },
+    /// The system does not provide the memory for the tables of a region.
+    Tables {
+        /// Length of the region in bytes.
+        bytes: u64,
+        /// Size of its tables in bytes.
+        table_bytes: u64,
+        /// Error number of the system, as in `errno(3)`.
+        errno: i32,
+    },
     /// A policy does not have the form `NAME,key=value,…`.
     Policy(SpecError),
     /// Faults cannot be served in user space on this system.
@@ -95,6 +104,12 @@ impl fmt::Display for PagerError {
                 f,
                 "the process may not have {bytes} bytes of writable memory more ({}); ask for \
                  less, raise its limit (`ulimit -d`), or set vm.overcommit_memory to 0",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
+            PagerError::Tables { bytes, table_bytes, errno } => write!(
+                f,
+                "the tables of a region of {bytes} bytes need {table_bytes} bytes of memory ({}); \
+                 make the region shorter, or raise the process's limit if it has one (`ulimit -d`)",
                 std::io::Error::from_raw_os_error(*errno)
             ),
             PagerError::Space { path, bytes, error } => {

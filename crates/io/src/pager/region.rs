@@ -195,9 +195,9 @@ impl RegionBuilder {
                 needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
-        let bytes_of_tables = table_bytes(pages, slots);
-        if Vec::<u8>::new().try_reserve_exact(bytes_of_tables as usize).is_err() {
-            return Err(PagerError::WritableMemory { bytes: bytes_of_tables, errno: libc::ENOMEM });
+        let table_bytes = table_bytes(pages, slots);
+        if Vec::<u8>::new().try_reserve_exact(table_bytes as usize).is_err() {
+            return Err(PagerError::Tables { bytes, table_bytes, errno: libc::ENOMEM });
         }
         let areas = AnonymousArea::new(pages)
             .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages)?)));
