@@ -237,3 +237,28 @@ fn recording_of_cached_reads_is_replayed_in_whole_blocks() {
         }
     }
 }
+
+/// A recording of a file of 1,000,001 bytes, read in pieces of 128 KiB: the last piece has 82,497
+/// bytes. Its whole blocks end behind the file, and the kernel's short answer is the whole read.
+#[test]
+fn last_read_of_an_odd_length_stays_at_its_offset() {
+    let scratch = Scratch::new("odd-length");
+    let bytes: u64 = 1_000_001;
+    scratch.data("data", bytes as usize);
+    let mut pieces = "fio version 2 iolog\nd add\nd open\n".to_owned();
+    for offset in (0..bytes).step_by(128 << 10) {
+        pieces += &format!("d read {offset} {}\n", (bytes - offset).min(128 << 10));
+    }
+    assert!(pieces.ends_with("d read 917504 82497\n"));
+    scratch.file("pieces.log", pieces + "d close\n");
+    let whole = format!("fio version 2 iolog\nd add\nd open\nd read 0 {bytes}\nd close\n");
+    scratch.file("whole.log", whole);
+    for trace in ["pieces.log", "whole.log"] {
+        let ran = scratch.run(&format!("run {trace} --on kernel:data --closed 1 --json"));
+        ran.has_ended(0, trace);
+        let row = &ran.results()[0];
+        assert_eq!((&row["errors"], &row["bytes"]), (&0.into(), &bytes.into()), "{trace}: {row}");
+        let note = row["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("wrap to its start"), "{trace}: {note}");
+    }
+}

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::job::{self, Job, JobEngine, JobFile, LogOptions, ReplayOptions, printable};
 use readpath_sim::workload::Workload;
@@ -301,7 +302,8 @@ impl TraceSource {
     /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
     /// placement and widened requests. `is_real` is true for real storage, on which fewer
     /// operations are open at once, and writes are not widened. The storage accepts direct
-    /// transfers of whole blocks of `block_bytes` bytes.
+    /// transfers of whole blocks of `block_bytes` bytes. A widened read may end behind a real file,
+    /// within its last block.
     pub fn workload(
         &self,
         storage_bytes: u64,
@@ -322,7 +324,13 @@ impl TraceSource {
             // The depth to which a full queue is drained stays within it.
             job.low = job.low.min(job.depth);
         }
-        let placement = TracePlacement::new(&summary, storage_bytes, self.is_redirected);
+        // The last block of a file may be part of one: a widened read ends behind the file. Writes
+        // there would make the file longer.
+        let placed_on_bytes = match is_real && summary.writes == 0 {
+            true => storage_bytes.next_multiple_of(transform.widened_to[Op::Read as usize]),
+            false => storage_bytes,
+        };
+        let placement = TracePlacement::new(&summary, placed_on_bytes, self.is_redirected);
         if placement.bytes < summary.largest_bytes {
             return Err(failure(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
@@ -441,8 +449,6 @@ fn first_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::request::Op;
-
     use super::*;
 
     /// A trace of three requests, of which the second pass finds two, three or four.

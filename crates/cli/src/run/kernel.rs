@@ -33,7 +33,8 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     // Reads through the kernel page cache are meant here: only pages left in it are a caveat.
     let warm_note = note::residency_caveat(&residency);
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
-        run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
+        run_process(process, layout.file_bytes, shared)
+            .map_err(|error| Failure::usage_of(path.display(), error))
     };
     // The kernel does not report its decisions.
     let nothing_to_poll = &mut || {};
@@ -56,14 +57,16 @@ fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
-/// Runs one process, from its first operation to its last completion. Returns its figures. After an
-/// interrupt no further operation starts, and the process ends with its last operation in flight.
+/// Runs one process on a file of `file_bytes` bytes, from its first operation to its last
+/// completion. Returns its figures. After an interrupt no further operation starts, and the process
+/// ends with its last operation in flight.
 ///
 /// # Errors
 /// The file cannot be opened, the kernel refuses the priority, or the engine fails to wait. A
 /// failed operation is counted in the figures instead.
 fn run_process(
     mut process: Process,
+    file_bytes: u64,
     shared: &ProcessesShared<'_>,
 ) -> Result<ProcessFigures, KernelError> {
     let name = process.engine().name();
@@ -87,7 +90,7 @@ fn run_process(
     file.touch_buffers();
     shared.begin();
     file.set_clock(shared.clock());
-    let mut in_flight = KernelOperations::default();
+    let mut in_flight = KernelOperations { file_bytes, operations: slab::Slab::new() };
     let mut figures = ProcessFigures::with_engine(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
@@ -132,8 +135,20 @@ fn run_process(
     }
 }
 
-/// Operations of one process in flight with their times of issue, indexed by request id.
-type KernelOperations = slab::Slab<(ProcessOperation, Time)>;
+/// Operations of one process in flight.
+struct KernelOperations {
+    /// Length of the file in bytes when the job was laid out on it.
+    file_bytes: u64,
+    /// Operations with their times of issue, indexed by request id.
+    operations: slab::Slab<(ProcessOperation, Time)>,
+}
+
+impl KernelOperations {
+    /// True if no operation is in flight.
+    fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+}
 
 /// Issues an operation of `process` on the kernel's file. It completes later, see
 /// [`record_completions`].
@@ -145,7 +160,7 @@ fn issue_operation(
     process: &Process,
     shared: &ProcessesShared<'_>,
 ) {
-    let id = RequestId(in_flight.insert((operation, now)) as u32);
+    let id = RequestId(in_flight.operations.insert((operation, now)) as u32);
     let offset = shared.offset(operation);
     match operation.op {
         Op::Read => file.read(id, offset, operation.bytes as u32),
@@ -167,9 +182,18 @@ fn record_completions(
 ) {
     while let Some((completion, bytes)) = file.poll() {
         let bytes = std::hint::black_box(bytes);
-        let (operation, issued) = in_flight.remove(completion.id.0 as usize);
+        let (mut operation, issued) = in_flight.operations.remove(completion.id.0 as usize);
         let error = match completion.outcome {
             Outcome::Done => None,
+            // A trace's last read, widened to whole blocks, has all bytes to the end of the file.
+            Outcome::Short { bytes }
+                if operation.op == Op::Read
+                    && shared.offset(operation) + bytes == in_flight.file_bytes
+                    && bytes > 0 =>
+            {
+                operation.bytes = bytes;
+                None
+            }
             Outcome::Short { bytes } => Some(format!(
                 "{} of {} bytes at {}: the file ends there",
                 bytes, operation.bytes, operation.offset

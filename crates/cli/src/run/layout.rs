@@ -13,6 +13,8 @@ use crate::real_file::mode_and_length;
 pub struct Layout {
     /// Processes and files, with offsets from the start of the existing file.
     pub workload: Workload,
+    /// Length of the existing file in bytes.
+    pub file_bytes: u64,
     /// Caveat about the placement of a trace on the file.
     pub note: Option<String>,
 }
@@ -53,10 +55,10 @@ pub fn lay_out(
     if let Some(trace) = &run.trace {
         let is_real = true;
         let (workload, note) = trace.workload(have_bytes, block_bytes, is_real)?;
-        return Ok(Layout { workload, note });
+        return Ok(Layout { workload, file_bytes: have_bytes, note });
     }
     let workload = lay_out_job(run, name, have_bytes)?;
-    Ok(Layout { workload, note: None })
+    Ok(Layout { workload, file_bytes: have_bytes, note: None })
 }
 
 /// Lays out the files of a job file's jobs, like [`lay_out`].
