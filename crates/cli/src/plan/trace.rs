@@ -330,7 +330,8 @@ impl TraceSource {
             true => storage_bytes.next_multiple_of(transform.widened_to[Op::Read as usize]),
             false => storage_bytes,
         };
-        let placement = TracePlacement::new(&summary, placed_on_bytes, self.is_redirected);
+        let placement = TracePlacement::new(&summary, placed_on_bytes, self.is_redirected)
+            .in_blocks_of(block_bytes);
         if placement.bytes < summary.largest_bytes {
             return Err(failure(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",

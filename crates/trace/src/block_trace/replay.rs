@@ -75,6 +75,8 @@ pub struct TracePlacement {
     device_starts: Vec<u64>,
     /// Number of bytes of the storage that are used, from its start. Offsets wrap around there.
     pub bytes: u64,
+    /// Size in bytes of the blocks in which offsets wrap.
+    block_bytes: u64,
     /// Caveat about the placement, for the results.
     pub note: Option<String>,
 }
@@ -84,6 +86,7 @@ impl TracePlacement {
     /// are redirected to one (`is_redirected`), all start at the beginning of the storage. Offsets
     /// beyond the end of the storage wrap around.
     pub fn new(summary: &TraceSummary, storage_bytes: u64, is_redirected: bool) -> TracePlacement {
+        let block_bytes = SECTOR_BYTES;
         let mut end: u64 = 0;
         let mut device_starts = Vec::new();
         for device in &summary.ends {
@@ -91,7 +94,7 @@ impl TracePlacement {
             end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
         }
         if end <= storage_bytes && !is_redirected {
-            return TracePlacement { device_starts, bytes: end, note: None };
+            return TracePlacement { device_starts, bytes: end, block_bytes, note: None };
         }
         let count = device_starts.len();
         let largest = summary.ends.iter().copied().max().unwrap_or(0);
@@ -101,24 +104,31 @@ impl TracePlacement {
             count => Some(format!("the trace's {count} devices lie on the same bytes")),
         };
         if largest <= storage_bytes {
-            return TracePlacement { device_starts, bytes: largest, note };
+            return TracePlacement { device_starts, bytes: largest, block_bytes, note };
         }
         let beyond = "offsets beyond the end of the storage wrap to its start";
         note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
-        TracePlacement { device_starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
+        let bytes = storage_bytes / PAGE_BYTES * PAGE_BYTES;
+        TracePlacement { device_starts, bytes, block_bytes, note }
+    }
+
+    /// Makes offsets wrap in whole blocks of `block_bytes` bytes, at least a sector: the transfers
+    /// of the storage. They wrap in whole sectors by default.
+    pub fn in_blocks_of(self, block_bytes: u64) -> TracePlacement {
+        TracePlacement { block_bytes: block_bytes.max(SECTOR_BYTES), ..self }
     }
 
     /// Returns the position of a request on the storage, or `None` if it is larger than the
-    /// storage. A request that would end beyond the storage wraps around, in whole sectors.
+    /// storage. A request that would end beyond the storage wraps around, in whole blocks.
     fn storage_offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.device_starts[request.device as usize] + request.offset;
         let last_offset = self.bytes.checked_sub(request.bytes)?;
         if offset <= last_offset {
             return Some(offset);
         }
-        // Number of sectors at which the request can begin: 0 up to the one of `last_offset`.
-        let sector_count = last_offset / SECTOR_BYTES + 1;
-        Some(offset / SECTOR_BYTES % sector_count * SECTOR_BYTES)
+        // Number of blocks at which the request can begin: 0 up to the one of `last_offset`.
+        let block_count = last_offset / self.block_bytes + 1;
+        Some(offset / self.block_bytes % block_count * self.block_bytes)
     }
 }
 
@@ -229,5 +239,17 @@ mod tests {
                 .storage_offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
             None
         );
+    }
+
+    /// A device of 1 GiB has 2^18 blocks of 4,096 bytes. The block behind the last one becomes the
+    /// first one, and the block after it the second one.
+    #[test]
+    fn requests_of_whole_blocks_wrap_to_whole_blocks() {
+        let (gib, is_redirected) = (1 << 30, false);
+        let placement = TracePlacement::new(&summary_with_ends(&[2 * gib]), gib, is_redirected)
+            .in_blocks_of(4096);
+        for (offset, expected) in [(gib - 4096, gib - 4096), (gib, 0), (gib + 4096, 4096)] {
+            assert_eq!(placement.storage_offset(&request(0, offset)), Some(expected));
+        }
     }
 }
