@@ -171,6 +171,12 @@ fn invalid_later_row_stops_the_command_before_any_run() {
     scratch.refused("run j.fio --on ssd --on file:missing", &["missing"]);
     scratch.refused("run j.fio --on ssd,hdd,tape", &["tape"]);
     scratch.refused("run j.fio --scheduler noop,magic", &["magic"]);
+    // A comma belongs to the name of a new file, also if the part before it exists.
+    scratch.data("run1", 1);
+    let created = scratch.run("run j.fio --on file:run1,v2.bin --create");
+    created.has_ended(0, "a name with a comma");
+    scratch.refused("run j.fio --on file:run1,ssd --create", &["an --on of its own"]);
+    std::fs::remove_file(scratch.path("run1")).unwrap();
     // No file is created for the earlier row either.
     scratch.refused("run j.fio --on file:new,tape --on tape --create", &["tape"]);
     assert_eq!(scratch.names(), ["j.fio"]);

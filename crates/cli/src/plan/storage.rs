@@ -76,20 +76,33 @@ pub fn no_client(text: &str, scheme: &str) -> String {
     )
 }
 
-/// Decodes a path. An empty path is an error. A missing path whose part before the first comma
-/// exists is an error too: it is meant as a list.
+/// Decodes a path. An empty path is an error. A missing path is an error too if its part before the
+/// first comma exists and a storage follows: it is meant as a list.
 fn decode_path(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));
     }
     let decoded = path_text::decode(path);
-    let is_list = path.split_once(',').is_some_and(|(first, _)| path_text::decode(first).exists());
+    let is_list = path.split_once(',').is_some_and(|(first, rest)| {
+        begins_like_storage(rest) && path_text::decode(first).exists()
+    });
     match is_list && !decoded.exists() {
         true => Err(Failure::Usage(format!(
             "`--on {text}`: a comma is part of the path; give each storage an --on of its own"
         ))),
         false => Ok(decoded),
     }
+}
+
+/// True if the text begins with the name of a kind of storage.
+fn begins_like_storage(text: &str) -> bool {
+    let name = text.split([':', ',']).next().unwrap_or(text);
+    matches!(name, "file" | "kernel" | "region" | "nfs") || is_device(name)
+}
+
+/// True if a modelled device has this name.
+fn is_device(name: &str) -> bool {
+    registry::devices().iter().any(|(device_name, _)| *device_name == name)
 }
 
 /// Refuses real storage in a list of modelled devices, and a path without `file:` before it.
@@ -102,8 +115,7 @@ fn refuse_path(text: &str, spec: &Spec) -> Result<(), Failure> {
             spec.name
         )));
     }
-    let is_device = registry::devices().iter().any(|(name, _)| *name == base);
-    match !is_device && path_text::decode(&spec.name).exists() {
+    match !is_device(base) && path_text::decode(&spec.name).exists() {
         true => Err(Failure::Usage(format!(
             "`--on {0}` is no modelled device; for the file write file:{0}",
             spec.name
@@ -148,6 +160,16 @@ mod tests {
             assert!(message.contains("in an --on of its own"), "{text}: {message}");
         }
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        // The part before the comma exists. A list has a storage behind it, and a name has not.
+        for list in ["hdd", "ssd,size=1g", "kernel:/d", "file:x", "region:/tmp", "nfs://h/e"] {
+            let message = error(&format!("file:{file},{list}"));
+            assert!(message.contains("an --on of its own"), "{list}: {message}");
+        }
+        for name in ["v2.bin", "hdd.bin", "", "a,hdd"] {
+            let text = format!("file:{file},{name}");
+            let storages = Storage::parse_all(std::slice::from_ref(&text)).unwrap();
+            assert_eq!(storages[0].to_string(), text);
+        }
         assert!(error(file).contains(&format!("write file:{file}")));
         assert!(Storage::parse_all(&["kernel:".to_owned()]).is_err());
         assert!(Storage::parse_all(&["nfs://h".to_owned()]).is_err());
