@@ -30,8 +30,9 @@ pub fn open_and_lay_out(
     let (mode, bytes) = mode_and_length(path, builder)?;
     // A caller that opens without direct I/O here may read the same file with it: the kernel's
     // rows do, and their reads must be whole blocks. The library itself widens direct reads.
-    let block_bytes = match direct {
-        Direct::Never => direct_block_bytes(path)?,
+    // Only a trace is widened: other jobs do not open the file for it.
+    let block_bytes = match (&run.trace, direct) {
+        (Some(_), Direct::Never) => direct_block_bytes(path)?,
         _ => 1,
     };
     Ok((mode, lay_out(run, &path.display().to_string(), bytes, block_bytes)?))
