@@ -63,6 +63,19 @@ fn strace_text_is_imported_explained_and_exported() {
     );
 }
 
+/// The page of a recording has no latencies if its only read failed.
+#[test]
+fn recording_whose_only_read_failed_has_a_page() {
+    let scratch = Scratch::new("recordings-failed");
+    let failed = "9 100.000000 openat(AT_FDCWD, \"/d/a\", O_RDONLY) = 3 <0.000010>\n\
+                  9 100.000100 pread64(3, 0x1, 4096, 0) = -1 EIO (Input/output error) <0.000300>\n";
+    scratch.file("strace.txt", failed);
+    scratch.run("recording import strace.txt -o r.rec").has_ended(0, "import");
+    scratch.run("explain r.rec --html p.html").has_ended(0, "explain");
+    let page = std::fs::read_to_string(scratch.path("p.html")).unwrap();
+    assert!(page.contains("</html>") && !page.contains("Latency over time"), "{page}");
+}
+
 /// By hand: the text has 101 reads of a page each, of which the first is of another file. All pages
 /// are different, so each reference misses.
 #[test]

@@ -25,8 +25,10 @@ impl Axis {
     }
 
     /// Creates a logarithmic axis, from the power of ten below `min` to the power of ten above
-    /// `max`. Values of 0 count as 1e-9, and the range is at least one decade.
+    /// `max`. Values of 0 count as 1e-9, and the range is at least one decade. An empty range, with
+    /// `min` above `max`, becomes the decade from 1.
     pub fn logarithmic(name: &str, min: f64, max: f64, format_label: fn(f64) -> String) -> Axis {
+        let (min, max) = if min <= max { (min, max) } else { (1.0, 10.0) };
         let min = 10f64.powf(min.max(1e-9).log10().floor());
         let max = 10f64.powf(max.max(min * 1.01).log10().ceil());
         Axis { name: name.to_owned(), least: min, most: max, is_logarithmic: true, format_label }
@@ -244,6 +246,10 @@ mod tests {
         assert_eq!(axis.marks().len(), 4);
         let decade = Axis::logarithmic("", 20_000.0, 70_000.0, format_number);
         assert_eq!(decade.marks(), [1e4, 2e4, 5e4, 1e5]);
+        // The range of no values: a decade from 1.
+        let empty = Axis::logarithmic("", f64::MAX, 0.0, format_number);
+        assert_eq!((empty.least, empty.most), (1.0, 10.0));
+        assert_eq!(empty.marks(), [1.0, 2.0, 5.0, 10.0]);
         let axis = Axis::linear("", 1_000.0, format_number);
         assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
         assert_eq!((axis.position(-5.0), axis.position(2_000.0)), (0.0, 1.0));
