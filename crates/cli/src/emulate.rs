@@ -99,7 +99,7 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 /// Returns the backing file and the number of served bytes: the length of the named file, or the
 /// size of a new temporary file. Refuses 0 bytes, and more than the device has.
 fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
-    let device_bytes = device.caps().sectors * SECTOR_BYTES;
+    let device_bytes = device.caps().sectors.saturating_mul(SECTOR_BYTES);
     let refuse_beyond_end = |bytes: u64| match bytes > device_bytes {
         true => Err(Failure::Usage(format!(
             "`{}` has {device_bytes} bytes, less than the {bytes} to be served: \

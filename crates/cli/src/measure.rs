@@ -217,7 +217,7 @@ impl Rounds<'_> {
         let cell = self.cells[cell_index];
         let span_ns = u64::try_from(time_max.as_nanos()).unwrap_or(u64::MAX);
         let limits = CellLimits { span_ns, bytes: bytes_max };
-        let seed = splitmix::mixed(self.seed + self.measurement_count);
+        let seed = splitmix::mixed(self.seed.wrapping_add(self.measurement_count));
         self.measurement_count += 1;
         let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
         self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);

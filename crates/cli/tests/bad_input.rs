@@ -257,6 +257,10 @@ fn huge_values_are_refused_without_overflow() {
     let size = "devices measure folder --size 18446744073709551615 --seconds 1";
     scratch.refused(size, &["MiB free", "--size"]);
     assert_eq!(std::fs::read_dir(scratch.path("folder")).unwrap().count(), 0);
+    let sparse = std::fs::File::create(scratch.path("sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    let seed = "devices measure sparse --seconds 1 --json --seed 18446744073709551615";
+    scratch.run(seed).has_ended(0, seed);
     let offset = |offset: u64| format!("[{offset}]\nrw=read\nsize=1m\noffset={offset}\n");
     scratch.file("last.fio", offset(u64::MAX));
     scratch.refused("run last.fio --on hdd", &["the device ends at byte"]);
