@@ -224,9 +224,11 @@ impl Table {
     }
 }
 
-/// Escapes the control characters of a cell, like [`printable`], which also truncates a long text.
+/// Escapes the control characters and the hidden characters of a cell, like [`printable`], which
+/// also truncates a long text.
 fn escape_controls(cell: String) -> String {
-    match cell.contains(char::is_control) {
+    // `printable` changes no character of ASCII text without control characters.
+    match cell.contains(|letter: char| letter.is_control() || !letter.is_ascii()) {
         true => cell.chars().map(|letter| printable(letter.encode_utf8(&mut [0; 4]))).collect(),
         false => cell,
     }
@@ -345,6 +347,14 @@ mod tests {
             table.to_string(),
             "storage   MiB/s\nhdd         8.5\na        1234.0\nb             -\n"
         );
+    }
+
+    /// U+202E reverses the text direction in a terminal, and U+200B has no width.
+    #[test]
+    fn cells_show_hidden_characters_by_their_numbers() {
+        let mut table = Table::with_header(vec!["name".to_owned()], 1);
+        table.add_row(vec!["a\u{202e}b\u{200b}c".to_owned()]);
+        assert_eq!(table.to_string(), "name\na\\u{202e}b\\u{200b}c\n");
     }
 
     /// Table of 42 characters with two text columns. One column is empty, and one text is the same
