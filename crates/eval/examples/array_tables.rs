@@ -1,6 +1,6 @@
 //! The published tables of a 12-disk array under `deadline` (2010), next to the model's results.
 //!
-//! `cargo run --release -p readpath-sim --example array_tables [DEVICE [MIB]]`
+//! `cargo run --release -p readpath-eval --example array_tables [DEVICE [MIB]]`
 //!
 //! Each process reads a file of its own. There are three tables: sequential direct reads,
 //! sequential buffered reads, and random 64 KiB records through a mapping. One description of the

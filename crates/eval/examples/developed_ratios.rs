@@ -1,7 +1,7 @@
 //! Throughput of the `adaptive` policies divided by the best baseline's, in every cell of the
 //! tuning set.
 //!
-//! `cargo run --release -p readpath-sim --example developed_ratios -- REGRET.json` takes the
+//! `cargo run --release -p readpath-eval --example developed_ratios -- REGRET.json` takes the
 //! baselines' results from a document of `readpath eval policies --json`. The output is one JSON
 //! object, with the names of the cells as keys.
 #![allow(clippy::disallowed_methods, reason = "a document is read")]

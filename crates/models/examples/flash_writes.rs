@@ -1,6 +1,6 @@
 //! Write throughput of simulated solid-state drives, and latency of reads during writes.
 //!
-//! `cargo run --release -p readpath-sim --example flash_writes [REQUESTS] [DEVICE…]`
+//! `cargo run --release -p readpath-models --example flash_writes [REQUESTS] [DEVICE…]`
 //!
 //! The loads are:
 //!

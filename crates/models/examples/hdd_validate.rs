@@ -1,7 +1,7 @@
 //! Replays all of DiskSim's validation traces in a directory on the drives described by the files
 //! next to them: NAME.trace on NAME.parv or NAME.diskspecs.
 //!
-//! `cargo run --release -p readpath-sim --example hdd_validate -- DIRECTORY [SEED]`
+//! `cargo run --release -p readpath-models --example hdd_validate -- DIRECTORY [SEED]`
 
 use std::path::{Path, PathBuf};
 

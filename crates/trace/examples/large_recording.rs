@@ -1,7 +1,7 @@
 //! Writes a recording with EVENTS events to standard output, as input of `bench/streaming.py`:
 //!
 //! ```text
-//! cargo run -p readpath-sim --example large_recording -- EVENTS FILES SEED > large.rec
+//! cargo run -p readpath-trace --example large_recording -- EVENTS FILES SEED > large.rec
 //! ```
 //!
 //! Eight threads open files and read each in order or at random positions. They wait for data that
