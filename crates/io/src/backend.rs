@@ -181,8 +181,8 @@ impl BackendKind {
     /// requests is within [its share](request_share::check_share) of the system's requests.
     ///
     /// # Errors
-    /// The error of the named kind. For `Auto`, the first kind's error if none of `order` is
-    /// available; a `Depth` error of any kind ends the search. `depth` exceeds [`DEPTH_MAX`].
+    /// `depth` exceeds [`DEPTH_MAX`]. The error of the named kind. For `Auto`, the first kind's error
+    /// if none of `order` is available; a `Depth` error of any kind ends the search.
     pub(crate) fn first_available<B>(
         self,
         depth: u32,
@@ -197,11 +197,11 @@ impl BackendKind {
         }
         let mut because = None;
         for &kind in order {
-            let share_check =
-                if kind == BackendKind::Aio { request_share::check_share(depth) } else { Ok(()) };
+            let is_aio = kind == BackendKind::Aio;
+            let share_check = if is_aio { request_share::check_share(depth) } else { Ok(()) };
             match share_check.and_then(|()| build(kind)) {
                 Ok(backend) => return Ok((backend, BackendInUse { kind, because })),
-                // Another kind would have the same limit.
+                // All kinds have the same limit.
                 Err(error @ BackendError::Depth { .. }) => return Err(error),
                 // The reason is the error of the first choice.
                 Err(error) => because = because.or(Some(error)),
@@ -212,11 +212,10 @@ impl BackendKind {
 }
 
 /// Largest depth of any backend. In a ring each transfer has two of the kernel's 32,768 queue
-/// entries. Valid for all kinds, as [`SHARED_DEPTH_MAX`].
+/// entries, one for its cancellation. Valid for all kinds, as [`SHARED_DEPTH_MAX`].
 const DEPTH_MAX: u32 = 16_384;
-/// Largest depth of a shared ring: each transfer has two of the kernel's 32,768 queue entries (one
-/// for its cancellation), the eventfd poll one. Valid for all kinds, so that programs do not fail
-/// on other machines.
+/// Largest depth of a shared ring: its eventfd poll has an entry too. Valid for all kinds, so that
+/// programs do not fail on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
 /// Order of kinds for one exclusive thread. io_uring comes first, because one call submits and
 /// sleeps.

@@ -15,11 +15,11 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 use readpath_os::page_cache;
 use readpath_os::queue::QueueLimits;
-use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use self::identity::Identity;
-use self::opened::{Opened, clear_nonblock};
+use self::opened::{Opened, clear_direct, clear_nonblock};
 use crate::os::process::ForkLocal;
 use crate::os::raw_memory::RawMemory;
 
@@ -225,10 +225,9 @@ impl Target {
             }
             Err(why) => (Mode::Buffered(why), 1),
         };
-        // The open file gets the flags of its mode: direct I/O is turned off if it cannot be used.
+        // The open file gets the flags of its mode.
         if is_direct && mode != Mode::Direct {
-            let flags = rustix::fs::fcntl_getfl(&file).map_err(open_error)?;
-            rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(open_error)?;
+            clear_direct(&file).map_err(open_error)?;
         }
         let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;

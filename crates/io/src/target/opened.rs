@@ -90,3 +90,9 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
     };
     opened.map_err(|error| OpenError::from_io_error(path, &error))
 }
+
+/// Turns direct I/O off for an open file that cannot use it.
+pub(super) fn clear_direct(file: &File) -> rustix::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)
+}
