@@ -180,6 +180,34 @@ fn future_ends_while_another_part_of_its_file_is_stuck() {
     drop(reads);
 }
 
+/// Waker that reports the end of a waiter thread's read.
+struct Ended(std::sync::mpsc::Sender<()>);
+
+impl Wake for Ended {
+    fn wake(self: Arc<Ended>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// The pages of a large read are evicted after the waiter thread has read them, and the file is
+/// stuck. The next poll has all bytes all the same.
+#[test]
+fn poll_after_the_waiter_does_not_wait_for_a_stuck_file() {
+    let Some(stuck) = Stuck::mount("evicted") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    let (sender, has_ended) = channel();
+    let waker = Waker::from(Arc::new(Ended(sender)));
+    let mut read = Box::pin(file.read_at_async(vec![0; 200_000], 100_000));
+    assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    has_ended.recv_timeout(LIVENESS).unwrap();
+    readpath_record::cold::drop_pages(&stuck.name(0)).unwrap();
+    stuck.stick(0, 0);
+    let (bytes, buffer) = ends_while_stuck(&stuck, move || pollster::block_on(read));
+    assert_eq!(bytes.unwrap(), 200_000);
+    assert!(is_right(&buffer, 100_000));
+}
+
 /// Dropping a path does not wait for its stalled reads.
 #[test]
 fn path_can_be_dropped_while_a_file_is_stuck() {

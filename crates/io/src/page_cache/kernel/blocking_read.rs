@@ -55,7 +55,7 @@ pub(crate) struct BlockingRead {
 impl BlockingRead {
     /// Creates a read of `bytes` bytes from `offset` on, not started. Content of at most
     /// [`COPY_BYTES_MAX`] bytes is kept for the task. A larger read only makes the kernel cache the
-    /// pages.
+    /// pages, unless it is changed by [`copying_bytes`](BlockingRead::copying_bytes).
     pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> BlockingRead {
         let copies_bytes = bytes <= COPY_BYTES_MAX;
         let has_ended = AtomicBool::new(false);

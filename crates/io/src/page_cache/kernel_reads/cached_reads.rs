@@ -314,8 +314,13 @@ impl Handle {
             let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
             show_read(first_absent);
         }
-        let new_read =
-            blocking_read.insert(Arc::new(buffered_file.new_blocking_read(offset, bytes)));
+        let mut new_read = buffered_file.new_blocking_read(offset, bytes);
+        // Without `RWF_NOWAIT` the task cannot copy the pages without waiting. The content of a
+        // read of any size is kept, in memory of the size of the task's buffer.
+        if buffered_file.is_nowait_unsupported() {
+            new_read = new_read.copying_bytes();
+        }
+        let new_read = blocking_read.insert(Arc::new(new_read));
         // Stores the waker before the read can end.
         new_read.poll(waker);
         match file_readahead.start_blocking_read(Arc::clone(new_read)) {
@@ -355,7 +360,7 @@ impl Handle {
 
 /// Moves the bytes of an ended `blocking_read` at `offset` into `buffers`. Returns false if they
 /// were evicted again or could not be read: the kernel page cache is then bypassed, which reports
-/// the error. Without `RWF_NOWAIT` evicted pages are waited for.
+/// the error. Never waits for the device.
 fn finish_blocking_read(
     buffered_file: &BufferedFile,
     blocking_read: &BlockingRead,
@@ -366,9 +371,9 @@ fn finish_blocking_read(
         buffers[0].copy_from_slice(&copy);
         return true;
     }
+    // Without `RWF_NOWAIT` the content of any read is kept, so the read has failed.
     if buffered_file.is_nowait_unsupported() {
-        let bytes_done = 0;
-        return buffered_file.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers);
+        return false;
     }
     // The read was too large to keep its bytes, or it failed. The waiting thread has brought the
     // pages into the kernel page cache, as far as it got.
