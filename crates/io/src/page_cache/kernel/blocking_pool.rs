@@ -23,9 +23,10 @@
 //!
 //! A future or a batch that is dropped leaves its reads in the queue. No thread executes them. A
 //! queue that has doubled since the last search is searched for them, because a stalled file would
-//! keep them for ever. Advice of such a file has no reader that waits for it, and is bounded by
-//! [`ADVICE_JOBS_MAX`]: further advice is dropped. Its pages are the last that the reader reaches,
-//! and are read when they are needed.
+//! keep them for ever. Advice has no owner. While a file or its device has all threads that it may
+//! have, its queued advice is bounded by [`ADVICE_JOBS_MAX`], and further advice is dropped. The
+//! pages are then read when they are needed. Other files keep all advice: a batch may queue one
+//! call per read before the first one is executed.
 //!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
 
@@ -61,8 +62,8 @@ const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
 
-/// Largest number of queued calls of advice of one file: 128 MiB in calls of 128 KiB, the largest
-/// ones of most devices.
+/// Number of queued calls of advice of one file from which on further ones are dropped, while no
+/// more threads may serve the file.
 const ADVICE_JOBS_MAX: usize = 1024;
 /// Smallest number of jobs in the queue of a file that is searched for reads without an owner.
 const SEARCHED_JOBS_MIN: usize = 64;
@@ -164,10 +165,11 @@ impl FileQueue {
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
     }
 
-    /// Adds a job. Returns false and drops it if it is advice beyond [`ADVICE_JOBS_MAX`].
-    fn push(&mut self, age: u64, job: Job) -> bool {
+    /// Adds a job. Returns false and drops it if it is advice beyond [`ADVICE_JOBS_MAX`] and
+    /// `gains_thread` is false: no further thread may take a job of the file.
+    fn push(&mut self, age: u64, job: Job, gains_thread: bool) -> bool {
         if matches!(job, Job::Advise { .. }) {
-            if self.advice_jobs >= ADVICE_JOBS_MAX {
+            if !gains_thread && self.advice_jobs >= ADVICE_JOBS_MAX {
                 return false;
             }
             self.advice_jobs += 1;
@@ -215,12 +217,22 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file. Returns false and drops it if the file has too much
-    /// queued advice.
+    /// Adds a job to the queue of its file. Returns false and drops it if it is advice, and the
+    /// file has all threads that it may have and too much queued advice.
     fn push_job(&mut self, job: Job) -> bool {
         self.jobs_queued += 1;
-        let age = self.jobs_queued;
-        self.with_file(job.key(), |file| file.push(age, job))
+        let (age, key) = (self.jobs_queued, job.key());
+        let threads_in_file = self.files.get(&key).map_or(0, |file| file.threads_reading);
+        let gains_thread = threads_in_file < FILE_THREADS_MAX
+            && self.is_below_device_limit(threads_in_file, key.device);
+        self.with_file(key, |file| file.push(age, job, gains_thread))
+    }
+
+    /// True if the device may have one more thread, for a file with `threads_in_file` threads.
+    fn is_below_device_limit(&self, threads_in_file: u32, device: u64) -> bool {
+        let threads_max =
+            if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
+        self.devices.get(&device).is_none_or(|&threads_on_device| threads_on_device < threads_max)
     }
 
     /// Removes and returns the newest job of a file. `None` if the file has no queued job.
@@ -235,16 +247,10 @@ impl BlockingPoolState {
     /// no job may be taken now.
     fn take_job(&mut self) -> Option<Job> {
         // The order of `takeable_files` is kept. Files on a device at its limit are passed over.
-        let is_free = |threads_in_file: u32, key: &FileKey| {
-            let threads_max =
-                if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
-            self.devices
-                .get(&key.device)
-                .is_none_or(|&threads_on_device| threads_on_device < threads_max)
-        };
         let mut files = self.takeable_files.iter();
-        let &(_, _, key) =
-            files.find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
+        let &(_, _, key) = files.find(|(threads_in_file, _, key)| {
+            self.is_below_device_limit(*threads_in_file, key.device)
+        })?;
         self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
         let queued_job = self.with_file(key, |file| {
@@ -279,8 +285,8 @@ impl BlockingPool {
     /// dropped without being executed.
     ///
     /// # Errors
-    /// The system provides no thread, and the pool has none. Or the job is advice, of which the
-    /// file has [`ADVICE_JOBS_MAX`] queued (`QuotaExceeded`).
+    /// The system provides no thread, and the pool has none. Or the job is advice, the file has all
+    /// threads that it may have, and [`ADVICE_JOBS_MAX`] calls of advice queued (`QuotaExceeded`).
     pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
         let key = job.key();
         let mut pool = self.shared.lock();
@@ -483,13 +489,16 @@ fn execute(job: Job) {
 }
 
 #[cfg(test)]
+mod advice_tests;
+
+#[cfg(test)]
 mod tests {
     use std::fs::File as StdFile;
 
     use super::*;
 
     /// Job of a read of one byte of the file with these numbers.
-    fn read_job(device: u64, inode: u64) -> Job {
+    pub(super) fn read_job(device: u64, inode: u64) -> Job {
         let file = Arc::new(StdFile::open("/dev/null").unwrap());
         let (offset, bytes) = (0, 1);
         Job::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, offset, bytes)))
@@ -528,26 +537,6 @@ mod tests {
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
         assert!(pool.push_job(read_job(1, 1)));
         assert_eq!(pool.take_job().unwrap().key().device, 1);
-    }
-
-    /// Advice of a stuck file is dropped from the 1,025th job on. Its reads, and advice of another
-    /// file, are not affected.
-    #[test]
-    fn queued_advice_of_a_file_is_bounded() {
-        let program_path = std::env::current_exe().unwrap();
-        let target = Target::open(&program_path, Default::default()).unwrap();
-        let key = FileKey::from_target(&target);
-        let advice_job = |page| {
-            let pages = PageRange::new(page, 1);
-            Job::Advise { target: Box::new(target.clone()), pages }
-        };
-        let mut pool = BlockingPoolState::default();
-        let queued = (0..5_000).filter(|&page| pool.push_job(advice_job(page))).count();
-        assert_eq!((queued, pool.files[&key].queue.len()), (1_024, 1_024));
-        assert!(pool.push_job(read_job(key.device, key.inode)));
-        // One job was taken, so there is room for one.
-        assert!(pool.take_job().is_some());
-        assert!(pool.push_job(advice_job(0)) && !pool.push_job(advice_job(0)));
     }
 
     /// Makes the start of a thread fail with EAGAIN on the calling thread from now on, as at a
