@@ -181,8 +181,8 @@ impl BackendKind {
     /// requests is within [its share](request_share::check_share) of the system's requests.
     ///
     /// # Errors
-    /// `depth` exceeds [`DEPTH_MAX`]. The error of the named kind. For `Auto`, the first kind's error
-    /// if none of `order` is available; a `Depth` error of any kind ends the search.
+    /// `depth` exceeds [`DEPTH_MAX`]. The error of the named kind. For `Auto`, the first kind's
+    /// error if none of `order` is available; a `Depth` error of any kind ends the search.
     pub(crate) fn first_available<B>(
         self,
         depth: u32,

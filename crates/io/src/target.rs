@@ -191,9 +191,8 @@ impl Target {
         }
         let open_error = |errno: Errno| OpenError::from_io_error(path, &errno.into());
         let Opened { file, is_direct, has_nonblock } = Opened::open(path, options, creates)?;
-        let statx_flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
-        let stat =
-            rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, statx_flags).map_err(open_error)?;
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let stat = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, flags).map_err(open_error)?;
         let file_type = FileType::from_raw_mode(u32::from(stat.stx_mode));
         let is_block_device = check_file_type(path, file_type)? == FileType::BlockDevice;
         let reported_bytes = reported_alignment_bytes(&stat);
@@ -202,8 +201,8 @@ impl Target {
         let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
             && (is_direct || options.direct == Direct::Late);
         let file_system = file_system_type(&file, &stat, has_direct);
-        let is_in_memory =
-            !is_block_device && !has_direct && check_if_in_memory(path, file_system)?;
+        let is_device = is_block_device || has_direct;
+        let is_in_memory = !is_device && check_if_in_memory(path, file_system)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
             // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
             // direct I/O.
