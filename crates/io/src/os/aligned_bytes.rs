@@ -36,6 +36,15 @@ impl AlignedBytes {
         };
         AlignedBytes { lines, bytes }
     }
+
+    /// Allocates `bytes` bytes, all zero. Returns `None` if the memory is not to be had.
+    pub(crate) fn try_allocate(bytes: usize) -> Option<AlignedBytes> {
+        let count = bytes.div_ceil(LINE_BYTES);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize(count, AlignedLine([0; LINE_BYTES]));
+        Some(AlignedBytes { lines: lines.into_boxed_slice(), bytes })
+    }
 }
 
 impl From<&[u8]> for AlignedBytes {

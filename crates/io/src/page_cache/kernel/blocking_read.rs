@@ -89,15 +89,16 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread, and keeps the content if requested. An error, or an
-    /// earlier end of the file, is not reported here: the content is then missing, and the owner
+    /// Makes the read on the calling thread, and keeps the content if requested. An error, a lack of
+    /// memory, or an earlier end of the file is not reported here: the content is then missing, and the owner
     /// reads again.
     pub(super) fn execute(&self) {
-        // Content that is not kept goes through one small buffer.
-        let buffer_bytes =
-            if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
-        let reusable = None;
-        let mut buffer = AlignedBytes::allocate(buffer_bytes as usize, reusable);
+        let keep = |bytes: u64| AlignedBytes::try_allocate(bytes as usize);
+        let kept = if self.copies_bytes { keep(self.bytes) } else { None };
+        let keeps_content = kept.is_some();
+        // Content that is not kept, or for which there is no memory, goes through a small buffer.
+        let small_bytes = self.bytes.min(COPY_BYTES_MAX) as usize;
+        let mut buffer = kept.unwrap_or_else(|| AlignedBytes::allocate(small_bytes, None));
         let end_offset = self.offset + self.bytes;
         let mut offset = self.offset;
         let mut is_read = true;
@@ -106,7 +107,7 @@ impl BlockingRead {
             is_read = self.file.read_exact_at(&mut buffer[..bytes], offset).is_ok();
             offset += bytes as u64;
         }
-        if is_read && self.copies_bytes {
+        if is_read && keeps_content {
             *self.copy.lock().expect(POISON) = Some(buffer);
         }
     }
