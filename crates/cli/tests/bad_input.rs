@@ -261,6 +261,8 @@ fn huge_values_are_refused_without_overflow() {
     sparse.set_len(64 << 20).unwrap();
     let seed = "devices measure sparse --seconds 1 --json --seed 18446744073709551615";
     scratch.run(seed).has_ended(0, seed);
+    let cells = "eval policies --smoke --cells /hdd-1/,direct-seq-64k --seeds 2 --seed 18446744073709551615";
+    scratch.run(cells).has_ended(0, cells);
     let offset = |offset: u64| format!("[{offset}]\nrw=read\nsize=1m\noffset={offset}\n");
     scratch.file("last.fio", offset(u64::MAX));
     scratch.refused("run last.fio --on hdd", &["the device ends at byte"]);

@@ -305,12 +305,12 @@ impl MatrixCell {
         })
     }
 
-    /// Simulates the cell under these policies, with each seed.
+    /// Simulates the cell under these policies, with each seed. The largest seed is followed by 0.
     ///
     /// # Errors
     /// Fails if a policy is unknown or has an invalid parameter.
     pub fn run(&self, policies: &Policies, size: CellSize) -> Result<MatrixResult, SimulateError> {
-        let seeds = size.seed..size.seed + size.seeds.max(1);
+        let seeds = (0..size.seeds.max(1)).map(|index| size.seed.wrapping_add(index));
         let runs: Result<Vec<MatrixResult>, SimulateError> =
             seeds.map(|seed| self.run_once(policies, seed, size.part)).collect();
         Ok(MatrixResult::mean(runs?))
