@@ -362,7 +362,7 @@ fn failed_prefetch_of_a_page_in_full_memory() -> Scenario {
 }
 
 /// The last read of a handle ended after the handle was dropped. The scheduler then kept the device
-/// idle for its next read, and held back the prefetch of another file. That file stayed open.
+/// idle for its next read. It held back the prefetch of another file, which stayed open.
 fn prefetch_held_back_for_a_dropped_handle() -> Scenario {
     Scenario {
         server: None,

@@ -196,8 +196,8 @@ fn a_long_copy_waits_for_readahead() {
     assert_eq!(waits(1 << 20), None);
 }
 
-/// A trace of requests without durations: 100 of 16 KiB in order, then all of them again. Nothing
-/// is known of its waits. The program was said to find its data in memory. By hand: all but the
+/// A trace of requests without durations: 100 of 16 KiB in order, then all of them again. Its waits
+/// are unknown. The program was said to find its data in memory. By hand: all but the
 /// first request of each pass continue an earlier one, and 1,600 of 3,200 KiB are fetched again.
 #[test]
 fn requests_without_durations_are_no_verdict_on_waits() {

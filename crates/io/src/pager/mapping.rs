@@ -529,7 +529,7 @@ impl Mapping {
         let end = self.range_end(offset, bytes)?;
         let Some(link) = self.link() else {
             return self.fork_local.load(offset, bytes).map_err(|errno| {
-                // Of a page that cannot be populated the kernel reports EFAULT (madvise(2)).
+                // The kernel reports EFAULT for a page that it can't populate (madvise(2)).
                 let error = match errno {
                     rustix::io::Errno::FAULT => DeviceError::Medium,
                     errno => device_error(errno.raw_os_error()),

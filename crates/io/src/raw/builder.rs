@@ -179,7 +179,7 @@ impl RawFileBuilder {
     /// ```
     ///
     /// # Errors
-    /// The file cannot be opened this way, a file is to be created but not written, the policy is
+    /// The file cannot be opened this way, or is to be created but not written. The policy is
     /// wrong, memory for the buffers is short, or the backend is not available.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
         let no_invalidator = None;

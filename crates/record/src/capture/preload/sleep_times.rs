@@ -186,7 +186,7 @@ fn overlapping(
 /// Least number of samples with sleep that divide it. If a tenth of the sleep is in reads, 32
 /// samples have none of it in 0.9³² = 3 of 100 cases.
 /// Measured in `bench/notes/recording.md`: with 4 or 16 samples up to four fifths of real waits are
-/// lost. That run does not compare 32 with a higher minimum.
+/// lost. The run compares 32 with no higher minimum.
 const SLEEPS_MIN: u32 = 32;
 
 /// Returns the part of the sleep in these intervals that was in reads, in nanoseconds. It is
