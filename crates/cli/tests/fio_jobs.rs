@@ -271,12 +271,17 @@ fn job_ends_and_waits_match_fio() {
     for jobs in TOGETHER {
         scratch.file("ours.fio", format!("{global}{jobs}"));
         scratch.file("theirs.fio", format!("{global}ioengine=null\n{jobs}"));
-        let theirs = operations_of_fio(&scratch, "theirs.fio");
         let ours = operations_of_ours(&scratch, "ours.fio");
-        assert_eq!(ours.len(), theirs.len(), "{jobs}");
-        for (ours, theirs) in ours.iter().zip(&theirs) {
-            // Within a quarter of a second: fio's figure depends on the load of the machine.
-            assert!(ours.abs_diff(*theirs) <= 250, "{jobs}: {ours} and {theirs}");
+        // Within a quarter of a second. On a busy machine fio may end a job later, so it runs up to
+        // three times.
+        let are_equal = |theirs: &Vec<u64>| {
+            let mut pairs = ours.iter().zip(theirs);
+            ours.len() == theirs.len() && pairs.all(|(ours, theirs)| ours.abs_diff(*theirs) <= 250)
+        };
+        let mut runs = Vec::new();
+        while !runs.iter().any(are_equal) {
+            assert!(runs.len() < 3, "{jobs}: {ours:?} and {runs:?}");
+            runs.push(operations_of_fio(&scratch, "theirs.fio"));
         }
     }
 }
