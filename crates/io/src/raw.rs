@@ -26,9 +26,9 @@
 //!   time.
 //! - A write beyond the end that fails before its first byte leaves the length. On a file system
 //!   that reports no holes, the file may end at the start of the write.
-//! - If another writer extends the file meanwhile, its bytes before the write stay, and the file may
-//!   end at the start of the write. Bytes in the 4 KiB page of the old end are lost if a later part
-//!   of the failed write has succeeded.
+//! - If another writer extends the file meanwhile, its bytes before the write stay. The file may
+//!   then end at the start of the write. Bytes in the 4 KiB page of the old end are lost if a
+//!   later part of the failed write has succeeded.
 //!
 //! **Next to a cache.** A raw file also bypasses the caches of this process. A raw file from
 //! [`File::raw`](crate::File::raw) makes the read path drop overwritten pages.

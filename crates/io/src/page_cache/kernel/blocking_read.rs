@@ -89,9 +89,9 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread, and keeps the content if requested. An error, a lack of
-    /// memory, or an earlier end of the file is not reported here: the content is then missing, and the owner
-    /// reads again.
+    /// Makes the read on the calling thread, and keeps the content if requested. An error, a lack
+    /// of memory, or an earlier end of the file is not reported here: the content is then missing,
+    /// and the owner reads again.
     pub(super) fn execute(&self) {
         let keep = |bytes: u64| AlignedBytes::try_allocate(bytes as usize);
         let kept = if self.copies_bytes { keep(self.bytes) } else { None };
