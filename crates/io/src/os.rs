@@ -12,3 +12,6 @@ pub(crate) mod raw_memory;
 pub(crate) mod sync;
 pub(crate) mod system_memory;
 pub(crate) mod thread;
+
+/// Largest number of bytes that one call moves (read(2)).
+pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;

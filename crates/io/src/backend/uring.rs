@@ -24,6 +24,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use readpath_core::request::Op;
 
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
+use crate::os::CALL_BYTES_MAX;
 
 /// Token of a cancellation's own answer, which is ignored.
 const CANCEL_TOKEN: u64 = u64::MAX;
@@ -200,8 +201,7 @@ impl UringBackend {
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         // Tokens of submitted entries are forgotten: only `stop_using_ring` needs the others.
-        let queued_entries = self.submission_queue().len();
-        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
+        let submitted_count = self.submitted_count();
         self.newest_tokens.drain(..submitted_count);
     }
 
@@ -226,11 +226,14 @@ impl UringBackend {
         is_event_fd_signalled
     }
 
+    /// Number of the newest tokens, from the oldest of them on, whose entries were submitted.
+    fn submitted_count(&self) -> usize {
+        self.newest_tokens.len().saturating_sub(self.submission_queue().len())
+    }
+
     /// True if the kernel surely executes transfers: more are unanswered than are queued.
     fn has_transfers_in_kernel(&self) -> bool {
-        let queued_entries = self.submission_queue().len();
-        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
-        let queued_tokens = self.newest_tokens.iter().skip(submitted_count);
+        let queued_tokens = self.newest_tokens.iter().skip(self.submitted_count());
         self.unanswered as usize > queued_tokens.filter(|&&token| is_transfer(token)).count()
     }
 
@@ -474,7 +477,7 @@ impl UringBackend {
     ) -> Result<(), BackendError> {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
         let submitted_count = match self.enter_errno.replace(errno) {
-            None => self.newest_tokens.len().saturating_sub(self.submission_queue().len()),
+            None => self.submitted_count(),
             // No entry was queued since the first call: each token is of an unsubmitted one.
             Some(_) => 0,
         };
@@ -502,9 +505,9 @@ impl Drop for UringBackend {
     }
 }
 
-/// Length of a segment in bytes, at most the kernel's limit of a call, which is in read(2).
+/// Length of a segment in bytes, as far as one call moves it.
 fn segment_bytes(segment: &libc::iovec) -> u32 {
-    segment.iov_len.min(0x7fff_f000) as u32
+    segment.iov_len.min(CALL_BYTES_MAX) as u32
 }
 
 #[cfg(test)]

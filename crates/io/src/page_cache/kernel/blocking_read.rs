@@ -93,8 +93,8 @@ impl BlockingRead {
     /// of memory, or an earlier end of the file is not reported here: the content is then missing,
     /// and the owner reads again.
     pub(super) fn execute(&self) {
-        let keep = |bytes: u64| AlignedBytes::try_allocate(bytes as usize);
-        let kept = if self.copies_bytes { keep(self.bytes) } else { None };
+        let wanted_bytes = self.copies_bytes.then_some(self.bytes as usize);
+        let kept = wanted_bytes.and_then(AlignedBytes::try_allocate);
         let keeps_content = kept.is_some();
         // Content that is not kept, or for which there is no memory, goes through a small buffer.
         let small_bytes = self.bytes.min(COPY_BYTES_MAX) as usize;

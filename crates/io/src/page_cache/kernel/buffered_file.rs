@@ -15,6 +15,7 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
 use super::blocking_pool::{BlockingRead, FileKey};
+use crate::os::CALL_BYTES_MAX;
 use crate::target::Target;
 
 /// Readahead of the kernel for one read.
@@ -33,8 +34,6 @@ impl KernelReadahead {
     }
 }
 
-/// Largest number of bytes that one call reads (read(2)).
-const CALL_BYTES_MAX: u64 = 0x7fff_f000;
 /// Largest number of buffers that one call fills (`UIO_MAXIOV`, readv(2)).
 const CALL_BUFFERS_MAX: usize = 1024;
 
@@ -58,7 +57,7 @@ pub(in crate::page_cache) fn buffers_part<'a>(
 /// Number of bytes that one call reads into `buffers`, if all of them are resident.
 fn call_bytes(buffers: &[IoSliceMut<'_>]) -> u64 {
     let call_buffers = buffers.iter().take(CALL_BUFFERS_MAX);
-    call_buffers.map(|buffer| buffer.len() as u64).sum::<u64>().min(CALL_BYTES_MAX)
+    call_buffers.map(|buffer| buffer.len() as u64).sum::<u64>().min(CALL_BYTES_MAX as u64)
 }
 
 /// A file opened for reads through the kernel page cache.
@@ -123,11 +122,16 @@ impl BufferedFile {
         let mut bytes_done = self.read_nowait_once(offset, kernel_readahead, buffers)?;
         // A call that has read as much as one call can is no miss: another one continues.
         let mut calls_bytes = call_bytes(buffers);
+        if bytes_done < calls_bytes || bytes_done == bytes {
+            return Some(bytes_done);
+        }
+        let mut parts = buffers_part(buffers, bytes_done..bytes);
+        let mut rest = &mut parts[..];
         while bytes_done == calls_bytes && bytes_done < bytes {
-            let mut rest = buffers_part(buffers, bytes_done..bytes);
-            calls_bytes += call_bytes(&rest);
-            bytes_done +=
-                self.read_nowait_once(offset + bytes_done, kernel_readahead, &mut rest)?;
+            calls_bytes += call_bytes(rest);
+            let count = self.read_nowait_once(offset + bytes_done, kernel_readahead, rest)?;
+            IoSliceMut::advance_slices(&mut rest, count as usize);
+            bytes_done += count;
         }
         Some(bytes_done)
     }

@@ -68,6 +68,14 @@ impl SamplerState {
         }
     }
 
+    /// Returns the method of a read that is not trusted in this state.
+    fn untrusted_method(self) -> ReadMethod {
+        match self {
+            SamplerState::Missing => ReadMethod::Missing,
+            _ => ReadMethod::Sampling,
+        }
+    }
+
     /// Unpacks a state that [`pack`](SamplerState::pack) has packed. Without reads left, 8 misses
     /// mean `Missing`, and fewer `Sampling`.
     fn unpack(bits: u16) -> SamplerState {
@@ -136,10 +144,7 @@ impl ResidencySampler {
             self.bits.store(bits - LEFT_ONE, Ordering::Relaxed);
             return ReadMethod::Trusted;
         }
-        match SamplerState::unpack(bits) {
-            SamplerState::Missing => ReadMethod::Missing,
-            _ => ReadMethod::Sampling,
-        }
+        SamplerState::unpack(bits).untrusted_method()
     }
 
     /// Returns the method of a read for which `next_read` returned `Prefetching`, if the read
@@ -147,10 +152,7 @@ impl ResidencySampler {
     /// reader. Trust that is left counts as `Sampling`: the caller has begun the read as one that
     /// may wait.
     pub(crate) fn untrusted_method(&self) -> ReadMethod {
-        match self.state() {
-            SamplerState::Missing => ReadMethod::Missing,
-            _ => ReadMethod::Sampling,
-        }
+        self.state().untrusted_method()
     }
 
     /// Ends the trust after a read that the policy has seen: the next read is checked. The misses

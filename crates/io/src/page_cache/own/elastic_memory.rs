@@ -383,23 +383,25 @@ fn run_adapter_thread() {
     loop {
         std::thread::sleep(CHECK_INTERVAL);
         let mut has_large_engine = false;
-        for engine in live_engines() {
+        for engine in elastic_engines().iter().filter_map(Weak::upgrade) {
             has_large_engine |= engine.is_adapted_by_thread();
             engine.adapt_memory();
         }
-        let finds_large_engine =
-            || live_engines().iter().any(|engine| engine.is_adapted_by_thread());
+        let finds_large_engine = || {
+            let engines = elastic_engines();
+            engines.iter().filter_map(Weak::upgrade).any(|engine| engine.is_adapted_by_thread())
+        };
         if !has_large_engine && mark_as_ended(registry(), finds_large_engine) {
             return;
         }
     }
 }
 
-/// Returns the engines with elastic memory that are in use.
-fn live_engines() -> Vec<Arc<Engine>> {
+/// Returns the engines with elastic memory that are in use. Their owners may drop them meanwhile.
+fn elastic_engines() -> Vec<Weak<Engine>> {
     with_registry(|registry| {
         registry.remove_dropped();
-        registry.engines.iter().filter_map(Weak::upgrade).collect()
+        registry.engines.clone()
     })
 }
 
