@@ -415,8 +415,9 @@ impl LocalFile {
         let (offset, size) = (offset.0, self.bytes_within(offset.0, size.0) as usize);
         let buffer = zeroed(size)?;
         let future = self.with(py, |file| Ok(file.read_at_async(buffer, offset)))?;
-        let url = || self.path.to_str().unwrap_or_default().to_owned();
-        Ok(Awaited::new(future, self.reports.clone().map(|reports| (reports, url()))))
+        let url = self.path.to_str().unwrap_or_default();
+        let object = self.reports.clone().map(|reports| (reports, url.to_owned()));
+        Ok(Awaited::new(future, object))
     }
 
     /// Gives a hint on this handle's reads, by its name in `posix_fadvise`.

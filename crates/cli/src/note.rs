@@ -28,21 +28,17 @@ pub fn residency_caveat(residency: &Residency) -> Option<String> {
 /// a [caveat](mapping_caveat) of their own. The jobs of a mode are named unless it is the mode of
 /// all jobs.
 pub fn job_modes_caveat(jobs: &JobFile, direct: Mode, cached: Mode) -> Option<String> {
-    let names = |is_meant: fn(&Job) -> bool| -> Vec<String> {
-        jobs.jobs.iter().filter(|job| is_meant(job)).map(|job| printable(&job.name)).collect()
-    };
-    let kinds = [
-        (names(|job| job.is_direct && job.engine != JobEngine::Mmap), direct),
-        (names(|job| !job.is_direct && job.engine != JobEngine::Mmap), cached),
-    ];
-    let caveat = |(names, mode): &(Vec<String>, Mode)| {
-        let caveat = mode_caveat(*mode).filter(|_| !names.is_empty())?;
+    let caveat = |is_direct: bool, mode: Mode| {
+        let is_meant = |job: &&Job| job.is_direct == is_direct && job.engine != JobEngine::Mmap;
+        let names: Vec<String> =
+            jobs.jobs.iter().filter(is_meant).map(|job| printable(&job.name)).collect();
+        let caveat = mode_caveat(mode).filter(|_| !names.is_empty())?;
         match names.len() == jobs.jobs.len() {
             true => Some(caveat),
             false => Some(format!("{}: {caveat}", names.join(", "))),
         }
     };
-    kinds.iter().map(caveat).fold(None, join)
+    join(caveat(true, direct), caveat(false, cached))
 }
 
 /// Returns the name of the I/O backend if it is not the best one. `None` for the best. A backend is

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use readpath_sim::job::printable;
+use readpath_sim::job::escaped;
 use rustix::termios::tcgetwinsize;
 
 /// Table with aligned columns.
@@ -46,7 +46,7 @@ impl Table {
     /// terminal, which are escaped.
     pub fn add_row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
-        self.rows.push(cells.into_iter().map(escape_controls).collect());
+        self.rows.push(cells.iter().map(|cell| escaped(cell)).collect());
     }
 
     /// Names of the columns.
@@ -221,16 +221,6 @@ impl Table {
             text.push('\n');
         }
         text
-    }
-}
-
-/// Escapes the control characters and the hidden characters of a cell, like [`printable`], which
-/// also truncates a long text.
-fn escape_controls(cell: String) -> String {
-    // `printable` changes no character of ASCII text without control characters.
-    match cell.contains(|letter: char| letter.is_control() || !letter.is_ascii()) {
-        true => cell.chars().map(|letter| printable(letter.encode_utf8(&mut [0; 4]))).collect(),
-        false => cell,
     }
 }
 

@@ -15,9 +15,9 @@ fn shell(scratch: &Scratch, script: &str) -> Ran {
     Ran::of(command.stdin(Stdio::null()).output().unwrap())
 }
 
-/// Two files, packed one after the other. Programs that pack in parallel write such files, and
-/// `cat` of two packed files is one. zstd has frames without data too (RFC 8878, 3.1.2), here of 3
-/// bytes, and xz pads its streams with zeros.
+/// Two files, packed one after the other. Programs that pack in parallel write them, and so does
+/// `cat` of two packed files. zstd has frames without data too (RFC 8878, 3.1.2), here of 3 bytes.
+/// xz pads its streams with zeros.
 #[test]
 fn packed_traces_of_several_parts_are_read_whole() {
     let scratch = Scratch::new("packed-parts");

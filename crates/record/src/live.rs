@@ -133,7 +133,7 @@ impl LiveReads {
     /// Explains the reads of a process in an interval that ends at `end_ns`. `records`: the records
     /// of all processes.
     fn explain_process(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
-        let name = self.main_thread(process).map(|thread| thread.name.clone()).unwrap_or_default();
+        let name = self.process_name(process);
         let mut explainer = Explainer::of_interval(self.begin_ns, end_ns);
         let start = RecordingStart { program: name.clone(), ..RecordingStart::default() };
         explainer.take(&Record::Start(start));
@@ -191,8 +191,7 @@ impl LiveReads {
             }
             let &RequestRecord { end_ns: at_ns, device, work, bytes, .. } = request;
             let sum = sums.entry((device, work, other)).or_insert_with(|| {
-                let name =
-                    self.main_thread(other).map(|thread| thread.name.clone()).unwrap_or_default();
+                let name = self.process_name(other);
                 OthersRequests { device, work, task: other, name, ..OthersRequests::default() }
             });
             sum.at_ns = at_ns;
@@ -202,10 +201,12 @@ impl LiveReads {
         sums.into_values()
     }
 
-    /// Returns the first thread of a process, or any if that one is not known.
-    fn main_thread(&self, process: u32) -> Option<&ThreadName> {
+    /// Returns the name of the first thread of a process, or of any if that one is not known. Empty
+    /// without a known thread.
+    fn process_name(&self, process: u32) -> String {
         let mut threads = self.threads.values().filter(|thread| thread.process == process);
-        threads.clone().find(|thread| thread.task == process).or(threads.next())
+        let main_thread = threads.clone().find(|thread| thread.task == process);
+        main_thread.or(threads.next()).map(|thread| thread.name.clone()).unwrap_or_default()
     }
 
     /// Returns the record as the recording of one process would have it. The thread of another

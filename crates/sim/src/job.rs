@@ -38,7 +38,7 @@ mod parse;
 mod value;
 
 pub use engines::{ENGINES, EngineClass, FioEngine};
-pub use error::{JobError, printable};
+pub use error::{JobError, escaped, printable};
 pub use kinds::*;
 pub use options::{FioOption, OptionClass, options};
 pub use parse::{Environment, Inclusion, Variables};

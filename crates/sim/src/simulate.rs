@@ -241,13 +241,13 @@ pub fn simulate_workload(
     Ok(row)
 }
 
-/// Returns the size of a setup's device in bytes.
+/// Returns the properties of a setup's device.
 ///
 /// # Errors
 /// Fails if the device is unknown or has an invalid parameter.
-pub fn device_bytes(setup: &SimulationSetup) -> Result<u64, SimulateError> {
+pub fn device_caps(setup: &SimulationSetup) -> Result<DeviceCaps, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))
+    Ok(device.caps())
 }
 
 /// Checks that [`simulate`] can run, without the simulation. A table can then be rejected before

@@ -41,7 +41,10 @@ impl KnownVersion {
     /// Compares the file that a child has opened with its parent's.
     fn compare(&self, reopened: &File, inherited: &File, reports: Option<&Reports>) {
         let (is_same_file, is_same_version) = match reports {
-            Some(reports) => (self.is_of_object(reports), self.is_of_object(reports)),
+            Some(reports) => {
+                let is_same = self.is_of_object(reports);
+                (is_same, is_same)
+            }
             None => (reopened.is_same_file(inherited), reopened.is_same_version(inherited)),
         };
         // A grandchild compares with the child's file, which may already differ.
@@ -108,10 +111,7 @@ impl LocalFile {
                 file.revalidate().map(|has_changed| (Own::new(file), has_changed))
             })
             .map_err(|error| open_error(&error))?;
-        match has_changed || self.version.is_other_version.load(Ordering::Relaxed) {
-            true => self.replace(py, current_file),
-            false => Ok(false),
-        }
+        self.replace_if(py, has_changed, current_file)
     }
 
     /// Checks the object of a URL for a change. Returns true after a change.
@@ -123,15 +123,21 @@ impl LocalFile {
         self.file_of_any_version(py)?;
         let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
         let has_changed = !self.version.is_of_object(reports);
-        match has_changed || self.version.is_other_version.load(Ordering::Relaxed) {
-            true => self.replace(py, current_file),
-            false => Ok(false),
-        }
+        self.replace_if(py, has_changed, current_file)
     }
 
-    /// Continues with the current file in place of a stale one. Returns true. Raises ValueError if
+    /// Continues with the current file in place of a stale one, and returns true. Returns false if
+    /// neither the file has changed nor a child has opened another version. Raises ValueError if
     /// the file is closed.
-    fn replace(&self, py: Python<'_>, current_file: Own<File>) -> PyResult<bool> {
+    fn replace_if(
+        &self,
+        py: Python<'_>,
+        has_changed: bool,
+        current_file: Own<File>,
+    ) -> PyResult<bool> {
+        if !has_changed && !self.version.is_other_version.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         self.bytes.store(current_file.get().expect("it was just opened").len(), Ordering::Relaxed);
         let current_file = Arc::new(current_file);
         let stale = {

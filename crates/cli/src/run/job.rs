@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::unit::SECTOR_BYTES;
-use readpath_models::registry;
 use readpath_sim::observe::{Events, Observer};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
-use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
+use readpath_sim::simulate::{Participants, device_caps, simulate_with};
 use readpath_trace::block_trace::simulate_trace;
 
 use super::processes::RunObservers;
@@ -204,9 +203,9 @@ fn simulate(
         on_workload: Some(&mut attach_logs),
     };
     if let Some(trace) = &run.trace {
-        let device = registry::build(&row.setup.device, row.setup.seed).map_err(Failure::usage)?;
-        let block_bytes = u64::from(device.caps().alignment_sectors) * SECTOR_BYTES;
-        let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
+        let caps = device_caps(&row.setup).map_err(|error| row.failure(run, &error))?;
+        let block_bytes = u64::from(caps.alignment_sectors) * SECTOR_BYTES;
+        let device_bytes = caps.sectors.saturating_mul(SECTOR_BYTES);
         let is_real = false;
         let (workload, note) = trace.workload(device_bytes, block_bytes, is_real)?;
         let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, run_observer)

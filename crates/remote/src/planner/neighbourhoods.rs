@@ -4,7 +4,7 @@
 //! pieces in any order, and go on with the next ones. Their requests jump back and forth, so that
 //! the readahead policy sees short runs. As a whole they are a stream.
 //!
-//! How it works:
+//! The rules:
 //!
 //! - *Membership.* A request belongs to a neighbourhood if it begins at most the *reach* after the
 //!   neighbourhood's end, or ends less than the reach before it. The reach is the larger one of two

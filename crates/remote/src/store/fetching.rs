@@ -255,10 +255,7 @@ impl<S: ObjectStore> FetchTask<S> {
                     self.at += needed.len() as u64;
                     self.blocks.keep(start, needed);
                 }
-                Arrival::Ignored => {
-                    self.blocks.restart();
-                    return Try::Ignored;
-                }
+                Arrival::Ignored => return Try::Ignored,
                 Arrival::WrongLength => unreachable!("the needed bytes are within the fetch"),
             }
             // The rest of a longer body is not needed.

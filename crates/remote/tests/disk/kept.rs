@@ -95,8 +95,8 @@ async fn one_request_is_for_the_absent_part() {
     assert_eq!((store.gets(), store.heads(), store.body_bytes()), (1, 1, 12 * 4096));
 }
 
-/// A fetch looks up a block from both sides, but counts it once: as a hit if it has the first or
-/// the last page of the fetch, and as a miss otherwise.
+/// A fetch looks up a block from both sides, but counts it once. It is a hit if it has the first or
+/// the last page of the fetch, and a miss otherwise.
 #[tokio::test]
 async fn block_of_a_fetch_is_one_hit_or_one_miss() {
     let (first, middle, last) = (0..8192, 16_384..20_480, 57_344..65_536);

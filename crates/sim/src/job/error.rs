@@ -82,21 +82,24 @@ pub enum JobError {
 /// Maximum number of characters of a file's text in a message.
 const PRINTABLE_CHARS_MAX: usize = 120;
 
-/// Returns a text from a file in a safe form for messages: control characters are escaped, and a
-/// long text is truncated.
+/// Returns a text from a file in a safe form for messages: [`escaped`], and a long one truncated.
 pub fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for (index, letter) in text.chars().enumerate() {
-        if index == PRINTABLE_CHARS_MAX {
-            printable.push('…');
-            break;
-        }
+    match text.char_indices().nth(PRINTABLE_CHARS_MAX) {
+        Some((end, _)) => escaped(&text[..end]) + "…",
+        None => escaped(text),
+    }
+}
+
+/// Escapes the control characters and the hidden characters of a text.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
         match letter.is_control() || is_hidden(letter) {
-            true => printable.extend(letter.escape_default()),
-            false => printable.push(letter),
+            true => escaped.extend(letter.escape_default()),
+            false => escaped.push(letter),
         }
     }
-    printable
+    escaped
 }
 
 /// Returns true for invisible characters and those that change the text direction.

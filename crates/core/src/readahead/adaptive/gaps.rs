@@ -31,7 +31,7 @@
 //! designs: `bench/notes/access-patterns.md`.
 
 use super::super::{DeviceEvidence, PageView, WINDOW_COST_FACTOR};
-use super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window};
+use super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window, stride};
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW};
 use crate::unit::{PageRange, Time};
 
@@ -121,7 +121,7 @@ impl RisingGaps {
         // as used if it is cached, unless it was prefetched and not used yet.
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
         for page in gap.pages() {
-            let is_used = pages.is_cached(page) && !pages.is_unused(page);
+            let is_used = stride::was_used(page, pages);
             used += u64::from(is_used);
             gaps += u64::from(was_used && !is_used);
             was_used = is_used;

@@ -130,7 +130,7 @@ impl ReadStream {
             return 0;
         }
         let prefetched = self.last_request.end..self.prefetch_end;
-        let used = prefetched.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
+        let used = prefetched.take_while(|&page| stride::was_used(page, pages));
         used.count() as u64
     }
 

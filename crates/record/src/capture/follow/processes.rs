@@ -51,8 +51,8 @@ impl<N: FileNames> TaskTracker<N> {
     pub(super) fn record_executables(&mut self, at_ns: u64, process: u32) {
         for (inode, named) in self.names.executables(process) {
             // A reported open has the path of an overlay, but not always a path or a length.
-            let named = match self.names.file(inode) {
-                Some(opened) if opened.path.is_empty() => named,
+            let opened = self.names.file(inode).filter(|opened| !opened.path.is_empty());
+            let named = match opened {
                 Some(opened) => NamedFile { bytes: opened.bytes.or(named.bytes), ..opened },
                 None => named,
             };

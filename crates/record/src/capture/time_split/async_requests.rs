@@ -83,8 +83,8 @@ impl AioRequests {
     /// ones of a list. Requests beyond the named ones have the activity of these if all of them
     /// have one, and may be reads otherwise.
     fn add_submitted(&mut self, count: u64, named: AioRequests) {
-        let rest_activity = match named.runs.iter().collect::<Vec<_>>()[..] {
-            [(activity, _)] => *activity,
+        let rest_activity = match named.runs.front() {
+            Some(&(activity, _)) if named.runs.len() == 1 => activity,
             _ => Activity::AsyncIo,
         };
         let mut rest = count;

@@ -46,8 +46,8 @@ impl HeldLines {
     pub fn add(&mut self, number: u64, text: &str) {
         let mut new_task = NewTask::Absent;
         if let Some((task, _, rest)) = parse_head(text) {
-            if let Some(resumed) = split_resumed(rest) {
-                self.settle(task, Some(resumed));
+            if let Some((_, tail)) = split_resumed(rest) {
+                self.settle(task, Some(tail));
             } else if rest.starts_with("+++") {
                 self.settle(task, None);
             } else if unfinished_text(rest).is_some_and(|text| begins_task(text_name(text))) {
@@ -73,15 +73,15 @@ impl HeldLines {
         self.lines.pop_front()
     }
 
-    /// Ends the held call of a task, if it has one. `resumed` has the name and the rest of the call
-    /// in its second line, `None` if the task ends without one.
-    fn settle(&mut self, task: u32, resumed: Option<(&str, &str)>) {
+    /// Ends the held call of a task, if it has one. `tail` is the rest of the call in its second
+    /// line, `None` if the task ends without one.
+    fn settle(&mut self, task: u32, tail: Option<&str>) {
         let Some(number) = self.open_calls.remove(&task) else { return };
         let Ok(index) = self.lines.binary_search_by_key(&number, |line| line.number) else {
             return;
         };
         let first = &mut self.lines[index];
-        let result = resumed.and_then(|(_, tail)| {
+        let result = tail.and_then(|tail| {
             let (_, _, rest) = parse_head(&first.text)?;
             let text = format!("{}{tail}", unfinished_text(rest)?);
             u32::try_from(Call::parse(&text)?.success_value()?).ok()
