@@ -40,18 +40,23 @@ impl Engine {
     /// Describes the first leak found.
     pub(crate) fn check_leaks(&self, pinned_expected: u32) -> Result<(), String> {
         let mut state = self.lock();
-        // A scheduler may hold back requests of abandoned reads for a while.
-        while state.machine.meter().in_device() > 0
-            || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
-        {
-            // This thread waits for no read's queue.
-            let queue = None;
-            state = self.lead(state, queue);
+        // Returned pages may let requests begin that waited for memory, so that more work follows.
+        loop {
+            // A scheduler may hold back requests of abandoned reads for a while.
+            while state.machine.meter().in_device() > 0
+                || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
+            {
+                // This thread waits for no read's queue.
+                let queue = None;
+                state = self.lead(state, queue);
+            }
+            let now = self.clock.now();
+            state.machine.take_returned(now);
+            state.step_until_idle(now);
+            if state.machine.meter().in_device() == 0 {
+                break;
+            }
         }
-        // Returned pages are processed, and no work is left.
-        let now = self.clock.now();
-        state.machine.take_returned(now);
-        state.step_until_idle(now);
         // Then these counts must be 0, and no page pinned but the expected ones. The last count is
         // for files without handles that still had pages in flight.
         let in_flight = &state.in_flight;
