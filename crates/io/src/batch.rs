@@ -284,6 +284,7 @@ impl Batch {
                 KernelReadStatus::LeftToCaller | KernelReadStatus::MustBypass => {
                     read_absent(&handle, offset, target)
                 }
+                KernelReadStatus::Failed(error) => Err(ReadError::from_machine(error)),
             };
             return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
         }
@@ -335,6 +336,10 @@ impl Batch {
             }
             // The kernel cannot provide the bytes.
             KernelReadStatus::MustBypass => None,
+            KernelReadStatus::Failed(error) => {
+                self.ready.push_back(SharedRead::from_error(*ticket, error));
+                return;
+            }
         };
         match copy {
             Some(copy) => self.ready.push_back(SharedRead::from_copy(*ticket, copy)),

@@ -208,6 +208,60 @@ fn poll_after_the_waiter_does_not_wait_for_a_stuck_file() {
     assert!(is_right(&buffer, 100_000));
 }
 
+/// The read of the waiter thread fails, and the file is stuck afterwards. The next poll reports the
+/// error, and reads nothing itself. ESTALE is 116 in errno(3).
+#[test]
+fn poll_after_a_failed_read_does_not_wait_for_a_stuck_file() {
+    let Some(stuck) = Stuck::mount("failed") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    for bytes in [READ, 200_000] {
+        stuck.fail(0, 116);
+        let (sender, has_ended) = channel();
+        let waker = Waker::from(Arc::new(Ended(sender)));
+        let mut read = Box::pin(file.read_at_async(vec![0; bytes], 100_000));
+        assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        has_ended.recv_timeout(LIVENESS).unwrap();
+        stuck.stick(0, 0);
+        let (count, _) = ends_while_stuck(&stuck, move || pollster::block_on(read));
+        let error = count.unwrap_err();
+        let read_error = error.get_ref().and_then(|error| error.downcast_ref()).copied();
+        let error = DeviceError::Stale;
+        assert_eq!(read_error, Some(readpath::ReadError::Device { offset: 100_000, error }));
+        stuck.release();
+    }
+}
+
+/// A read of a batch fails on its helper thread. The batch returns the error, and reads nothing
+/// itself: the file could be stuck by now.
+#[test]
+fn batch_returns_a_failed_read_without_another_attempt() {
+    for (into, bytes) in [(false, READ), (true, READ), (false, 300_000), (true, 300_000)] {
+        let Some(stuck) = Stuck::mount(&format!("batch-failed-{into}-{bytes}")) else { return };
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(stuck.name(0)).unwrap();
+        stuck.fail(0, 116);
+        let mut batch = path.batch();
+        batch.read(&file, 100_000, bytes as u64, 7).unwrap();
+        let (ticket, result) = if into {
+            let mut room = vec![0; bytes];
+            let read = batch.wait_into(|_, _| &mut room).unwrap().unwrap();
+            (read.ticket, read.bytes.map(drop))
+        } else {
+            let read = batch.wait().unwrap().unwrap();
+            (read.ticket(), read.slices().map(drop))
+        };
+        let error = DeviceError::Stale;
+        assert_eq!(
+            (ticket, result),
+            (7, Err(readpath::ReadError::Device { offset: 100_000, error }))
+        );
+        let own_thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let threads = stuck.failed_threads();
+        assert!(!threads.is_empty() && !threads.contains(&own_thread), "{threads:?}, {own_thread}");
+    }
+}
+
 /// Dropping a path does not wait for its stalled reads.
 #[test]
 fn path_can_be_dropped_while_a_file_is_stuck() {

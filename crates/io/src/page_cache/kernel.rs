@@ -16,8 +16,9 @@
 //! The bytes are the same as for any `read(2)`, including dirty pages of writers.
 //!
 //! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
-//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends. In a
-//! simulation (`cfg(simulation)`) a model answers for the kernel.
+//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends. A
+//! failed read of a task or a batch is an error on a file system without `RWF_NOWAIT`, where another
+//! attempt could wait. In a simulation (`cfg(simulation)`) a model answers for the kernel.
 
 use std::num::NonZero;
 use std::os::fd::AsFd;

@@ -35,6 +35,8 @@ struct Held {
     stuck: Vec<(u64, u64)>,
     /// Number of the file, and error number of its reads.
     failing: Vec<(u64, i32)>,
+    /// Number of the thread of each failed read.
+    failed_threads: Vec<u32>,
     replies: Vec<(ReplyData, Vec<u8>)>,
 }
 
@@ -70,10 +72,12 @@ impl Stuck {
         self.held.lock().unwrap().failing.push((file, errno));
     }
 
-    /// Leaves reads of the file at or after byte `from` unanswered. The file must be open already:
-    /// the open may try direct I/O with a read.
+    /// Leaves reads of the file at or after byte `from` unanswered, also if earlier ones
+    /// [fail](Stuck::fail). The file must be open already: the open may try direct I/O with a read.
     pub fn stick(&self, file: u64, from: u64) {
-        self.held.lock().unwrap().stuck.push((file, from));
+        let mut held = self.held.lock().unwrap();
+        held.failing.retain(|&(failing_file, _)| failing_file != file);
+        held.stuck.push((file, from));
     }
 
     /// Answers all requests and removes all stuck ranges.
@@ -81,6 +85,12 @@ impl Stuck {
         let mut held = self.held.lock().unwrap();
         held.stuck.clear();
         held.replies.drain(..).for_each(|(reply, data)| reply.data(&data));
+    }
+
+    /// Threads whose reads have [failed](Stuck::fail).
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub fn failed_threads(&self) -> Vec<u32> {
+        self.held.lock().unwrap().failed_threads.clone()
     }
 
     /// Number of waiting requests.
@@ -157,7 +167,7 @@ impl Filesystem for Files {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -171,6 +181,7 @@ impl Filesystem for Files {
         let mut held = self.held.lock().unwrap();
         let number = inode.0 - FIRST_INODE;
         if let Some(&(_, errno)) = held.failing.iter().find(|&&(file, _)| file == number) {
+            held.failed_threads.push(request.pid());
             return reply.error(Errno::from_i32(errno));
         }
         let is_stuck = held.stuck.iter().any(|&(file, from)| file == number && end > from);

@@ -1,11 +1,14 @@
 //! A read that a waiter thread makes for a task or a batch, and its result.
 
 use std::fs::File as StdFile;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 
+use readpath_core::machine::ReadError;
+use rustix::io::{pread, retry_on_intr};
+
+use crate::backend::answer::device_error;
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::target::Target;
 
@@ -48,6 +51,8 @@ pub(crate) struct BlockingRead {
     has_ended: AtomicBool,
     /// The bytes, if kept and all read.
     copy: Mutex<Option<AlignedBytes>>,
+    /// Error of the read, if it has failed.
+    error: OnceLock<ReadError>,
     /// Waker of the task that waits for the read.
     waker: Mutex<Option<Waker>>,
 }
@@ -59,8 +64,8 @@ impl BlockingRead {
     pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> BlockingRead {
         let copies_bytes = bytes <= COPY_BYTES_MAX;
         let has_ended = AtomicBool::new(false);
-        let (copy, waker) = (Mutex::default(), Mutex::default());
-        BlockingRead { file, key, offset, bytes, copies_bytes, has_ended, copy, waker }
+        let (copy, error, waker) = (Mutex::default(), OnceLock::new(), Mutex::default());
+        BlockingRead { file, key, offset, bytes, copies_bytes, has_ended, copy, error, waker }
     }
 
     /// Returns the read changed to keep its content whatever its size.
@@ -89,9 +94,14 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread, and keeps the content if requested. An error, a lack
-    /// of memory, or an earlier end of the file is not reported here: the content is then missing,
-    /// and the owner reads again.
+    /// Returns the error of the ended read: of the device, or an earlier end of the file. `None` if
+    /// all bytes were read.
+    pub(in crate::page_cache) fn error(&self) -> Option<ReadError> {
+        self.error.get().copied()
+    }
+
+    /// Makes the read on the calling thread, and keeps the content if requested. Without memory for
+    /// it the content is missing, and the owner reads again.
     pub(super) fn execute(&self) {
         let wanted_bytes = self.copies_bytes.then_some(self.bytes as usize);
         let kept = wanted_bytes.and_then(AlignedBytes::try_allocate);
@@ -101,15 +111,38 @@ impl BlockingRead {
         let mut buffer = kept.unwrap_or_else(|| AlignedBytes::allocate(small_bytes, None));
         let end_offset = self.offset + self.bytes;
         let mut offset = self.offset;
-        let mut is_read = true;
-        while offset < end_offset && is_read {
+        while offset < end_offset {
             let bytes = buffer.len().min((end_offset - offset) as usize);
-            is_read = self.file.read_exact_at(&mut buffer[..bytes], offset).is_ok();
+            if let Err(error) = self.read_part(&mut buffer[..bytes], offset) {
+                let _ = self.error.set(error);
+                return;
+            }
             offset += bytes as u64;
         }
-        if is_read && keeps_content {
+        if keeps_content {
             *self.copy.lock().expect(POISON) = Some(buffer);
         }
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// The device fails, or the file ends before.
+    fn read_part(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<(), ReadError> {
+        while !buffer.is_empty() {
+            match retry_on_intr(|| pread(&self.file, &mut *buffer, offset)) {
+                Ok(0) => return Err(ReadError::Shrunk { offset }),
+                Ok(bytes) => {
+                    buffer = &mut buffer[bytes..];
+                    offset += bytes as u64;
+                }
+                Err(errno) => {
+                    let error = device_error(errno.raw_os_error());
+                    return Err(ReadError::Device { offset, error });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Marks the read as ended and calls the waker, which is foreign code.
@@ -175,5 +208,6 @@ mod tests {
         execute_and_wake(&read);
         assert!(read.poll(Waker::noop()));
         assert!(read.take_copy().is_none());
+        assert_eq!(read.error(), Some(ReadError::Shrunk { offset: 100_000 }));
     }
 }

@@ -47,6 +47,7 @@ use crate::page_cache::kernel::{KernelFile, are_pages_resident};
 use crate::page_cache::kernel_reads::submitted_reads::SubmittedResidency;
 use crate::page_cache::own::Handle;
 use crate::probes;
+use crate::read_error::ReadError;
 
 /// A read that may wait for the device.
 struct UntrustedRead<'a> {
@@ -260,7 +261,8 @@ impl Handle {
     /// read has ended.
     ///
     /// # Errors
-    /// The system provides no thread to wait on.
+    /// The system provides no thread to wait on. Or the read has failed, and the file system does
+    /// not support `RWF_NOWAIT`.
     pub(crate) fn poll_kernel_read(
         &self,
         offset: u64,
@@ -280,6 +282,12 @@ impl Handle {
         if let Some(blocking_read) = blocking_read {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
+            }
+            // Without `RWF_NOWAIT` a second read may wait in this call, so the error is final.
+            if let Some(error) = blocking_read.error()
+                && buffered_file.is_nowait_unsupported()
+            {
+                return Poll::Ready(Err(ReadError::from_machine(error).into()));
             }
             let is_read = finish_blocking_read(buffered_file, blocking_read, offset, buffers);
             // All bytes count as awaited, also if a check has found some of them resident.

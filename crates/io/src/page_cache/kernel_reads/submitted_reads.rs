@@ -16,6 +16,8 @@ use std::fs::File as StdFile;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
+use readpath_core::machine::ReadError;
+
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel::KernelFile;
 use crate::page_cache::kernel::blocking_read::BlockingRead;
@@ -36,6 +38,8 @@ pub(crate) enum KernelReadStatus {
     LeftToCaller,
     /// The kernel cannot provide the bytes: the read must bypass its page cache.
     MustBypass,
+    /// The read has failed. Another attempt could wait, because there is no `RWF_NOWAIT`.
+    Failed(ReadError),
 }
 
 /// Residency of a range when its read was submitted, as far as known.
@@ -157,8 +161,8 @@ impl Handle {
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
     /// content comes from the thread, or is copied from resident pages into memory of
     /// `free_buffers`. Counts the read, with all its bytes as awaited. Without `RWF_NOWAIT` the
-    /// caller copies the pages, and its read is counted instead. If pages were evicted again, or
-    /// could not be read, the read must bypass the kernel page cache.
+    /// caller copies the pages, and its read is counted instead, or the read has failed. With it,
+    /// the read must bypass the kernel page cache if pages were evicted again or could not be read.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,
@@ -175,7 +179,8 @@ impl Handle {
             return KernelReadStatus::MustBypass;
         };
         if buffered_file.is_nowait_unsupported() {
-            return KernelReadStatus::LeftToCaller;
+            let left_to_caller = KernelReadStatus::LeftToCaller;
+            return blocking_read.error().map_or(left_to_caller, KernelReadStatus::Failed);
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {

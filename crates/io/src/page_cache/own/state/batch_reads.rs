@@ -62,8 +62,8 @@ impl SharedRead {
         SharedRead { completed, id: None, pages: 0 }
     }
 
-    /// Creates a completed read from the error of a rejected one.
-    fn from_error(ticket: u64, error: ReadError) -> SharedRead {
+    /// Creates a completed read from the error of a rejected or failed one.
+    pub(crate) fn from_error(ticket: u64, error: ReadError) -> SharedRead {
         let result = Some(Err(error));
         let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
         SharedRead { completed, id: None, pages: 0 }
