@@ -4,7 +4,12 @@
 mod support;
 
 use std::fs::File as StdFile;
+use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use readpath::{PageCache, ReadPath};
 use readpath_core::unit::PageRange;
@@ -82,6 +87,42 @@ impl Drop for Overlay {
     }
 }
 
+/// Waker that reports each call.
+struct Woken(Sender<()>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Resident memory of this process in bytes (proc_pid_statm(5)).
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+}
+
+/// Futures of 64 MiB in all are polled once, woken, and not polled again. They keep a piece
+/// of 256 KiB each, 4 MiB in all. Their zeroed buffers are not resident yet. Then each one has all its bytes.
+fn check_memory_of_unpolled_futures(file: &readpath::File, content: &[u8]) {
+    const FUTURES: usize = 16;
+    let (sender, woken) = channel();
+    let waker = Waker::from(Arc::new(Woken(sender)));
+    let before = resident_bytes();
+    let mut futures: Vec<_> =
+        (0..FUTURES).map(|_| Box::pin(file.read_at_async(vec![0; FILE_BYTES], 0))).collect();
+    for future in &mut futures {
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    (0..FUTURES).for_each(|_| woken.recv_timeout(Duration::from_secs(60)).unwrap());
+    let growth = resident_bytes().saturating_sub(before);
+    assert!(growth < 16 << 20, "{growth} bytes");
+    for future in futures {
+        let (count, buffer) = pollster::block_on(future);
+        assert!(count.unwrap() == FILE_BYTES && buffer == content);
+    }
+}
+
 /// One test, because the mounts are of its thread.
 #[test]
 fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
@@ -117,6 +158,7 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
         let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; bytes], 77));
         assert!(count.unwrap() == bytes && buffer == content[77..][..bytes]);
     }
+    check_memory_of_unpolled_futures(&file, &content);
     assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
     // A path with a cache of its own reads no such pages: the kernel would wait for them.
     for path in [own_cache(), ReadPath::builder().page_cache(PageCache::None)] {

@@ -441,7 +441,7 @@ impl FileKernelReadahead {
         self.path_readahead.device_window(target).may_block
     }
 
-    /// Counts the read as awaited, and queues it for a waiter thread.
+    /// Queues a read for a waiter thread. The caller [counts](FileKernelReadahead::record_wait) it.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -449,7 +449,6 @@ impl FileKernelReadahead {
         &self,
         blocking_read: Arc<BlockingRead>,
     ) -> std::io::Result<()> {
-        self.record_wait(blocking_read.bytes);
         self.path_readahead.waiter.queue_job(Job::Read(blocking_read))
     }
 

@@ -44,7 +44,7 @@ use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::kernel::kernel_readahead::{KernelReadTimer, PolicyAccess};
 use crate::page_cache::kernel::residency_sampling::ReadMethod;
 use crate::page_cache::kernel::{KernelFile, are_pages_resident};
-use crate::page_cache::kernel_reads::submitted_reads::SubmittedResidency;
+use crate::page_cache::kernel_reads::submitted_reads::{COPIED_BYTES_MAX, SubmittedResidency};
 use crate::page_cache::own::Handle;
 use crate::probes;
 use crate::read_error::ReadError;
@@ -271,9 +271,9 @@ impl Handle {
         waker: &Waker,
     ) -> Poll<io::Result<bool>> {
         let bytes = buffer.len() as u64;
-        let buffers = &mut [IoSliceMut::new(buffer)];
         let Some(file) = self.file.pages.kernel_file() else {
             // The kernel does not cache the pages: resident ones are read without waiting.
+            let buffers = &mut [IoSliceMut::new(buffer)];
             return Poll::Ready(Ok(self.read_from_kernel(offset, bytes, buffers)));
         };
         let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
@@ -283,13 +283,13 @@ impl Handle {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
             }
-            // Without `RWF_NOWAIT` a second read may wait in this call, so the error is final.
-            if let Some(error) = blocking_read.error()
-                && buffered_file.is_nowait_unsupported()
-            {
-                return Poll::Ready(Err(ReadError::from_machine(error).into()));
+            let finished = finish_blocking_read(buffered_file, blocking_read, offset, buffer)?;
+            if let FinishedRead::Piece { end } = finished {
+                let piece = new_task_read(buffered_file, end, offset + bytes - end);
+                *blocking_read = Arc::new(piece);
+                return start_task_read(file, blocking_read, waker);
             }
-            let is_read = finish_blocking_read(buffered_file, blocking_read, offset, buffers);
+            let is_read = finished == FinishedRead::Whole;
             // All bytes count as awaited, also if a check has found some of them resident.
             let awaited_bytes = bytes;
             let is_counted = is_read && self.record_kernel_read(bytes, awaited_bytes, offset);
@@ -314,6 +314,7 @@ impl Handle {
             // Before the check, so no absent page is known.
             show_read(None);
         }
+        let buffers = &mut [IoSliceMut::new(buffer)];
         let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);
         if checked_bytes == Some(bytes) {
             return Poll::Ready(Ok(self.record_resident_read(bytes, offset)));
@@ -322,19 +323,9 @@ impl Handle {
             let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
             show_read(first_absent);
         }
-        let mut new_read = buffered_file.new_blocking_read(offset, bytes);
-        // Without `RWF_NOWAIT` the task cannot copy the pages without waiting. The content of a
-        // read of any size is kept, in memory of the size of the task's buffer.
-        if buffered_file.is_nowait_unsupported() {
-            new_read = new_read.copying_bytes();
-        }
-        let new_read = blocking_read.insert(Arc::new(new_read));
-        // Stores the waker before the read can end.
-        new_read.poll(waker);
-        match file_readahead.start_blocking_read(Arc::clone(new_read)) {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        file_readahead.record_wait(bytes);
+        let new_read = blocking_read.insert(Arc::new(new_task_read(buffered_file, offset, bytes)));
+        start_task_read(file, new_read, waker)
     }
 
     /// Returns a read as the policy must see it, and records that the policy knows the run up to
@@ -366,31 +357,82 @@ impl Handle {
     }
 }
 
-/// Moves the bytes of an ended `blocking_read` at `offset` into `buffers`. Returns false if they
-/// were evicted again or could not be read: the kernel page cache is then bypassed, which reports
-/// the error. Never waits for the device.
+/// Creates a read of a task for a waiter thread: of all `bytes` bytes from `offset` on, or of a first
+/// piece of them. Without `RWF_NOWAIT` the task cannot copy the pages without waiting, so the
+/// content of each piece is kept for it. A future that is not polled again keeps one piece.
+fn new_task_read(buffered_file: &BufferedFile, offset: u64, bytes: u64) -> BlockingRead {
+    match buffered_file.is_nowait_unsupported() {
+        true => {
+            buffered_file.new_blocking_read(offset, bytes.min(COPIED_BYTES_MAX)).copying_bytes()
+        }
+        false => buffered_file.new_blocking_read(offset, bytes),
+    }
+}
+
+/// Passes a new read of a task to a waiter thread, which calls `waker` at its end.
+///
+/// # Errors
+/// The system provides no thread.
+fn start_task_read(
+    file: &KernelFile,
+    new_read: &Arc<BlockingRead>,
+    waker: &Waker,
+) -> Poll<io::Result<bool>> {
+    // Stores the waker before the read can end.
+    new_read.poll(waker);
+    match file.readahead.start_blocking_read(Arc::clone(new_read)) {
+        Ok(()) => Poll::Pending,
+        Err(error) => Poll::Ready(Err(error)),
+    }
+}
+
+/// Progress of a task's read after a waiter thread has read a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FinishedRead {
+    /// The buffer is full.
+    Whole,
+    /// The buffer has the bytes before offset `end` of the file.
+    Piece { end: u64 },
+    /// The pages were evicted again or could not be read. The kernel page cache is then bypassed,
+    /// which reports the error.
+    Missing,
+}
+
+/// Moves the bytes of an ended `blocking_read` into `buffer`, whose first byte has the offset
+/// `offset`. Never waits for the device.
+///
+/// # Errors
+/// The file system does not support `RWF_NOWAIT`, and the read has failed or had no memory.
 fn finish_blocking_read(
     buffered_file: &BufferedFile,
     blocking_read: &BlockingRead,
     offset: u64,
-    buffers: &mut [IoSliceMut<'_>; 1],
-) -> bool {
+    buffer: &mut [u8],
+) -> io::Result<FinishedRead> {
     if let Some(copy) = blocking_read.take_copy() {
-        buffers[0].copy_from_slice(&copy);
-        return true;
+        let piece_start = (blocking_read.offset - offset) as usize;
+        let piece_end = piece_start + copy.len();
+        buffer[piece_start..piece_end].copy_from_slice(&copy);
+        let end = offset + piece_end as u64;
+        let is_whole = piece_end == buffer.len();
+        return Ok(if is_whole { FinishedRead::Whole } else { FinishedRead::Piece { end } });
     }
-    // Without `RWF_NOWAIT` the content of any read is kept, so the read has failed.
+    // Without `RWF_NOWAIT` another read may wait in this call, so the error is final. If there is
+    // none, the thread had no memory for the content.
     if buffered_file.is_nowait_unsupported() {
-        return false;
+        return Err(blocking_read.error().map_or(io::ErrorKind::OutOfMemory.into(), |error| {
+            ReadError::from_machine(error).into()
+        }));
     }
     // The read was too large to keep its bytes, or it failed. The waiting thread has brought the
     // pages into the kernel page cache, as far as it got.
-    let is_read = buffered_file.read_resident(offset, buffers[0].len() as u64, buffers);
-    // A failed read counts as an eviction too: the cause is not known here.
-    if !is_read {
-        buffered_file.record_eviction();
+    let bytes = buffer.len() as u64;
+    if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)]) {
+        return Ok(FinishedRead::Whole);
     }
-    is_read
+    // A failed read counts as an eviction too: the cause is not known here.
+    buffered_file.record_eviction();
+    Ok(FinishedRead::Missing)
 }
 
 #[cfg(test)]

@@ -25,8 +25,10 @@ use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::own::Handle;
 
 /// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in the 64 reads
-/// that threads await at most. The bytes of a larger read are copied from the pages.
-const COPIED_BYTES_MAX: u64 = 256 << 10;
+/// that threads await at most. The bytes of a larger read are copied from the pages. Also the
+/// largest piece of a task's read without `RWF_NOWAIT`. A warm future of 4 MiB on overlayfs took
+/// 1.6 ms at best in such pieces, 3.7 ms in pieces of 64 KiB, and 2.2 ms whole.
+pub(super) const COPIED_BYTES_MAX: u64 = 256 << 10;
 
 /// Result of a completed read.
 pub(crate) enum KernelReadStatus {
@@ -154,6 +156,7 @@ impl Handle {
         let blocking_read =
             if bytes <= COPIED_BYTES_MAX { blocking_read.copying_bytes() } else { blocking_read };
         let blocking_read = Arc::new(blocking_read);
+        file.readahead.record_wait(bytes);
         file.readahead.start_blocking_read(Arc::clone(&blocking_read))?;
         Ok(Some(blocking_read))
     }
