@@ -24,8 +24,8 @@
 //! A future or a batch that is dropped leaves its reads in the queue. No thread executes them. A
 //! queue that has doubled since the last search is searched for them, because a stalled file would
 //! keep them for ever. Advice has no owner. While a file or its device has all threads that it may
-//! have, its queued advice is bounded by [`ADVICE_JOBS_MAX`], and further advice is dropped. The
-//! pages are then read when they are needed. Other files keep all advice: a batch may queue one
+//! have, or no further thread can be started, its queued advice is bounded by [`ADVICE_JOBS_MAX`].
+//! Further advice is dropped, and the pages are read when they are needed. Other files keep all advice: a batch may queue one
 //! call per read before the first one is executed.
 //!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
@@ -105,6 +105,8 @@ struct BlockingPoolState {
     threads_idle: u32,
     /// True if a thread watches.
     has_watcher: bool,
+    /// True if the last attempt to start a thread has failed, or has met [`THREADS_MAX`].
+    is_start_refused: bool,
     /// True once the pool is dropped.
     is_closing: bool,
 }
@@ -217,13 +219,14 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file. Returns false and drops it if it is advice, and the
-    /// file has all threads that it may have and too much queued advice.
+    /// Adds a job to the queue of its file. Returns false and drops it if it is advice, the file
+    /// gains no thread for it, and the file has too much queued advice.
     fn push_job(&mut self, job: Job) -> bool {
         self.jobs_queued += 1;
         let (age, key) = (self.jobs_queued, job.key());
         let threads_in_file = self.files.get(&key).map_or(0, |file| file.threads_reading);
-        let gains_thread = threads_in_file < FILE_THREADS_MAX
+        let gains_thread = (self.threads_idle > 0 || !self.is_start_refused)
+            && threads_in_file < FILE_THREADS_MAX
             && self.is_below_device_limit(threads_in_file, key.device);
         self.with_file(key, |file| file.push(age, job, gains_thread))
     }
@@ -285,12 +288,16 @@ impl BlockingPool {
     /// dropped without being executed.
     ///
     /// # Errors
-    /// The system provides no thread, and the pool has none. Or the job is advice, the file has all
-    /// threads that it may have, and [`ADVICE_JOBS_MAX`] calls of advice queued (`QuotaExceeded`).
+    /// The system provides no thread, and the pool has none. Or the job is advice, the file gains no
+    /// thread for it, and has [`ADVICE_JOBS_MAX`] calls of advice queued (`QuotaExceeded`).
     pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
         let key = job.key();
         let mut pool = self.shared.lock();
         if !pool.push_job(job) {
+            // The system may have a thread for the queue again.
+            if pool.is_start_refused {
+                let _ = self.shared.start_if_needed(&mut pool);
+            }
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let ownerless_reads = pool.with_file(key, FileQueue::take_ownerless_reads);
@@ -385,6 +392,8 @@ impl BlockingPoolShared {
             return Ok(());
         }
         pool.threads.retain(|worker| !worker.handle.is_finished());
+        // Until the start below has succeeded.
+        pool.is_start_refused = true;
         if pool.threads.len() >= THREADS_MAX {
             return Ok(());
         }
@@ -392,6 +401,7 @@ impl BlockingPoolShared {
         let is_thread_reading = Arc::clone(&is_reading);
         let handle = thread::spawn("readpath-wait", move || shared.run(&is_thread_reading))?;
         pool.threads.push(Worker { handle, is_reading });
+        pool.is_start_refused = false;
         // Counted as idle already, so that no more threads start before it runs.
         pool.threads_idle += 1;
         Ok(())
@@ -541,7 +551,7 @@ mod tests {
 
     /// Makes the start of a thread fail with EAGAIN on the calling thread from now on, as at a
     /// limit of processes (seccomp(2)). Other threads are not affected.
-    fn forbid_threads() {
+    pub(super) fn forbid_threads() {
         const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
         const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
         const RETURN: u16 = 0x06; // BPF_RET | BPF_K
