@@ -219,16 +219,18 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file. Returns false and drops it if it is advice, the file
-    /// gains no thread for it, and the file has too much queued advice.
-    fn push_job(&mut self, job: Job) -> bool {
+    /// Adds a job to the queue of its file. Returns the reads without an owner that leave the queue.
+    /// Returns `None` and drops advice beyond the bound, if the file gains no thread for it.
+    fn push_job(&mut self, job: Job) -> Option<VecDeque<(u64, Job)>> {
         self.jobs_queued += 1;
         let (age, key) = (self.jobs_queued, job.key());
         let threads_in_file = self.files.get(&key).map_or(0, |file| file.threads_reading);
         let gains_thread = (self.threads_idle > 0 || !self.is_start_refused)
             && threads_in_file < FILE_THREADS_MAX
             && self.is_below_device_limit(threads_in_file, key.device);
-        self.with_file(key, |file| file.push(age, job, gains_thread))
+        self.with_file(key, |file| {
+            file.push(age, job, gains_thread).then(|| file.take_ownerless_reads())
+        })
     }
 
     /// True if the device may have one more thread, for a file with `threads_in_file` threads.
@@ -293,14 +295,13 @@ impl BlockingPool {
     pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
         let key = job.key();
         let mut pool = self.shared.lock();
-        if !pool.push_job(job) {
+        let Some(ownerless_reads) = pool.push_job(job) else {
             // The system may have a thread for the queue again.
             if pool.is_start_refused {
                 let _ = self.shared.start_if_needed(&mut pool);
             }
             return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        let ownerless_reads = pool.with_file(key, FileQueue::take_ownerless_reads);
+        };
         let result = self.wake_or_start(pool, key);
         // These may hold the last references to wakers, which are foreign code.
         for read in ownerless_reads {
@@ -519,7 +520,7 @@ mod tests {
     fn waiter_pool_prefers_the_file_with_fewer_threads() {
         let mut pool = BlockingPoolState::default();
         for inode in [1, 1, 1, 2, 3] {
-            assert!(pool.push_job(read_job(0, inode)));
+            assert!(pool.push_job(read_job(0, inode)).is_some());
         }
         let mut take_inode = || pool.take_job().unwrap().key().inode;
         let taken_inodes: Vec<u64> = (0..5).map(|_| take_inode()).collect();
@@ -528,7 +529,7 @@ mod tests {
         // The read of file 2 ends. Three threads are in file 1, so a new read of file 2 comes
         // before a new one of file 1, although it is younger.
         pool.record_end(FileKey { device: 0, inode: 2 });
-        assert!(pool.push_job(read_job(0, 1)) && pool.push_job(read_job(0, 2)));
+        assert!(pool.push_job(read_job(0, 1)).is_some() && pool.push_job(read_job(0, 2)).is_some());
         assert_eq!(pool.take_job().unwrap().key().inode, 2);
     }
 
@@ -537,15 +538,15 @@ mod tests {
     #[test]
     fn waiter_pool_limits_threads_per_file_and_device() {
         let mut pool = BlockingPoolState::default();
-        (0..20).for_each(|_| assert!(pool.push_job(read_job(0, 1))));
+        (0..20).for_each(|_| assert!(pool.push_job(read_job(0, 1)).is_some()));
         let taken = std::iter::from_fn(|| pool.take_job()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
         pool.record_end(FileKey { device: 0, inode: 1 });
         assert!(pool.take_job().is_some() && pool.take_job().is_none());
-        (2..300).for_each(|inode| assert!(pool.push_job(read_job(0, inode))));
+        (2..300).for_each(|inode| assert!(pool.push_job(read_job(0, inode)).is_some()));
         let taken = std::iter::from_fn(|| pool.take_job()).count() as u32;
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
-        assert!(pool.push_job(read_job(1, 1)));
+        assert!(pool.push_job(read_job(1, 1)).is_some());
         assert_eq!(pool.take_job().unwrap().key().device, 1);
     }
 
@@ -589,7 +590,7 @@ mod tests {
     #[test]
     fn ended_reads_leave_nothing_behind() {
         let mut pool = BlockingPoolState::default();
-        (0..9).for_each(|inode| assert!(pool.push_job(read_job(inode, inode))));
+        (0..9).for_each(|inode| assert!(pool.push_job(read_job(inode, inode)).is_some()));
         while let Some(job) = pool.take_job() {
             pool.record_end(job.key());
         }

@@ -28,16 +28,20 @@ fn queued_advice_of_a_stuck_file_is_bounded() {
         let mut pool = BlockingPoolState::default();
         let other_files = (1..=other_threads).map(|nth| inode + nth);
         for read_inode in other_files.chain((0..threads).map(|_| inode)) {
-            assert!(pool.push_job(read_job(device, read_inode)) && pool.take_job().is_some());
+            assert!(
+                pool.push_job(read_job(device, read_inode)).is_some() && pool.take_job().is_some()
+            );
         }
-        let queued = (0..5_000).filter(|&page| pool.push_job(advice_job(page))).count();
+        let queued = (0..5_000).filter(|&page| pool.push_job(advice_job(page)).is_some()).count();
         assert_eq!((queued, pool.files[&key].queue.len()), (jobs, jobs), "{threads} threads");
-        assert!(pool.push_job(read_job(device, inode)));
+        assert!(pool.push_job(read_job(device, inode)).is_some());
         // A thread ends and takes one job, so there is room for one.
         if threads == 8 {
             pool.record_end(key);
             assert!(pool.take_job().is_some());
-            assert!(pool.push_job(advice_job(0)) && !pool.push_job(advice_job(0)));
+            assert!(
+                pool.push_job(advice_job(0)).is_some() && pool.push_job(advice_job(0)).is_none()
+            );
         }
     }
 }
