@@ -1,6 +1,8 @@
 //! Files on overlayfs, as in a container. Its `cachestat(2)` counts no pages, and it has no
 //! `RWF_NOWAIT`. The pages are of the file below.
 
+#[path = "support/child.rs"]
+mod child;
 mod support;
 
 use std::fs::File as StdFile;
@@ -123,6 +125,53 @@ fn check_memory_of_unpolled_futures(file: &readpath::File, content: &[u8]) {
     }
 }
 
+/// Makes `cachestat(2)` count 0 pages without a check of permission, as older kernels do for any file
+/// on overlayfs: the call returns 0, and the kernel writes nothing (seccomp(2)).
+fn skip_permission_of_cachestat() {
+    const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        code(LOAD, 0, 0, 0),
+        code(IF_EQUAL, 451, 0, 1), // cachestat
+        code(RETURN, libc::SECCOMP_RET_ERRNO, 0, 0),
+        code(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program outlives the calls, and affects only this child.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
+
+/// A user who may only read the file of another user learns nothing of its pages: `mincore(2)`
+/// reports all of them as resident. Cold pages do not count as resident.
+fn check_user_without_permission(overlay: &Overlay) {
+    let is_cached_for = |user: u32, skips_permission: bool| {
+        let child = child::Child::forked(&|| {
+            let path = ReadPath::builder().build().unwrap();
+            let file = path.open(&overlay.file).unwrap();
+            // SAFETY: this child has one thread.
+            assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+            if skips_permission {
+                skip_permission_of_cachestat();
+            }
+            file.is_cached(0, PAGE as u64)
+        });
+        match child.code() {
+            0 => true,
+            1 => false,
+            code => panic!("the child ended with {code}"),
+        }
+    };
+    let (root, other_user) = (0, 65_534);
+    for (user, skips_permission) in [(root, true), (other_user, false), (other_user, true)] {
+        assert!(!is_cached_for(user, skips_permission), "user {user}, {skips_permission}");
+    }
+}
+
 /// One test, because the mounts are of its thread.
 #[test]
 fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
@@ -132,6 +181,7 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
     let file = path.open(&overlay.file).unwrap();
     if overlay.drop_pages() {
         assert!(!file.is_cached(0, PAGE as u64));
+        check_user_without_permission(&overlay);
         let cold = readpath_record::cold::residency(&overlay.file).unwrap();
         assert_eq!((cold.pages, cold.resident), (FILE_BYTES as u64 / PAGE as u64, 0));
     }

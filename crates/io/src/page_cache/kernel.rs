@@ -211,11 +211,11 @@ pub(crate) fn are_pages_resident(target: &Target, pages: PageRange) -> bool {
 /// Number of pages of a range that are in the kernel page cache. Returns `None` if the kernel does
 /// not report it.
 pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u64> {
-    // On overlayfs this call shows only that the process may know the number: without permission
-    // `mincore(2)` reports every page as resident.
-    let counted_pages = counted_pages(target, pages)?;
     if !target.is_on_overlay() {
-        return Some(counted_pages);
+        return counted_pages(target, pages);
+    }
+    if !may_see_residency(target) {
+        return None;
     }
     let (mut resident_pages, mut rest) = (0, pages);
     while !rest.is_empty() {
@@ -226,6 +226,18 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
         rest.first = part.end;
     }
     Some(resident_pages)
+}
+
+/// Distance of [`may_see_residency`]'s page from the end of the file: the largest folio of the kernel
+/// page cache, of which a part may lie behind the end.
+const FOLIO_BYTES_MAX: u64 = 2 << 20;
+
+/// True if `mincore(2)` reports the residency of the file's pages to this process. Without permission
+/// it reports every page as resident, also one far behind the end of the file, which never is. The
+/// permission of `cachestat(2)` shows nothing: older kernels check none.
+fn may_see_residency(target: &Target) -> bool {
+    let offset = target.bytes().next_multiple_of(FOLIO_BYTES_MAX) + FOLIO_BYTES_MAX;
+    page_cache::residency_flags(target, offset, PAGE_BYTES as usize).is_ok_and(|flags| !flags[0])
 }
 
 /// Number of pages of a range that `cachestat(2)` counts in the kernel page cache, which is 0 on
