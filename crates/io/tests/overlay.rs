@@ -172,6 +172,30 @@ fn check_user_without_permission(overlay: &Overlay) {
     }
 }
 
+/// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the cold
+/// half are checked all the same, and each one with its 5 pages is advised: 60 pages.
+fn check_cold_batch_after_resident_reads(overlay: &Overlay) {
+    let lower = StdFile::open(&overlay.lower_file).unwrap();
+    rustix::fs::fadvise(&lower, 0, None, rustix::fs::Advice::Random).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&lower, &mut vec![0; FILE_BYTES / 2], 0).unwrap();
+    if overlay.lower_resident(FILE_BYTES / 2 / PAGE..FILE_BYTES / PAGE) > 0 {
+        return eprintln!("skipped: the kernel has read the second half ahead");
+    }
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&overlay.file).unwrap();
+    let mut batch = path.batch();
+    for nth in 0..80 {
+        batch.read(&file, nth * 20_000, 1_000, nth).unwrap();
+    }
+    assert_eq!(path.stats().kernel_advised_bytes, 0);
+    for nth in 0..12 {
+        let page = FILE_BYTES as u64 / PAGE as u64 / 2 + nth * 40;
+        batch.read(&file, page * PAGE as u64, 5 * PAGE as u64, 80 + nth).unwrap();
+    }
+    let advised_bytes = path.stats().kernel_advised_bytes;
+    assert!(advised_bytes >= 60 * PAGE as u64, "{advised_bytes} bytes");
+}
+
 /// One test, because the mounts are of its thread.
 #[test]
 fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
@@ -182,6 +206,8 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
     if overlay.drop_pages() {
         assert!(!file.is_cached(0, PAGE as u64));
         check_user_without_permission(&overlay);
+        check_cold_batch_after_resident_reads(&overlay);
+        assert!(overlay.drop_pages());
         let cold = readpath_record::cold::residency(&overlay.file).unwrap();
         assert_eq!((cold.pages, cold.resident), (FILE_BYTES as u64 / PAGE as u64, 0));
     }

@@ -73,6 +73,8 @@ pub(in crate::page_cache) struct BufferedFile {
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     is_nowait_unsupported: AtomicBool,
+    /// True once a read has tried `RWF_NOWAIT`.
+    is_nowait_tried: AtomicBool,
 }
 
 impl BufferedFile {
@@ -85,6 +87,7 @@ impl BufferedFile {
             no_readahead_file: OnceLock::new(),
             is_memory_short: AtomicBool::new(false),
             is_nowait_unsupported: AtomicBool::new(false),
+            is_nowait_tried: AtomicBool::new(false),
         })
     }
 
@@ -145,6 +148,10 @@ impl BufferedFile {
     ) -> Option<u64> {
         if self.is_nowait_unsupported.load(Ordering::Relaxed) {
             return None;
+        }
+        // Written once, because all readers of the file share it.
+        if !self.is_nowait_tried.load(Ordering::Relaxed) {
+            self.is_nowait_tried.store(true, Ordering::Relaxed);
         }
         match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
         {
@@ -244,6 +251,17 @@ impl BufferedFile {
     pub(in crate::page_cache) fn file_for_waiting(&self) -> Arc<StdFile> {
         let is_memory_short = self.is_memory_short.load(Ordering::Relaxed);
         Arc::clone(self.file_for_mode(KernelReadahead::disabled_if(is_memory_short)))
+    }
+
+    /// True if the file system supports `RWF_NOWAIT`. The first call reads a byte at `offset` with
+    /// it, unless another read has tried it before.
+    pub(in crate::page_cache) fn supports_nowait(&self, offset: u64) -> bool {
+        if !self.is_nowait_tried.load(Ordering::Relaxed) {
+            let mut byte = [0];
+            let buffers = &mut [IoSliceMut::new(&mut byte)];
+            self.read_nowait(offset, KernelReadahead::Enabled, buffers);
+        }
+        !self.is_nowait_unsupported()
     }
 
     /// True once a read has shown that the file system does not support `RWF_NOWAIT`.

@@ -204,13 +204,15 @@ impl Handle {
     pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<SubmittedResidency> {
         let file = self.file.pages.kernel_file()?;
         // Before any I/O is in flight: on some file systems an open waits for it.
-        file.open_buffered()?;
+        let buffered_file = file.open_buffered()?;
         let reads = self.read_counters.kernel_reads();
         // Pages that a submitted read has brought in say nothing about other reads, so submitted
         // reads have a sampler of their own.
         let sampler = reads.async_sampler();
         let method = sampler.next_read(file.readahead.is_prefetching());
-        if method == ReadMethod::Trusted {
+        // Later polls verify the trust by `RWF_NOWAIT`. Without it, the caller would make each read
+        // in turn, and wait for absent pages one read after another.
+        if method == ReadMethod::Trusted && buffered_file.supports_nowait(offset) {
             return Some(SubmittedResidency::Resident);
         }
         let is_resident = self.submit_if_absent(file, offset, bytes);
