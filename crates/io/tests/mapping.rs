@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use readpath::pager::FaultScope;
-use readpath::pager::{LoadError, MappingBuilder};
+use readpath::pager::{LoadError, MappingBuilder, MappingMode};
 use readpath::{BackendKind, Mapping};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
@@ -283,6 +283,45 @@ fn forked_child_reads_the_mapping_through_the_kernel() {
     let next = TempFile::new(4096);
     let _opened: Vec<_> = (0..64).map(|_| std::fs::File::open(&next.path).unwrap()).collect();
     assert!(in_child(|| !is_mapped(&file) && !is_mapped(&next)));
+}
+
+/// Ranges of this process's memory with a flag of smaps (proc_pid_smaps(5)) in an area, in bytes
+/// from its start.
+fn flagged_ranges(area: &[u8], flag: &str) -> Vec<std::ops::Range<usize>> {
+    let start = area.as_ptr() as usize;
+    let (mut ranges, mut range) = (Vec::new(), 0..0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let address = |hex| usize::from_str_radix(hex, 16).ok();
+        if let Some((first, end)) = words[0].split_once('-') {
+            range = address(first).unwrap()..address(end).unwrap();
+        }
+        let is_in_area = range.start >= start && range.start < start + area.len();
+        if words[0] == "VmFlags:" && is_in_area && words.contains(&flag) {
+            ranges.push(range.start - start..range.end - start);
+        }
+    }
+    ranges
+}
+
+/// The kernel gets advice for the pages of the range, and none for an empty one. In smaps, `rr` is
+/// random access and `sr` is sequential access.
+#[test]
+fn kernel_mapping_is_advised_of_the_pages_of_the_range() {
+    let file = TempFile::new(100_000);
+    std::fs::read(&file.path).unwrap();
+    let mapping = map(&file, Mapping::builder());
+    if !matches!(mapping.mode(), MappingMode::Kernel { .. }) {
+        return eprintln!("skipped: {}", mapping.mode());
+    }
+    mapping.advise(Advice::Random, 5_000, 4_000);
+    mapping.advise(Advice::Sequential, 20_000, 0);
+    mapping.advise(Advice::Sequential, 200_000, 10);
+    let ranges = ["rr", "sr"].map(|flag| flagged_ranges(mapping.as_slice(), flag));
+    assert_eq!(ranges, [vec![4_096..12_288], vec![]]);
+    // Cut to the file, whose last page is the 25th.
+    mapping.advise(Advice::Sequential, 90_112, u64::MAX);
+    assert_eq!(flagged_ranges(mapping.as_slice(), "sr"), [90_112..102_400]);
 }
 
 /// A child can drop an inherited mapping, whose thread it does not have.

@@ -204,7 +204,7 @@ impl ForkReplacement {
         let start = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
         let end = end.next_multiple_of(PAGE);
-        if start >= end {
+        if bytes == 0 || start >= end {
             return Ok(());
         }
         // SAFETY: the range lies in the kernel's mapping of the file. Its pages come back with the

@@ -435,6 +435,7 @@ impl Mapping {
     /// Gives advice about `bytes` bytes at `offset`. `WillNeed` prefetches the range in the
     /// device's largest requests, as far as memory allows, without waiting. `DontNeed` frees its
     /// memory. Other advice applies to the whole mapping, or to the range if the kernel serves it.
+    /// Advice that the kernel refuses has no effect.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
