@@ -97,9 +97,12 @@ impl Planner {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
         let id = self.work.sites[&self.files[file].site].handles[&handle].handle;
         let costs = self.machine.readahead_state(id).costs;
-        let ranges_apart = near_ranges::separate_ranges(ranges);
+        // Sorted once: the sorts of both functions then take one pass each.
+        let mut in_order = ranges.to_vec();
+        in_order.sort_unstable_by_key(|range| range.start);
+        let ranges_apart = near_ranges::separate_ranges(&in_order);
         let gap_bytes_max = costs.gap_bytes_max(ranges_apart, self.fetches_max);
-        for run in near_ranges::runs(ranges, gap_bytes_max, self.part_bytes) {
+        for run in near_ranges::runs(&in_order, gap_bytes_max, self.part_bytes) {
             self.gaps.extend(run.gaps.into_iter().map(|gap| (handle, gap)));
         }
         Ok(())
