@@ -285,9 +285,9 @@ fn forked_child_reads_the_mapping_through_the_kernel() {
     assert!(in_child(|| !is_mapped(&file) && !is_mapped(&next)));
 }
 
-/// Ranges of this process's memory with a flag of smaps (proc_pid_smaps(5)) in an area, in bytes
-/// from its start.
-fn flagged_ranges(area: &[u8], flag: &str) -> Vec<std::ops::Range<usize>> {
+/// Ranges of this process's memory with a flag of smaps (proc_pid_smaps(5)) in an area: first byte
+/// and end, in bytes from its start.
+fn flagged_ranges(area: &[u8], flag: &str) -> Vec<(usize, usize)> {
     let start = area.as_ptr() as usize;
     let (mut ranges, mut range) = (Vec::new(), 0..0);
     for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
@@ -298,7 +298,7 @@ fn flagged_ranges(area: &[u8], flag: &str) -> Vec<std::ops::Range<usize>> {
         }
         let is_in_area = range.start >= start && range.start < start + area.len();
         if words[0] == "VmFlags:" && is_in_area && words.contains(&flag) {
-            ranges.push(range.start - start..range.end - start);
+            ranges.push((range.start - start, range.end - start));
         }
     }
     ranges
@@ -318,10 +318,10 @@ fn kernel_mapping_is_advised_of_the_pages_of_the_range() {
     mapping.advise(Advice::Sequential, 20_000, 0);
     mapping.advise(Advice::Sequential, 200_000, 10);
     let ranges = ["rr", "sr"].map(|flag| flagged_ranges(mapping.as_slice(), flag));
-    assert_eq!(ranges, [vec![4_096..12_288], vec![]]);
+    assert_eq!(ranges, [vec![(4_096, 12_288)], vec![]]);
     // Cut to the file, whose last page is the 25th.
     mapping.advise(Advice::Sequential, 90_112, u64::MAX);
-    assert_eq!(flagged_ranges(mapping.as_slice(), "sr"), [90_112..102_400]);
+    assert_eq!(flagged_ranges(mapping.as_slice(), "sr"), [(90_112, 102_400)]);
 }
 
 /// A child can drop an inherited mapping, whose thread it does not have.

@@ -1,8 +1,6 @@
 //! Files on overlayfs, as in a container. Its `cachestat(2)` counts no pages, and it has no
 //! `RWF_NOWAIT`. The pages are of the file below.
 
-#[path = "support/child.rs"]
-mod child;
 mod support;
 
 use std::fs::File as StdFile;
@@ -150,7 +148,7 @@ fn skip_permission_of_cachestat() {
 /// reports all of them as resident. Cold pages do not count as resident.
 fn check_user_without_permission(overlay: &Overlay) {
     let is_cached_for = |user: u32, skips_permission: bool| {
-        let child = child::Child::forked(&|| {
+        let child = support::child::Child::forked(&|| {
             let path = ReadPath::builder().build().unwrap();
             let file = path.open(&overlay.file).unwrap();
             // SAFETY: this child has one thread.
