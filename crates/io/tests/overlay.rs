@@ -103,7 +103,8 @@ fn resident_bytes() -> usize {
 }
 
 /// Futures of 64 MiB in all are polled once, woken, and not polled again. They keep a piece
-/// of 256 KiB each, 4 MiB in all. Their zeroed buffers are not resident yet. Then each one has all its bytes.
+/// of 256 KiB each, 4 MiB in all. Their zeroed buffers are not resident yet. Then each one has all
+/// its bytes.
 fn check_memory_of_unpolled_futures(file: &readpath::File, content: &[u8]) {
     const FUTURES: usize = 16;
     let (sender, woken) = channel();
@@ -123,8 +124,8 @@ fn check_memory_of_unpolled_futures(file: &readpath::File, content: &[u8]) {
     }
 }
 
-/// Makes `cachestat(2)` count 0 pages without a check of permission, as older kernels do for any file
-/// on overlayfs: the call returns 0, and the kernel writes nothing (seccomp(2)).
+/// Makes `cachestat(2)` count 0 pages without a check of permission, as older kernels do for any
+/// file on overlayfs: the call returns 0, and the kernel writes nothing (seccomp(2)).
 fn skip_permission_of_cachestat() {
     const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
@@ -170,8 +171,8 @@ fn check_user_without_permission(overlay: &Overlay) {
     }
 }
 
-/// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the cold
-/// half are checked all the same, and each one with its 5 pages is advised: 60 pages.
+/// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the
+/// cold half are checked all the same, and each one with its 5 pages is advised: 60 pages.
 fn check_cold_batch_after_resident_reads(overlay: &Overlay) {
     let lower = StdFile::open(&overlay.lower_file).unwrap();
     rustix::fs::fadvise(&lower, 0, None, rustix::fs::Advice::Random).unwrap();

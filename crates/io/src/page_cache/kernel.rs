@@ -17,8 +17,8 @@
 //!
 //! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
 //! A read that failed there bypasses it too. Its pages leave the path's memory when it ends. A
-//! failed read of a task or a batch is an error on a file system without `RWF_NOWAIT`, where another
-//! attempt could wait. In a simulation (`cfg(simulation)`) a model answers for the kernel.
+//! failed read of a task or a batch is an error on a file system without `RWF_NOWAIT`, where
+//! another attempt could wait. In a simulation (`cfg(simulation)`) a model answers for the kernel.
 
 use std::num::NonZero;
 use std::os::fd::AsFd;
@@ -228,13 +228,13 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
     Some(resident_pages)
 }
 
-/// Distance of [`may_see_residency`]'s page from the end of the file: the largest folio of the kernel
-/// page cache, of which a part may lie behind the end.
+/// Distance of [`may_see_residency`]'s page from the end of the file: the largest folio of the
+/// kernel page cache, of which a part may lie behind the end.
 const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
-/// True if `mincore(2)` reports the residency of the file's pages to this process. Without permission
-/// it reports every page as resident, also one far behind the end of the file, which never is. The
-/// permission of `cachestat(2)` shows nothing: older kernels check none.
+/// True if `mincore(2)` reports the residency of the file's pages to this process. Without
+/// permission it reports every page as resident, also one far behind the end of the file, which
+/// never is. The permission of `cachestat(2)` shows nothing: older kernels check none.
 fn may_see_residency(target: &Target) -> bool {
     let offset = target.bytes().next_multiple_of(FOLIO_BYTES_MAX) + FOLIO_BYTES_MAX;
     page_cache::residency_flags(target, offset, PAGE_BYTES as usize).is_ok_and(|flags| !flags[0])

@@ -25,8 +25,8 @@
 //! queue that has doubled since the last search is searched for them, because a stalled file would
 //! keep them for ever. Advice has no owner. While a file or its device has all threads that it may
 //! have, or no further thread can be started, its queued advice is bounded by [`ADVICE_JOBS_MAX`].
-//! Further advice is dropped, and the pages are read when they are needed. Other files keep all advice: a batch may queue one
-//! call per read before the first one is executed.
+//! Further advice is dropped, and the pages are read when they are needed. Other files keep all
+//! advice: a batch may queue one call per read before the first one is executed.
 //!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
 
@@ -219,8 +219,8 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file. Returns the reads without an owner that leave the queue.
-    /// Returns `None` and drops advice beyond the bound, if the file gains no thread for it.
+    /// Adds a job to the queue of its file. Returns the reads without an owner that leave the
+    /// queue. Returns `None` and drops advice beyond the bound, if the file gains no thread for it.
     fn push_job(&mut self, job: Job) -> Option<VecDeque<(u64, Job)>> {
         self.jobs_queued += 1;
         let (age, key) = (self.jobs_queued, job.key());
@@ -290,8 +290,8 @@ impl BlockingPool {
     /// dropped without being executed.
     ///
     /// # Errors
-    /// The system provides no thread, and the pool has none. Or the job is advice, the file gains no
-    /// thread for it, and has [`ADVICE_JOBS_MAX`] calls of advice queued (`QuotaExceeded`).
+    /// The system provides no thread, and the pool has none. Or the job is advice, the file gains
+    /// no thread for it, and has [`ADVICE_JOBS_MAX`] calls of advice queued (`QuotaExceeded`).
     pub(super) fn queue_job(&self, job: Job) -> io::Result<()> {
         let key = job.key();
         let mut pool = self.shared.lock();

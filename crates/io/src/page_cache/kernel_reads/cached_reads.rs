@@ -359,8 +359,8 @@ impl Handle {
     }
 }
 
-/// Creates a read of a task for a waiter thread: of all `bytes` bytes from `offset` on, or of a first
-/// piece of them. Without `RWF_NOWAIT` the task cannot copy the pages without waiting, so the
+/// Creates a read of a task for a waiter thread: of all `bytes` bytes from `offset` on, or of a
+/// first piece of them. Without `RWF_NOWAIT` the task cannot copy the pages without waiting, so the
 /// content of each piece is kept for it. A future that is not polled again keeps one piece.
 fn new_task_read(buffered_file: &BufferedFile, offset: u64, bytes: u64) -> BlockingRead {
     match buffered_file.is_nowait_unsupported() {
