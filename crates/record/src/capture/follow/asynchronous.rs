@@ -193,9 +193,14 @@ impl<N: FileNames> TaskTracker<N> {
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
         // The kernel requests pages within a submission to io_uring. As its end is not reported,
-        // pages count for the read that was submitted last as long as that is in flight.
-        let read = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
-        if let Some(read) = read {
+        // pages count for the read that was submitted last as long as that is in flight. Another
+        // call requests its own pages.
+        let is_submitting =
+            state.call.is_none_or(|call| call.system_call == SystemCall::UringEnter);
+        let request = state.submitted_request.filter(|_| is_submitting);
+        let read = request.and_then(|request| self.pending.uring.get_mut(&request));
+        // Another task may have submitted a later read at the same address.
+        if let Some(read) = read.filter(|read| read.task == task) {
             read.cache.get_or_insert(page);
             return true;
         }

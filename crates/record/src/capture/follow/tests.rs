@@ -442,12 +442,12 @@ fn task_event_after_a_sleep_ends_the_wait() {
 }
 
 /// A read of 4 KiB from descriptor 5, submitted at the address `request`.
-fn submitted_read(request: u64, offset: u64) -> SubmittedRead {
+pub(super) fn submitted_read(request: u64, offset: u64) -> SubmittedRead {
     SubmittedRead { request, descriptor: Some(5), offset, bytes: Some(4096) }
 }
 
 /// Records of task 70, with the ranges of its requests to AIO and io_uring.
-fn asynchronous_records(events: Vec<(u64, EventData)>) -> Vec<Record> {
+pub(super) fn asynchronous_records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(KnownFile, 1000);
     follow.expect_submissions();
     follow.add_task(70, 70, "fio");

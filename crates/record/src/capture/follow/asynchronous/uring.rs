@@ -140,7 +140,7 @@ impl<N: FileNames> TaskTracker<N> {
 
 #[cfg(test)]
 mod tests {
-    use readpath_trace::recording::Record;
+    use readpath_trace::recording::{ReadRecord, Record};
 
     use super::super::super::super::event::{EventData, SystemCall, TraceEvent};
     use super::super::super::tests::{INODE, KnownFile, enter, reads, records};
@@ -201,5 +201,47 @@ mod tests {
             unseen.sum::<u64>()
         });
         assert_eq!(counts, [1, 1, 1, 1, 0, 0]);
+    }
+
+    /// A read of unknown file is in flight when its thread reads page 3 by `pread`, from a
+    /// descriptor of unknown file. The page is of the `pread`. The other read stays unknown.
+    #[test]
+    fn page_of_a_later_call_is_not_of_the_read_in_flight() {
+        let records = records(vec![
+            (10, enter(SystemCall::UringEnter, [4, 1, 0, 0])),
+            (11, EventData::UringSubmit { request: 9, operation: "READ".to_owned() }),
+            (12, EventData::Exit(SystemCall::UringEnter, 1)),
+            (20, enter(SystemCall::Pread, [6, 0, 4096, 3 * 4096])),
+            (21, EventData::CacheRead { inode: INODE, first: 3, end: 4 }),
+            (22, EventData::Exit(SystemCall::Pread, 4096)),
+            (30, EventData::UringComplete { request: 9, result: 4096 }),
+        ]);
+        let spans: Vec<_> =
+            reads(&records).iter().map(|read| (read.begin_ns, read.end_ns)).collect();
+        assert_eq!(spans, [(20, 22)]);
+        let unseen = records.iter().filter(|record| matches!(record, Record::Unseen(_)));
+        assert_eq!(unseen.count(), 1);
+    }
+
+    /// The read of thread 70 has completed. Thread 71 submits one at the same address in the
+    /// kernel. Pages that thread 70 requests outside of any call are not of that read.
+    #[test]
+    fn page_is_not_of_another_threads_read_at_the_same_address() {
+        let mut follow = TaskTracker::new(KnownFile, 0);
+        follow.add_task(70, 70, "fio");
+        follow.add_task(71, 70, "fio");
+        let submit = EventData::UringSubmit { request: 9, operation: "READ".to_owned() };
+        let complete = EventData::UringComplete { request: 9, result: 4096 };
+        for (at_ns, task, data) in [
+            (10, 70, submit.clone()),
+            (11, 70, complete.clone()),
+            (20, 71, submit),
+            (21, 70, EventData::CacheRead { inode: INODE, first: 3, end: 4 }),
+            (30, 71, complete),
+        ] {
+            follow.process(TraceEvent { at_ns, task, data });
+        }
+        let records: Vec<Record> = follow.finish(u64::MAX).collect();
+        assert_eq!(reads(&records), Vec::<&ReadRecord>::new());
     }
 }
