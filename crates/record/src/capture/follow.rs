@@ -34,7 +34,7 @@ mod ordered;
 mod processes;
 mod requests;
 
-use asynchronous::{AsyncRead, Asynchronous};
+use asynchronous::{Asynchronous, SubmitCall};
 use faults::OpenFault;
 use idle::IdleTime;
 use ordered::OrderedRecords;
@@ -139,8 +139,8 @@ struct RecordedTask {
     inserted: Vec<InsertedRange>,
     /// Address of its last request submitted to io_uring, if that is a read.
     submitted_request: Option<u64>,
-    /// Reads of the `io_submit` call in progress.
-    submitted_reads: Vec<AsyncRead>,
+    /// Requests of the `io_submit` call in progress.
+    submit_call: SubmitCall,
     /// Sleep in calls that wait for asynchronous reads.
     idle: IdleTime,
 }
@@ -368,7 +368,8 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::Opened { descriptor, inode, flags } => {
                 self.on_open(task, descriptor, inode, flags);
             }
-            EventData::AioRead(submitted) => self.on_aio_read(at_ns, task, submitted),
+            EventData::AioRead(read) => self.on_aio_submit(at_ns, task, Some(read)),
+            EventData::AioOther { .. } => self.on_aio_submit(at_ns, task, None),
             // `process` has handled the others, or they have no record.
             _ => {}
         }
@@ -401,8 +402,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// `result` is the value that the call returned, or a negative error number.
     fn on_call_exit(&mut self, at_ns: u64, task: u32, system_call: SystemCall, result: i64) {
         self.end_fault(task, None);
-        let state = self.tasks.get_mut(&task);
-        let call = state.and_then(|state| state.call.take());
+        let call = self.tasks.get_mut(&task).and_then(|state| state.call.take());
         // A call with a lost start gives no record.
         if let Some(call) = call.filter(|call| call.system_call == system_call) {
             self.on_call_end(at_ns, task, call, result);

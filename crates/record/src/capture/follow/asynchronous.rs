@@ -28,8 +28,10 @@ use super::descriptors::DIRECT;
 use super::idle::IdleTime;
 use super::{ActiveCall, PAGE_BYTES, TaskTracker};
 
+mod submit_call;
 mod uring;
 
+pub(super) use submit_call::SubmitCall;
 use uring::ReportSources;
 
 /// Maximum number of reads in flight, chosen. Further reads are only counted.
@@ -66,6 +68,8 @@ pub(super) struct AsyncRead {
     task: u32,
     /// Time of its submission.
     begin_ns: u64,
+    /// Number of requests before it in its `io_submit` call. 0 for io_uring.
+    index_in_call: u64,
     /// Sleep of its task and of its process before its start.
     idle: IdleSums,
     /// Sources that have reported its submission to io_uring.
@@ -149,6 +153,7 @@ impl<N: FileNames> TaskTracker<N> {
             method,
             task,
             begin_ns,
+            index_in_call: 0,
             idle: self.idle_sums(begin_ns, task),
             reported: ReportSources::default(),
             descriptor: None,
@@ -214,9 +219,9 @@ impl<N: FileNames> TaskTracker<N> {
                 && read.offset.is_none_or(|offset| offset / PAGE_BYTES == first_page)
         };
         // No submitted read begins with this page: it belongs to the read in progress.
-        if !state.submitted_reads.iter().any(matches_page) {
+        if !state.submit_call.reads.iter().any(matches_page) {
             if let Some((_, last)) =
-                state.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())
+                state.submit_call.reads.iter_mut().find_map(|read| read.cached_span.as_mut())
             {
                 *last = now;
             }
@@ -227,7 +232,7 @@ impl<N: FileNames> TaskTracker<N> {
         let start = CallMoment { at_ns: call.begin_ns, waited_ns: 0 };
         let begin = self.end_cached_read(task, None).unwrap_or(start);
         let mut reads =
-            self.tasks.get_mut(&task).into_iter().flat_map(|state| &mut state.submitted_reads);
+            self.tasks.get_mut(&task).into_iter().flat_map(|state| &mut state.submit_call.reads);
         if let Some(read) = reads.find(|read| matches_page(read)) {
             read.cached_span = Some((begin, now));
             read.cache = Some(page);
@@ -239,8 +244,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// its last event. Returns its end, or `None` if the task has no such read.
     fn end_cached_read(&mut self, task: u32, end: Option<CallMoment>) -> Option<CallMoment> {
         let state = self.tasks.get_mut(&task)?;
-        let index = state.submitted_reads.iter().position(|read| read.cached_span.is_some())?;
-        let read = state.submitted_reads.remove(index);
+        let index = state.submit_call.reads.iter().position(|read| read.cached_span.is_some())?;
+        let read = state.submit_call.reads.remove(index);
         let (begin, last) = read.cached_span?;
         let end_or_last = end.unwrap_or(last);
         let read = AsyncRead { begin_ns: begin.at_ns, ..read };
@@ -248,15 +253,6 @@ impl<N: FileNames> TaskTracker<N> {
         let unknown_result = None;
         self.put_asynchronous(end_or_last.at_ns, read, unknown_result, Some(waited_ns));
         Some(end_or_last)
-    }
-
-    /// Records that `task` submits a read to AIO within its `io_submit` call.
-    pub(super) fn on_aio_read(&mut self, at_ns: u64, task: u32, submitted: SubmittedRead) {
-        let mut read = self.new_read(at_ns, task, ReadMethod::Aio);
-        self.set_range(at_ns, &mut read, submitted);
-        if let Some(state) = self.tasks.get_mut(&task) {
-            state.submitted_reads.push(read);
-        }
     }
 
     /// Assigns a block request of `sectors` sectors from `sector` on to the task's first direct
@@ -267,7 +263,7 @@ impl<N: FileNames> TaskTracker<N> {
         let lacks_bytes = |read: &&mut AsyncRead| {
             read.is_direct && read.bytes.is_none_or(|bytes| read.device_bytes < bytes)
         };
-        if let Some(read) = state.submitted_reads.iter_mut().find(lacks_bytes) {
+        if let Some(read) = state.submit_call.reads.iter_mut().find(lacks_bytes) {
             read.pending_sectors.push((disk, sector, sector + sectors));
             read.device_bytes += sectors * SECTOR_BYTES;
         }
@@ -282,9 +278,10 @@ impl<N: FileNames> TaskTracker<N> {
         sector: u64,
         end_sector: u64,
     ) {
-        let submitting = self.tasks.values_mut().filter(|state| !state.submitted_reads.is_empty());
+        let submitting =
+            self.tasks.values_mut().filter(|state| !state.submit_call.reads.is_empty());
         let reads = submitting
-            .flat_map(|state| state.submitted_reads.iter_mut())
+            .flat_map(|state| state.submit_call.reads.iter_mut())
             .chain(&mut self.pending.aio);
         for read in reads {
             let is_requested = |&(other, first, end): &Sectors| {
@@ -346,13 +343,11 @@ impl<N: FileNames> TaskTracker<N> {
         let waited_ns = call.waited_ns.max(call.device_ns);
         self.end_cached_read(task, Some(CallMoment { at_ns, waited_ns }));
         let Some(state) = self.tasks.get_mut(&task) else { return };
-        let submitted = std::mem::take(&mut state.submitted_reads);
+        let submitted = std::mem::take(&mut state.submit_call);
         let accepted = u64::try_from(result).unwrap_or(0);
-        // The kernel accepts requests in their order, and refused reads have no record. Writes are
-        // accepted ones too, as are the reads that ended within the call. A refused read behind
-        // one of these may therefore count as accepted.
+        // Refused reads have no record.
         if self.has_submissions {
-            for read in submitted.into_iter().take(accepted as usize) {
+            for read in submitted.accepted_reads(accepted) {
                 if read.is_direct && self.pending.aio.len() < ASYNC_READS_MAX {
                     self.pending.aio.push(read);
                 } else {
@@ -510,7 +505,7 @@ impl<N: FileNames> TaskTracker<N> {
         let (unknown_result, unknown_wait_ns) = (None, None);
         let mut reads = take_matching(&mut self.pending.aio, is_of_task);
         for state in self.tasks.values_mut() {
-            reads.extend(take_matching(&mut state.submitted_reads, is_of_task));
+            reads.extend(take_matching(&mut state.submit_call.reads, is_of_task));
         }
         for read in reads.into_iter().chain(uring_reads).filter(|read| !read.has_no_file) {
             match read.last_completion_ns.filter(|_| read.is_completed()) {
