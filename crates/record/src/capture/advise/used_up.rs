@@ -158,8 +158,12 @@ impl FileUse {
     /// Returns true if a part of the file is left, and `credit_pages` is too little for a chunk of
     /// the minimum length. False before the prefetch has begun.
     pub fn lacks_credit(&self, credit_pages: u64) -> bool {
-        let has_rest = self.next_start.is_some_and(|start| start < self.file_pages);
-        credit_pages < CHUNK_PAGES_MIN && has_rest
+        self.next_start.is_some_and(|start| credit_pages < self.chunk_pages_min(start))
+    }
+
+    /// Minimum length in pages of a chunk from `first` on. 0 at the end of the file.
+    fn chunk_pages_min(&self, first: u64) -> u64 {
+        CHUNK_PAGES_MIN.min(self.file_pages - first)
     }
 
     /// Returns the next part of the file to prefetch at `at_ns`, or `None` if no prefetch is due.
@@ -179,19 +183,20 @@ impl FileUse {
             }
             self.next_start = Some(0);
         }
-        // The credit must suffice for a chunk of the minimum length, also if the rest is shorter.
-        if credit_pages < CHUNK_PAGES_MIN || self.must_wait(at_ns, is_read) {
-            return None;
-        }
         let start = self.next_start.filter(|start| *start < self.file_pages)?;
         let first = (start..self.file_pages).find(|page| !self.is_used(*page));
         // Without an unused page the chunk below is empty.
         let first = first.unwrap_or(self.file_pages);
+        self.next_start = Some(first);
+        // The other limits cost more to find.
+        if credit_pages < self.chunk_pages_min(first) || self.must_wait(at_ns, is_read) {
+            return None;
+        }
         let allowed_pages = room_pages
             .min(credit_pages)
             .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.prefetched_pages));
         // Many small chunks would cost more than their pages.
-        if allowed_pages < CHUNK_PAGES_MIN.min(self.file_pages - first) {
+        if allowed_pages < self.chunk_pages_min(first) {
             return None;
         }
         // The fixed cost of a request, as the number of pages that the device reads in that time.
@@ -401,5 +406,21 @@ mod tests {
         let second = Some(PageRange { first: 2152, end: 4000 });
         assert_eq!(next(1, 1177), second);
         assert_eq!(next(1_000_000_000, 0), second);
+    }
+
+    /// All but the last 100 pages of a file are used. Credit for 100 pages suffices for them,
+    /// although a chunk has at least 256 pages elsewhere.
+    #[test]
+    fn credit_for_the_rest_of_a_file_is_enough() {
+        let mut file_use = FileUse::new(6400);
+        (0..5).rev().for_each(|nth| file_use.record_access(PageRange::new(nth * 1260, 1260)));
+        let chunk = |credit_pages| {
+            let limits = ChunkLimits { credit_pages, ..AMPLE };
+            let mut file_use = file_use.clone();
+            let chunk = file_use.next_chunk(&DeviceEstimate::default(), limits, 5, |_| None);
+            (chunk, file_use.lacks_credit(credit_pages))
+        };
+        assert_eq!(chunk(99), (None, true));
+        assert_eq!(chunk(100), (Some(PageRange::new(6300, 100)), false));
     }
 }
