@@ -70,8 +70,7 @@ impl Preload {
         let outcome = match read.result {
             Some(result) if result < 0 => ReadOutcome::Error(result.unsigned_abs()),
             Some(bytes) => ReadOutcome::Bytes(u64::from(bytes.unsigned_abs())),
-            // A read whose result was overwritten counts as complete. With a list of buffers its
-            // length is unknown, and it has 0 bytes.
+            // A read whose result was overwritten counts as complete.
             None => ReadOutcome::Bytes(read.asked_bytes),
         };
         writer.put(Record::Read(ReadRecord {

@@ -519,6 +519,12 @@ impl Ring {
         if OperationKind::of_number(request.operation) != OperationKind::Read {
             return None;
         }
+        // The lengths of the buffers in a list are in the program's memory, and the result stands
+        // for them: with 0 bytes after an error. With an overwritten result the range is unknown.
+        let asked_bytes = match is_vectored_read(request.operation) {
+            true => result.map(|result| u64::try_from(result).unwrap_or(0)),
+            false => Some(request.bytes),
+        };
         let is_registered = u64::from(request.flags) & FIXED_FILE != 0;
         let file = match is_registered {
             true => &FoundObject::Unknown,
@@ -530,18 +536,12 @@ impl Ring {
             FoundObject::File(file) if request.offset != AT_POSITION => Some(file.clone()),
             FoundObject::File(_) | FoundObject::Unknown => None,
         };
-        // The lengths of the buffers in a list are in the program's memory. After an error, or with
-        // an overwritten result, the length is unknown and counts as 0.
-        let asked_bytes = match is_vectored_read(request.operation) {
-            true => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
-            false => request.bytes,
-        };
         Some(UringRead {
             process,
-            file,
+            file: file.filter(|_| asked_bytes.is_some()),
             descriptor: request.descriptor,
             offset: request.offset,
-            asked_bytes,
+            asked_bytes: asked_bytes.unwrap_or(0),
             begin_ns: request.begin_ns.min(end_ns),
             end_ns,
             result,

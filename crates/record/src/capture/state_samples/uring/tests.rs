@@ -186,3 +186,21 @@ fn reads_with_buffers_in_a_list_have_the_lengths_of_their_results() {
         .collect();
     assert_eq!(lengths, [Some(4096), Some(8192)]);
 }
+
+/// Two reads of a file whose results were overwritten: READ with one buffer of 4096 bytes, and
+/// READV, whose length only its result names.
+#[test]
+fn read_of_unknown_length_is_one_of_unknown_range() {
+    let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::empty()).unwrap();
+    rustix::fs::ftruncate(&memory, 4096).unwrap();
+    let file = fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let found = [OP_READ, 1].map(|operation| {
+        let mut ring = ring_in(&memory);
+        ring.overwritten.clear();
+        let request = &mut ring.in_flight[0];
+        (request.operation, request.descriptor) = (operation, file.as_raw_fd() as u64);
+        let read = ring.complete(8, true, LAYOUT, 100, &mut DescriptorFiles::new()).unwrap();
+        (read.file.is_some(), read.asked_bytes)
+    });
+    assert_eq!(found, [(true, 4096), (false, 0)]);
+}
