@@ -387,6 +387,9 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
+        if self.ended_ns.is_none() {
+            self.end_times_at(end_ns);
+        }
         // The kernel adds no event while the remaining ones are read.
         for instance in [&self.tracing.tasks, &self.tracing.system] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
@@ -464,10 +467,8 @@ impl Recorder {
         let events: Vec<TraceEvent> = self.events.drain(..count).collect();
         for event in events {
             self.note_thread_event(&event);
-            // Later the program's own time is over; its children may live on.
-            if let Some(times) = &mut self.time_split
-                && self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns)
-            {
+            // After the program's end its own times are over; its children may live on.
+            if let Some(times) = &mut self.time_split {
                 times.process(&event);
             }
             self.tracker.process(event);

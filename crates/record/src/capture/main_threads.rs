@@ -89,6 +89,7 @@ impl Recorder {
         let is_last = self.tracker.threads_of(process).len() == 1;
         if is_last && self.program == Some(process) {
             self.ended_ns = Some(at_ns);
+            self.end_times_at(at_ns);
         }
         if !is_last && process == task {
             let is_gone = false;
@@ -137,7 +138,16 @@ impl Recorder {
     /// Notes the end of a process whose last thread has no event of its end.
     fn note_last_end(&mut self, process: u32) {
         if self.program == Some(process) {
-            self.ended_ns = Some(now_ns());
+            let ended_ns = now_ns();
+            self.ended_ns = Some(ended_ns);
+            self.end_times_at(ended_ns);
+        }
+    }
+
+    /// Ends the times by activity, if they are recorded.
+    pub(super) fn end_times_at(&mut self, end_ns: u64) {
+        if let Some(times) = &mut self.time_split {
+            times.end_at(end_ns);
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct TimeSplit {
     spent_ns: [u64; ACTIVITIES],
     /// Time up to which the activities are counted; 0 before the first thread.
     counted_until_ns: u64,
+    /// End of the recorded time. `None` while it continues.
+    end_ns: Option<u64>,
     /// Activities by the kernel's stacks of sleeps.
     stacks: StackActivities,
     /// Requests of AIO and io_uring in flight.
@@ -57,9 +59,18 @@ impl TimeSplit {
         self.set_activity(task, stacks::present_activity(process, task));
     }
 
+    /// Ends the recorded time at `end_ns`. The kernel reports further events until its tracing has
+    /// stopped, a tenth of a second later on a busy machine.
+    pub fn end_at(&mut self, end_ns: u64) {
+        self.end_ns = Some(end_ns);
+    }
+
     /// Changes the activities of threads by an event. Events of all processors must come in the
-    /// order of their times. Events of other threads have no effect.
+    /// order of their times. Events of other threads, and later than the end, have no effect.
     pub fn process(&mut self, event: &TraceEvent) {
+        if self.end_ns.is_some_and(|end_ns| event.at_ns > end_ns) {
+            return;
+        }
         if AsyncRequests::has_effect(&event.data) && self.is_recorded(event.task) {
             self.count_until(event.at_ns);
             self.async_requests.process(event.at_ns, event.task, &event.data);
@@ -197,6 +208,11 @@ mod tests {
         let mut split = TimeSplit::default();
         split.add_started(7);
         events.iter().for_each(|event| split.process(event));
+        finished(split, end_ns)
+    }
+
+    /// Nanoseconds by activity of a recording from time 100 to `end_ns` that ends.
+    fn finished(split: TimeSplit, end_ns: u64) -> Vec<(Activity, u64)> {
         let records = split.finish(100, end_ns).into_iter();
         let spent = records.map(|record| match record {
             Record::TimeSpent(spent) => (spent.activity, spent.wall_ns),
@@ -241,6 +257,17 @@ mod tests {
                 (Activity::Unknown, 30),
             ]
         );
+    }
+
+    /// By hand, of a recording from 100 to 200. Task 7 runs from 110 on. Its sleep at 330 is later.
+    #[test]
+    fn event_after_the_end_of_the_recording_adds_no_time() {
+        let mut split = TimeSplit::default();
+        split.add_started(7);
+        split.process(&switch(110, 0, None, 7));
+        split.end_at(200);
+        split.process(&switch(330, 7, Some(Sleep::Interruptible), 0));
+        assert_eq!(finished(split, 200), [(Activity::Processor, 90), (Activity::Unknown, 10)]);
     }
 
     /// By hand. Task 7 sleeps from 110 to the end with an unknown stack. Its thread 8 waits for it
