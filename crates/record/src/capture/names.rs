@@ -338,8 +338,7 @@ impl FileNames for System {
     }
 
     fn is_no_file(&self, process: u32, descriptor: u64) -> bool {
-        let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
-        metadata.is_ok_and(|metadata| !has_offsets(metadata.file_type()))
+        is_without_offsets(process, descriptor)
     }
 
     fn executables(&mut self, process: u32) -> Vec<(Inode, NamedFile)> {
@@ -377,6 +376,13 @@ impl FileNames for System {
 /// Returns true for a regular file or a block device: reads of other objects have no offset.
 pub(super) fn has_offsets(kind: fs::FileType) -> bool {
     kind.is_file() || kind.is_block_device()
+}
+
+/// Returns true for an open descriptor of a pipe, a socket or another object without offsets. False
+/// also for a closed descriptor.
+pub(super) fn is_without_offsets(process: u32, descriptor: u64) -> bool {
+    let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
+    metadata.is_ok_and(|metadata| !has_offsets(metadata.file_type()))
 }
 
 /// Finds the disk of a device in sysfs.

@@ -39,7 +39,6 @@ mod uring;
 
 use super::group;
 use activities::{activity, is_copying};
-pub(super) use descriptor_kind::is_file;
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
 use others_requests::OthersSamples;

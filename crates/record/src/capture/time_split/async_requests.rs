@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use readpath_trace::recording::Activity;
 
 use super::super::event::{EventData, SubmittedRead, SystemCall};
-use super::super::state_samples::is_file;
+use super::super::names::is_without_offsets;
 use super::super::uring_operations::{OperationKind, first_activity};
 
 /// Time in nanoseconds, chosen, for which the object at a descriptor is taken to be the same.
@@ -191,8 +191,7 @@ impl AsyncRequests {
         {
             return *reads_file;
         }
-        let is_open = std::fs::metadata(format!("/proc/{process}/fd/{descriptor}")).is_ok();
-        let reads_file = !is_open || is_file(process, u32::try_from(descriptor).ok());
+        let reads_file = !is_without_offsets(process, descriptor);
         self.files.insert((process, descriptor), (at_ns, reads_file));
         reads_file
     }

@@ -1,9 +1,8 @@
 //! Objects at the descriptors of requests.
 
 use std::collections::HashMap;
-use std::fs;
 
-use super::super::super::names::{FileNames, OpenFile, System};
+use super::super::super::names::{FileNames, OpenFile, System, is_without_offsets};
 use super::super::super::now_ns;
 
 /// Time in nanoseconds, chosen, for which the file of a descriptor is taken to be the same.
@@ -69,10 +68,9 @@ impl DescriptorFiles {
 
     /// Looks up the object at a descriptor.
     fn look_up(&mut self, process: u32, descriptor: u64) -> FoundObject {
-        let is_open = || fs::metadata(format!("/proc/{process}/fd/{descriptor}")).is_ok();
         match self.system.open_file(process, descriptor) {
             Some(file) => FoundObject::File(file),
-            None if is_open() => FoundObject::NoFile,
+            None if is_without_offsets(process, descriptor) => FoundObject::NoFile,
             None => FoundObject::Unknown,
         }
     }
