@@ -5,6 +5,7 @@
 //! processes" rule). The group is then created below the nearest ancestor that delegates the memory
 //! controller.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,12 @@ impl MemoryGroup {
             },
         }
     }
+
+    /// Leaves the group and its record, and prints the reason.
+    fn leave(&mut self, reason: fmt::Arguments<'_>) {
+        self.record.take().into_iter().for_each(Record::leave);
+        notice::print(format_args!("{}: {reason}", self.path.display()));
+    }
 }
 
 impl Drop for MemoryGroup {
@@ -137,21 +144,11 @@ impl Drop for MemoryGroup {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Err(error) => {
-                    self.record.take().into_iter().for_each(Record::leave);
-                    return notice::print(format_args!(
-                        "{}: can't be removed: {error}",
-                        self.path.display()
-                    ));
-                }
+                Err(error) => return self.leave(format_args!("can't be removed: {error}")),
                 Ok(()) => return,
             }
         }
-        self.record.take().into_iter().for_each(Record::leave);
-        notice::print(format_args!(
-            "{}: still has processes; `rmdir` it later",
-            self.path.display()
-        ));
+        self.leave(format_args!("still has processes; `rmdir` it later"));
     }
 }
 
