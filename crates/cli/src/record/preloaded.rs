@@ -137,18 +137,23 @@ fn print_unrecorded_program(
     counts: Option<KernelCounts>,
     elapsed: Duration,
 ) -> CommandResult {
-    match (samples, counts) {
-        (Some(samples), _) => sampled::print_samples(&samples)?,
+    let reported = match (samples, counts) {
+        (Some(samples), _) => {
+            sampled::print_samples(&samples)?;
+            "; only samples of it are reported"
+        }
         // The process ended before its first sample, or this user may not inspect it.
-        (None, Some(counts)) => sampled::print_counters(counts, elapsed.as_secs_f64())?,
+        (None, Some(counts)) => {
+            sampled::print_counters(counts, elapsed.as_secs_f64())?;
+            "; only the kernel's counts of it are reported"
+        }
         // No counts either: the program runs on, or the kernel has none.
-        (None, None) => {}
-    }
+        (None, None) => "",
+    };
     Err(Failure::Unavailable(format!(
-        "no read of {name} was recorded; only samples of it are reported. It is linked \
-         statically, or has other rights than its caller (setuid). Run it as root (`sudo \
-         readpath record …`), or record its system calls by `strace -f -ttt -T -yy -o FILE \
-         COMMAND` and `readpath recording import FILE`"
+        "no read of {name} was recorded{reported}. It is linked statically, or has other rights \
+         than its caller (setuid). Run it as root (`sudo readpath record …`), or record its system \
+         calls by `strace -f -ttt -T -yy -o FILE COMMAND` and `readpath recording import FILE`"
     )))
 }
 
@@ -187,5 +192,19 @@ fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>, has_all_
             counts.reads.saturating_sub(reads - asynchronous_reads),
         )),
         None => notice::print(format_args!("{reads} reads of files were seen")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neither samples nor counts of the program are known: nothing is printed.
+    #[test]
+    fn failure_without_samples_names_none() {
+        let (samples, counts) = (None, None);
+        let printed = print_unrecorded_program("tool", samples, counts, Duration::from_secs(1));
+        let Err(Failure::Unavailable(text)) = printed else { panic!("{printed:?}") };
+        assert!(text.starts_with("no read of tool was recorded. It is linked"), "{text}");
     }
 }
