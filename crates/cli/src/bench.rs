@@ -118,7 +118,10 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         results: &judged,
     };
     print_results(args, &document)?;
-    outcome
+    match judged.is_empty() {
+        true => outcome,
+        false => outcome.map_err(Failure::after_figures),
+    }
 }
 
 /// Prints the results and writes the requested picture and page.

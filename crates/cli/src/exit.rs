@@ -16,9 +16,10 @@ pub enum Failure {
     Usage(String),
     /// Exit code 3: the system lacks a requirement of the command.
     Unavailable(String),
-    /// Exit code 130: interrupted by ctrl-C or a signal. A command that prints figures of a part of
-    /// its work has printed them.
+    /// Exit code 130: interrupted by ctrl-C or a signal, before any figure was printed.
     Interrupted,
+    /// Exit code 130: interrupted likewise. The figures of a part of the work have been printed.
+    InterruptedAfterFigures,
     /// Exit code 0: the reader of standard output has closed it (`| head`). A command without other
     /// output stops early.
     OutputClosed,
@@ -38,13 +39,24 @@ impl Failure {
         Failure::Usage(format!("{thing}: {error}"))
     }
 
+    /// Turns an interrupt into one after figures were printed. Other failures stay.
+    pub fn after_figures(self) -> Failure {
+        match self {
+            Failure::Interrupted => Failure::InterruptedAfterFigures,
+            failure => failure,
+        }
+    }
+
     /// Prints the message on standard error and returns the exit code.
     pub fn print_message(&self) -> ExitCode {
         let (code, text) = match self {
             Failure::Run(text) => (1, text.as_str()),
             Failure::Usage(text) => (2, text.as_str()),
             Failure::Unavailable(text) => (3, text.as_str()),
-            Failure::Interrupted => (130, "interrupted; the figures cover the work until then"),
+            Failure::Interrupted => (130, "interrupted"),
+            Failure::InterruptedAfterFigures => {
+                (130, "interrupted; the figures cover the work until then")
+            }
             Failure::OutputClosed => return ExitCode::SUCCESS,
         };
         notice::print(text);

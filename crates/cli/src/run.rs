@@ -84,5 +84,20 @@ fn print_completed<R>(
     if !rows.is_empty() || matches!(outcome, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }
-    outcome
+    match rows.is_empty() {
+        true => outcome,
+        false => outcome.map_err(Failure::after_figures),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupt_before_the_first_row_is_one_without_figures() {
+        let end = |rows: &[u8]| print_completed(rows, Err(Failure::Interrupted), |_| Ok(()));
+        assert!(matches!(end(&[]), Err(Failure::Interrupted)));
+        assert!(matches!(end(&[1]), Err(Failure::InterruptedAfterFigures)));
+    }
 }

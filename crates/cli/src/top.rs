@@ -116,7 +116,11 @@ pub fn run(args: &TopArgs) -> CommandResult {
         print_interval(&processes, seconds, lost_events, args.json)?;
         shown += 1;
     }
-    if signals::is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
+    match (signals::is_interrupted(), shown) {
+        (false, _) => Ok(()),
+        (true, 0) => Err(Failure::Interrupted),
+        (true, _) => Err(Failure::InterruptedAfterFigures),
+    }
 }
 
 /// Returns the failure of the kernel's tracing, with the alternatives for users without root.

@@ -229,7 +229,10 @@ fn interrupt_signal_ends_the_run_and_removes_created_files() {
             ran.has_ended(130, &arguments);
             ran.says(&["interrupted"], &arguments);
             assert!(!scratch.path("new").exists(), "{arguments}: the made file is left");
-            ran.results()
+            let rows = ran.results();
+            // Without a row there are no figures to name.
+            assert_eq!(ran.stderr.contains("figures"), !rows.is_empty(), "{}", ran.stderr);
+            rows
         };
         // On a busy machine a signal may come before the first read, and the run has no row.
         let rows = [400, 1600, 6400].into_iter().map(ends).find(|rows| !rows.is_empty());
