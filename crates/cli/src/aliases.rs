@@ -39,31 +39,36 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     // Both words of `watch --advise` are replaced by the command `advise`.
     let is_watch_advise = {
         let before_separator = arguments.as_slice().iter().take_while(|argument| *argument != "--");
-        before_separator.clone().next().is_some_and(|command| command == "watch")
+        before_separator.clone().find(|argument| is_word(argument)).is_some_and(|it| it == "watch")
             && before_separator.into_iter().any(|argument| argument == "--advise")
     };
-    for (index, argument) in arguments.enumerate() {
+    // Number of words so far, and the present name of the first one, the command.
+    let (mut word_count, mut command) = (0, OsString::new());
+    for argument in arguments {
         is_behind_separator |= argument == "--";
+        word_count += usize::from(is_word(&argument));
         let Some(text) = argument.to_str().filter(|_| !is_behind_separator) else {
             translated.push(argument);
             continue;
         };
-        // Only a first argument is translated: an old command behind a global option stays, and
-        // the parser refuses it.
-        if index == 0
-            && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
-        {
+        if word_count == 1 && is_word(&argument) {
+            let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text) else {
+                command.clone_from(&argument);
+                translated.push(argument);
+                continue;
+            };
             let new = if is_watch_advise { &["advise"] } else { *new };
             let option = if is_watch_advise { " --advise" } else { "" };
             notes.push(format!("`{text}{option}` is now `{}`", new.join(" ")));
             translated.extend(new.iter().map(OsString::from));
+            command = new[0].into();
             continue;
         }
         if is_watch_advise && text == "--advise" {
             continue;
         }
-        // The subcommand directly behind `recording`, also behind its old name.
-        if text == "anonymise" && translated.last().is_some_and(|last| last == "recording") {
+        // The subcommand of `recording`, also behind its old name.
+        if text == "anonymise" && word_count == 2 && command == "recording" {
             notes.push("`anonymise` is now `anonymize`".to_owned());
             translated.push("anonymize".into());
             continue;
@@ -83,9 +88,18 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     (translated, notes)
 }
 
+/// Returns true for a command or subcommand at the begin of the command line. Global options may
+/// stand before it. They are flags, so a word behind one is not its value.
+fn is_word(argument: &OsString) -> bool {
+    !argument.as_encoded_bytes().starts_with(b"-")
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::commands::Cli;
 
     /// Translated command line, and the number of notes.
     fn translated(line: &str) -> (String, usize) {
@@ -104,11 +118,27 @@ mod tests {
             ("readpath watch --advise -- cat f", "readpath advise -- cat f", 1),
             ("readpath watch -o r -- cat --advise", "readpath record -o r -- cat --advise", 1),
             ("readpath trace anonymise a -o b", "readpath recording anonymize a -o b", 2),
+            ("readpath --wide everyday .", "readpath --wide bench .", 1),
+            ("readpath --wide watch --advise -- cat", "readpath --wide advise -- cat", 1),
+            ("readpath --wide trace anonymise a", "readpath --wide recording anonymize a", 2),
+            ("readpath trace --wide anonymise a", "readpath recording --wide anonymize a", 2),
+            ("readpath recording show anonymise", "readpath recording show anonymise", 0),
+            ("readpath --wide bench cache", "readpath --wide bench cache", 0),
+            ("readpath -- cache", "readpath -- cache", 0),
             ("readpath run j --raw ring", "readpath run j --chunking ring", 1),
             ("readpath record -- watch --laws", "readpath record -- watch --laws", 0),
             ("readpath bench cache", "readpath bench cache", 0),
         ] {
             assert_eq!(translated(old), (new.to_owned(), note_count), "{old}");
+        }
+    }
+
+    /// The first word is the command only if no option before it has a value.
+    #[test]
+    fn global_options_are_flags() {
+        let command = Cli::command();
+        for option in command.get_opts() {
+            assert!(!option.get_action().takes_values(), "{option} has a value");
         }
     }
 }
