@@ -95,19 +95,21 @@ impl OperationLogs {
         }
     }
 
-    /// Flushes the files up to the first one with a write error, which is returned.
+    /// Flushes all files. The failure names each file with a write error, one per line.
     pub fn finish(self) -> CommandResult {
+        let mut problems = Vec::new();
         for (path, file) in self.files {
             let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);
             file.flush();
             if let Some(error) = file.write_error.take() {
-                return Err(Failure::Run(format!(
-                    "the log {}: {error}; it is not complete",
-                    printable(&path.display().to_string())
-                )));
+                let name = printable(&path.display().to_string());
+                problems.push(format!("the log {name}: {error}; it is not complete"));
             }
         }
-        Ok(())
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Run(problems.join("\n"))),
+        }
     }
 }
 
@@ -170,5 +172,33 @@ impl LogFile {
                 opened.and_then(|mut file| file.write_all(self.lines.as_bytes())).err();
         }
         self.lines.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The folders of the first and the last log vanish during the run, so they cannot be written.
+    #[test]
+    fn each_log_is_written_and_each_write_error_is_reported() {
+        let name = format!("readpath-operation-logs-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let mut logs = OperationLogs { row_suffix: String::new(), files: BTreeMap::new() };
+        for name in ["a", "b", "c"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+            logs.add(LogKind::Trace, folder.join(name).join("log"), &[]).unwrap();
+        }
+        for name in ["a", "c"] {
+            std::fs::remove_dir_all(folder.join(name)).unwrap();
+        }
+        let Err(Failure::Run(text)) = logs.finish() else { panic!("two logs are not complete") };
+        // The header of a trace in fio's format, version 3.
+        let written = std::fs::read_to_string(folder.join("b/log"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(written.unwrap(), "fio version 3 iolog\n");
+        for path in ["a/log", "c/log"] {
+            assert!(text.contains(path), "{path} is not in: {text}");
+        }
     }
 }
