@@ -26,20 +26,13 @@ pub fn write_manual(args: &ManArgs) -> CommandResult {
     std::fs::create_dir_all(&args.folder).map_err(|error| failure(&args.folder, error))?;
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
-    let mut commands = vec![("readpath".to_owned(), &root)];
+    let mut commands = vec![&root];
     let mut page_count = 0;
-    while let Some((name, command)) = commands.pop() {
-        let subcommands = command.get_subcommands().filter(|command| !command.is_hide_set());
-        commands
-            .extend(subcommands.map(|command| (format!("{name}-{}", command.get_name()), command)));
-        let path = args.folder.join(format!("{name}.1"));
-        let mut page = Vec::new();
-        // `man` finds a page by its name; clap's own display name contains a space.
-        clap_mangen::Man::new(command.clone().display_name(name.clone()))
-            .title(name)
-            .render(&mut page)
-            .expect("memory takes what is written");
-        std::fs::write(&path, page).map_err(|error| failure(&path, error))?;
+    while let Some(command) = commands.pop() {
+        commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()));
+        let page = clap_mangen::Man::new(command.clone());
+        let path = args.folder.join(page.get_filename());
+        page.generate_to(&args.folder).map_err(|error| failure(&path, error))?;
         page_count += 1;
     }
     print(&format!("{}: {page_count} pages\n", args.folder.display()))
