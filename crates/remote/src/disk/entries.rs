@@ -310,12 +310,13 @@ impl Tier {
         }
         let new_head_bytes = if entry_bytes == 0 { HEAD_BYTES } else { 0 };
         let needed = u64::from(absent.count_ones()) * PAGE_BYTES + new_head_bytes;
-        let Some(used) = self.make_place(&folder_lock, name, used, needed)? else {
-            self.lock().counters.dropped += 1;
+        let place = self.make_place(&folder_lock, name, used, needed);
+        if entry_bytes == 0 && !matches!(place, Ok(Some(_))) {
             // An empty entry, perhaps created above. The ledger has no bytes for it.
-            if entry_bytes == 0 {
-                folder_lock.remove(name, 0)?;
-            }
+            folder_lock.remove(name, 0)?;
+        }
+        let Some(used) = place? else {
+            self.lock().counters.dropped += 1;
             return Ok(None);
         };
         // Before the write: the number of a process that is killed is too large, never too small.
@@ -367,10 +368,9 @@ impl Tier {
                 // at its next hit if there is no place for the write.
                 Some((victim, _)) if victim == target => {}
                 Some((victim, bytes)) => {
-                    state.counters.evicted += 1;
                     state.removals += 1;
                     drop(state);
-                    used = used.saturating_sub(folder_lock.remove(victim, bytes)?);
+                    used = used.saturating_sub(self.evict(folder_lock, victim, bytes)?);
                 }
                 None if is_counted => return Ok(None),
                 None => {
@@ -391,13 +391,24 @@ impl Tier {
         let mut used = self.recount(folder_lock)?;
         while used > self.budget_bytes {
             let Some((victim, bytes)) = self.lock().index.take_victim() else { break };
-            used = used.saturating_sub(folder_lock.remove(victim, bytes)?);
+            used = used.saturating_sub(self.evict(folder_lock, victim, bytes)?);
             folder_lock.set_used_bytes(used)?;
-            let counters = &mut self.lock().counters;
-            counters.evicted += 1;
-            counters.used_bytes = used;
+            self.lock().counters.used_bytes = used;
         }
         Ok(())
+    }
+
+    /// Removes the file of an entry that has left the index. Returns the bytes to subtract in the
+    /// ledger. An entry that another process has removed is not counted as evicted.
+    fn evict(
+        &self,
+        folder_lock: &FolderLock<'_>,
+        victim: EntryName,
+        bytes: u64,
+    ) -> io::Result<u64> {
+        let removed_bytes = folder_lock.remove(victim, bytes)?;
+        self.lock().counters.evicted += u64::from(removed_bytes > 0);
+        Ok(removed_bytes)
     }
 
     /// Counts the bytes of the folder again, and enters all entries in the index. Returns the

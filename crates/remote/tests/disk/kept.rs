@@ -167,6 +167,34 @@ async fn object_without_a_strong_tag_is_not_written() {
     }
 }
 
+/// Blocks of 256 KiB, the last one of 240 KiB, fill the budget with their heads of a page. Their
+/// files are removed, as another process does, or cannot be removed, like folders. The next write
+/// evicts no entry.
+#[tokio::test]
+async fn entry_is_evicted_only_if_it_was_removed() {
+    for is_removable in [true, false] {
+        let place = Place::new();
+        let (store, path) = counting().await;
+        let tier = place.tier(MIB);
+        let planned = started(Arc::clone(&store), &tier);
+        read(&planned, &path, 0..(3 * 256 + 240) * KIB).await;
+        tier.flush();
+        assert_eq!((place.entries().len(), tier.counters().evicted), (4, 0));
+        for entry in place.entries() {
+            std::fs::remove_file(&entry).unwrap();
+            if !is_removable {
+                std::fs::create_dir(&entry).unwrap();
+            }
+        }
+        read(&planned, &path, 4 * 256 * KIB..5 * 256 * KIB).await;
+        tier.flush();
+        let counters = tier.counters();
+        assert_eq!(counters.evicted, 0, "{counters:?}");
+        assert_eq!(counters.off.is_none(), is_removable, "{counters:?}");
+        assert_eq!(place.entries().len(), if is_removable { 1 } else { 4 });
+    }
+}
+
 /// Random ranges of 24 MiB under a budget of 2 MiB, which holds them in whole and in part.
 #[tokio::test]
 async fn folder_stays_within_the_budget() {
