@@ -2,8 +2,8 @@
 //!
 //! The load's processes are threads here, each with its own part of one region. They share the
 //! load's memory like processes under one memory limit. Filling, touching and checking equal the
-//! kernel's row. A page's first word identifies the page among the pages of its process. A touch
-//! reads it, and a writing touch changes the second word.
+//! kernel's row. A page's first word identifies the page and its process. A touch reads it, and a
+//! writing touch changes the second word.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use readpath::Region;
 use readpath::pager::RegionStats;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_eval::kernel_swap::memory::page_words;
+use readpath_eval::kernel_swap::memory::{first_word, page_words};
 use readpath_eval::usage::CpuTime;
 use readpath_sim::load::{LoadRow, MemoryLoad};
 
@@ -49,9 +49,8 @@ pub fn run(
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
     // Fill all pages, then make the touches between two readings of the counters.
     let start = Instant::now();
-    run_on_threads(&mut region, load, |_, memory| {
-        let pages = memory.chunks_exact_mut(PAGE).enumerate();
-        pages.for_each(|(page, bytes)| fill_page(page, bytes));
+    run_on_threads(&mut region, load, |process, memory| {
+        fill(process, memory);
         Ok(())
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
@@ -134,27 +133,41 @@ fn touch_all(
             bytes[8..16].copy_from_slice(&(touch_index as u64).to_ne_bytes());
         }
         let found = u64::from_ne_bytes(bytes[..8].try_into().expect("a word is 8 bytes"));
-        if found != page_mark(page) {
+        let expected = first_word(touch.page, process.into());
+        if found != expected {
             return Err(Failure::Run(format!(
-                "page {page} holds {found:#x} where {:#x} was written: memory was lost",
-                page_mark(page)
+                "page {page} holds {found:#x} where {expected:#x} was written: memory was lost"
             )));
         }
     }
     Ok(())
 }
 
-/// Fills the page with this index with words that no other page of its process has. Pages of the
-/// same index in several processes are equal. The first word is the page's mark.
-fn fill_page(page: usize, bytes: &mut [u8]) {
-    for (bytes, word) in bytes.chunks_exact_mut(8).zip(page_words(page_mark(page))) {
-        bytes.copy_from_slice(&word.to_ne_bytes());
+/// Fills the memory of a process with words that differ from page to page, also between processes.
+fn fill(process: u32, memory: &mut [u8]) {
+    for (page, bytes) in (0..).zip(memory.chunks_exact_mut(PAGE)) {
+        let words = page_words(first_word(page, process.into()));
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
     }
 }
 
-/// First word of the page with this index, by which a touch identifies it. Never 0, the content of
-/// untouched memory.
-fn page_mark(page: usize) -> u64 {
-    // A multiplier of the hash function MurmurHash3.
-    (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of the region that returns in another place is found: no two pages have a word in
+    /// common, as for the processes of the kernel's row.
+    #[test]
+    fn pages_of_all_processes_differ_in_each_word() {
+        let memories = [0, 1, 2].map(|process| {
+            let mut memory = vec![0; 2 * PAGE];
+            fill(process, &mut memory);
+            memory
+        });
+        let words: std::collections::BTreeSet<&[u8]> =
+            memories.iter().flat_map(|memory| memory.chunks_exact(8)).collect();
+        assert_eq!(words.len(), 3 * 2 * PAGE / 8);
+    }
 }

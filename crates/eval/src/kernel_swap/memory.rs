@@ -135,11 +135,17 @@ impl LoadMemory {
         unsafe { self.address.add(page as usize * WORDS) }
     }
 
-    /// First word of a page. Never 0, the value of untouched memory.
+    /// First word of a page of this mapping.
     fn first_word(&self, page: u64) -> u64 {
-        // A multiplier of the hash function MurmurHash3. The tag changes the upper half.
-        (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
+        first_word(page, self.tag)
     }
+}
+
+/// First word of page number `page` of the mapping with this tag, by which a touch identifies the
+/// page. Never 0, the value of untouched memory.
+pub fn first_word(page: u64, tag: u64) -> u64 {
+    // A multiplier of the hash function MurmurHash3. The tag changes the upper half.
+    (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ tag.rotate_left(32) | 1
 }
 
 /// Words of a page that begins with `first`. Pages with different first words differ in all words.
