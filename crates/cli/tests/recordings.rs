@@ -391,3 +391,36 @@ fn imported_requests_name_the_writes_left_out_and_the_missing_waits() {
     assert!(scratch.run("explain both.rec").stdout.contains("it has no durations"));
     assert!(scratch.run("explain writes.rec").stdout.contains("the trace has no reads"));
 }
+
+/// Empty inputs of each format: each command names the file, what is missing, and what to do.
+#[test]
+fn input_without_requests_is_refused_with_a_remedy() {
+    let scratch = Scratch::new("without-requests");
+    scratch.file("empty", "");
+    scratch.file("iolog", "fio version 2 iolog\n");
+    scratch.file("blkparse", "  8,0    1        1     0.000000000  1234  P   N [dd]\n");
+    let missing = "there is no request in the trace";
+    for name in ["iolog", "blkparse"] {
+        let words = [name, missing, "record it again"];
+        scratch.refused(&format!("run {name}"), &words);
+        scratch.refused(&format!("recording import {name} -o out.rec"), &words);
+    }
+    let formats =
+        ["iolog", "blkparse", "blktrace", "msr", "mqsim", "disksim", "spc", "alibaba", "tencent"];
+    for format in formats {
+        scratch.refused(&format!("run empty --trace {format}"), &["empty", missing, "--trace"]);
+    }
+    assert!(!scratch.path("out.rec").exists());
+    scratch.refused("run empty", &["empty", "no job", "write `[JOBNAME]`"]);
+    scratch.refused("recording import empty -o out.rec", &["empty", "strace", "alibaba"]);
+    scratch.refused("replay empty", &["empty", "no event", "arrive"]);
+    scratch.refused("explain empty", &["empty", "no recording", "readpath recording import"]);
+    // The text of strace is an input of `recording import` alone.
+    scratch.file("strace.txt", strace());
+    for command in ["run strace.txt", "explain strace.txt"] {
+        scratch.refused(command, &["strace.txt", "`readpath recording import`"]);
+    }
+    scratch.file("true.txt", "9 100.000000 close(3) = 0 <0.000010>\n");
+    let import = "recording import true.txt -o out.rec";
+    scratch.refused(import, &["true.txt", "no read of a file", "record a program that reads"]);
+}

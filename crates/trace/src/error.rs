@@ -72,6 +72,13 @@ impl TraceError {
         TraceError::Line { line, reason: reason.into() }
     }
 
+    /// Error of a trace of requests without any.
+    pub fn no_request() -> TraceError {
+        let reason = "there is no request in the trace: it is cut off, or in another format; \
+                      record it again, or give its format (`readpath run TRACE --trace FORMAT`)";
+        TraceError::Empty { reason: reason.to_owned() }
+    }
+
     /// Error of the system while a text is read.
     pub(crate) fn unread(error: io::Error) -> TraceError {
         TraceError::Unread { byte: None, because: error.to_string() }
@@ -99,7 +106,10 @@ impl fmt::Display for TraceError {
             ),
             TraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
             TraceError::NoRecording => {
-                f.write_str("this is no recording; `readpath record -o FILE -- COMMAND` makes one")
+                f.write_str(
+                    "this is no recording; `readpath record -o FILE -- COMMAND` makes one, ",
+                )?;
+                f.write_str("and `readpath recording import` makes one of a trace")
             }
             TraceError::Version { version } => write!(
                 f,

@@ -113,8 +113,8 @@ impl fmt::Display for Divergence {
 /// if it has one.
 ///
 /// # Errors
-/// A line is not an event, or is earlier than the line before. An event is impossible: a request
-/// arrives twice, or is dispatched or completes without an arrival.
+/// There is no event. A line is not an event, or is earlier than the line before. An event is
+/// impossible: a request arrives twice, or is dispatched or completes without an arrival.
 pub fn replay(
     scheduler: &mut dyn Scheduler,
     depth_max: u32,
@@ -124,6 +124,7 @@ pub fn replay(
         log.set_enabled(true);
     }
     let mut state = ReplayState { depth_max, ..ReplayState::default() };
+    let mut has_events = false;
     for (index, text) in events.lines().enumerate() {
         let line = index + 1;
         let text = text.split('#').next().unwrap_or_default().trim();
@@ -138,6 +139,11 @@ pub fn replay(
         state.advance_to(scheduler, at);
         state.process_event(scheduler, line, event)?;
         state.dispatch_all(scheduler);
+        has_events = true;
+    }
+    if !has_events {
+        let reason = "there is no event in the list; a line is `at_ms=0 event=arrive request=1 …`";
+        return Err(TraceError::Empty { reason: reason.to_owned() });
     }
     Ok(state.replayed)
 }

@@ -13,6 +13,8 @@ use readpath_trace::block_trace::{
     self, FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
 };
 
+use readpath_trace::recording::strace;
+
 use super::storage::Storage;
 use super::trace_options::refuse_ignored_options;
 use crate::args::RunArgs;
@@ -165,7 +167,17 @@ impl TraceSource {
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
             Some(name) => Some(find_format(name)?),
-            None => TraceFormat::detect(&first_bytes(&args.job)?),
+            None => {
+                let first_bytes = first_bytes(&args.job)?;
+                if strace::is_start(&first_bytes) {
+                    return Err(Failure::usage_of(
+                        printable(&args.job.display().to_string()),
+                        "is the text of strace; make a recording of it by `readpath recording \
+                         import`, and name that",
+                    ));
+                }
+                TraceFormat::detect(&first_bytes)
+            }
         };
         let Some(format) = format else {
             return match (args.speed, args.closed) {

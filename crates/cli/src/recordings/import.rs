@@ -81,7 +81,11 @@ fn reads_of_requests<R: BufRead>(
     let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
     let (mut last_ns, mut writes) = (0, 0);
-    for request in reader {
+    let mut requests = reader.peekable();
+    if requests.peek().is_none() {
+        return Err(TraceError::no_request());
+    }
+    for request in requests {
         let request = request?;
         last_ns = request.at.ns();
         if request.op != Op::Read {

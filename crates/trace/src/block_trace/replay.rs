@@ -60,9 +60,7 @@ impl TraceSummary {
             summary.last = at;
         }
         if summary.requests == 0 {
-            return Err(TraceError::Empty {
-                reason: "there is no request in the trace".to_owned(),
-            });
+            return Err(TraceError::no_request());
         }
         Ok(summary)
     }

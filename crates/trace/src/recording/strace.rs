@@ -271,6 +271,7 @@ impl StraceParser {
             if !left_out.0.is_empty() {
                 reason += &format!("; not imported: {left_out}");
             }
+            reason += "; record a program that reads files";
             return Err(TraceError::Empty { reason });
         }
         // Without durations every read would end when it begins.

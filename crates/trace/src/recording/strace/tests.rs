@@ -136,7 +136,7 @@ fn lines_that_are_no_calls_are_reported() {
     assert!(wrong("1 1.0 read(3, \"\n").contains("strace -f -ttt -T"));
     assert_eq!(
         wrong("1 1.0 write(1, \"\", 5) = 5 <0.1>\n"),
-        "there is no read of a file in it; not imported: 1 write"
+        "there is no read of a file in it; not imported: 1 write; record a program that reads files"
     );
     // `strace -r` and `strace` without `-T`: times since the last call, and no durations.
     assert_eq!(
