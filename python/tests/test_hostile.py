@@ -173,3 +173,23 @@ def test_interrupt_ends_a_long_call(paths, text):
         os._exit(0)
     """
     assert told(paths, program) in ("interrupted", "it was over before")
+
+
+def test_planner_is_called_back_by_a_buffer():
+    """The planner's lock is free while the code of a buffer runs, which a class has from Python 3.12 on."""
+    program = """
+    from readpath import _native
+    planner = _native.Planner(4096, 1 << 20, "none", 4096, 1)
+    [read] = planner.start([(0, 0)])
+    planner.poll()
+    class Hostile:
+        def __buffer__(self, flags):
+            print(planner.counters()["fetches"])
+            return memoryview(bytearray(8))
+    print(planner.take_into(read, Hostile()))
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=30)
+    if sys.version_info >= (3, 12):
+        assert ran.stdout.split() == ["0", "0"], ran.stderr
+    else:
+        assert ran.stderr.strip().splitlines()[-1].startswith("TypeError"), ran.stderr
