@@ -72,7 +72,7 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     let session = mount_at(&args.folder, file_system)?;
     // Dropped last, after the mount is removed. If this process is killed, the next run removes the
     // mount.
-    let _record = Record::write_record(CleanupKind::ServedMount, &args.folder)
+    let record = Record::write_record(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::usage_of(args.folder.display(), error))?;
     print(&format!(
         "ready: {} ({bytes} bytes, `{spec}`)\n",
@@ -88,10 +88,13 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
         MountEnd::Detached => notice::print(format_args!(
             "{folder} was still in use and has been detached; programs that have it open get errors"
         )),
-        MountEnd::Left(error) => notice::print(format_args!(
-            "{folder} is still mounted: {error}; end the programs that use it, and then run \
-             fusermount3 -u {folder}"
-        )),
+        MountEnd::Left(error) => {
+            notice::print(format_args!(
+                "{folder} is still mounted: {error}; end the programs that use it, and then run \
+                 fusermount3 -u {folder}"
+            ));
+            record.leave();
+        }
     }
     reported
 }

@@ -74,13 +74,18 @@ impl ScratchFiles {
 }
 
 impl Drop for ScratchFiles {
-    /// Removes the files. The records in the cleanup journal are dropped afterwards.
+    /// Removes the files, and then their records in the cleanup journal. A file that cannot be
+    /// removed keeps its record.
     fn drop(&mut self) {
         let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
-        for (path, _) in &self.0 {
-            created_paths.retain(|other| other != path);
-            if let Err(error) = std::fs::remove_file(path) {
+        for (path, record) in self.0.drain(..) {
+            created_paths.retain(|other| *other != path);
+            if let Err(error) = std::fs::remove_file(&path) {
                 notice::print(format_args!("{}: can't be removed: {error}", path.display()));
+                // A file that is gone needs no removal later.
+                if error.kind() != io::ErrorKind::NotFound {
+                    record.leave();
+                }
             }
         }
     }
