@@ -273,8 +273,8 @@ impl Planner {
     /// Like `take`, into a writable buffer of sufficient size. Returns the number of bytes. An
     /// unusable or short buffer is a BufferError or TypeError, and removes the read too.
     fn take_into(&self, py: Python<'_>, read: u64, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
-        // An object's own code may run here and at the drop, and call this planner. Both are without
-        // the lock.
+        // An object's own code may run here and at the drop, and call this planner. Both are
+        // without the lock.
         let buffer = Writable::of(buffer);
         let mut plan = self.plan();
         let bytes = plan.bytes_or_remove(read)?;
