@@ -109,8 +109,8 @@ impl Process {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
             let needed = match self.in_flight > depth {
-                // The search for a depth has lowered the depth.
-                true => 1,
+                // The search for a depth has lowered the depth: all in flight are collected.
+                true => self.in_flight,
                 // A whole batch, and as many as bring the operations in flight down to `low`.
                 false => self.rules.batch_complete.max(self.rules.depth - self.rules.low),
             };
