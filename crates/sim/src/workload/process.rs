@@ -186,7 +186,7 @@ pub struct Process {
     worked_since: Time,
     /// Number of repetitions that still follow.
     loops_left: u32,
-    /// Bytes of the job's work issued since the ramp time, without verifications.
+    /// Bytes of the job's work issued since the start, without verifications.
     issued_bytes: u64,
     /// Operations that are issued and not yet collected.
     in_flight: u32,

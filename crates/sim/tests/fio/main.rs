@@ -312,6 +312,8 @@ const AT_RANDOM: &[&str] = &[
     "rw=randread size=64k filename=four.a:four.b",
     "rw=randread size=64k io_size=128k random_distribution=zipf:1.2",
     "rw=randwrite size=40k loops=2",
+    "rw=randread size=256k rate_iops=500 ramp_time=50ms io_size=128k",
+    "rw=randread size=64k rate_iops=500 ramp_time=50ms loops=2",
     "rw=randrw size=64k",
     "rw=rw size=64k",
 ];

@@ -225,7 +225,7 @@ impl Process {
         let begun = self.started_at.expect("it has begun");
         let run_time = now.since(begun);
         if !self.is_ramp_over && run_time >= self.rules.ramp {
-            // Operations during the ramp time do not count for the limits, as in fio.
+            // As in fio, the ramp time counts for limits in bytes, and not for `number_ios`.
             self.is_ramp_over = true;
             (self.issued_bytes, self.issued_operations) = (0, 0);
         }
