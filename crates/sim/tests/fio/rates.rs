@@ -43,6 +43,7 @@ const JOBS: &[&str] = &[
      rate_ignore_thinktime=1",
     "rw=read rate_iops=100 thinktime=50ms thinktime_iotime=300ms thinktime_blocks=1 \
      rate_ignore_thinktime=1",
+    "rw=write rate_iops=200 size=256k verify=md5",
 ];
 
 /// Seconds of one run.

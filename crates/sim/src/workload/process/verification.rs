@@ -62,6 +62,11 @@ impl Verification {
         self.rule.is_some()
     }
 
+    /// Returns true if writes are verified in a backlog.
+    pub fn has_backlog(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.backlog > 0)
+    }
+
     /// Returns true if the present reads are verifications. In a job that verifies, that is
     /// during the backlog and the repeated pass. For a job that only reads (or `verify_only`)
     /// it is always.
