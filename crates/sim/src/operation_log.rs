@@ -256,12 +256,15 @@ impl ProcessLog {
         trace.sink.line(format_args!("{us} {name} {action} {offset} {bytes}"));
     }
 
-    /// Writes a sync of written data to the trace, if there is one: a line for each opened file,
-    /// with `datasync` if `is_data_enough`, otherwise with `sync`.
-    pub fn on_synced(&mut self, now: Time, is_data_enough: bool) {
+    /// Writes a sync of written data to the trace, if there is one, with `datasync` if
+    /// `is_data_enough`, otherwise with `sync`. `file` has the line, or with `None` each opened
+    /// file has one.
+    pub fn on_synced(&mut self, now: Time, is_data_enough: bool, file: Option<FileId>) {
         let action = if is_data_enough { "datasync" } else { "sync" };
-        self.for_each_opened(now, |us, name, sink| {
-            sink.line(format_args!("{us} {name} {action} 0 0"));
+        self.for_each_opened(now, |us, opened, name, sink| {
+            if file.is_none_or(|file| file == opened) {
+                sink.line(format_args!("{us} {name} {action} 0 0"));
+            }
         });
     }
 
@@ -311,21 +314,23 @@ impl ProcessLog {
         for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
             values.write_window(ms, self.logs_maximum, self.columns);
         }
-        self.for_each_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
+        self.for_each_opened(now, |us, _file, name, sink| {
+            sink.line(format_args!("{us} {name} close"));
+        });
     }
 
-    /// Calls `write_to` for each opened file of the trace with the time in µs, the file's name and
-    /// the destination. Without effect if there is no trace.
+    /// Calls `write_to` for each opened file of the trace with the time in µs, the file, its name
+    /// and the destination. Without effect if there is no trace.
     fn for_each_opened(
         &mut self,
         now: Time,
-        mut write_to: impl FnMut(u64, &str, &mut dyn LogSink),
+        mut write_to: impl FnMut(u64, FileId, &str, &mut dyn LogSink),
     ) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us_since_base(now);
         for (file, name) in &trace.files {
             if trace.opened.contains(file) {
-                write_to(us, name, trace.sink.as_mut());
+                write_to(us, *file, name, trace.sink.as_mut());
             }
         }
     }
@@ -486,7 +491,7 @@ mod tests {
             log.on_completed(issued, issued + Time::from_ms(5), &operation);
         }
         let (end, is_data_enough) = (begun + Time::from_ms(50), false);
-        log.on_synced(end, is_data_enough);
+        log.on_synced(end, is_data_enough, Some(FileId(0)));
         log.on_process_end(end);
         let names = named.into_iter().map(|(_, name)| name);
         names.zip(lines.into_iter().map(|lines| lines.0.lock().unwrap().clone())).collect()

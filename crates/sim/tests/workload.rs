@@ -1,10 +1,14 @@
 //! Workloads: layouts and sequences worked by hand, and properties of any job.
 
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
 use proptest::prelude::*;
 use readpath_core::readahead::Advice;
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
+use readpath_sim::operation_log::{LogKind, LogSink, ProcessLog};
 use readpath_sim::workload::{
     FileSource, NextAction, Process, ProcessOperation, Workload, WorkloadError, WorkloadFile,
 };
@@ -238,6 +242,50 @@ fn syncs_are_issued_when_fio_issues_them() {
     ] {
         assert_eq!(calls(options), expected, "{options}");
     }
+}
+
+/// Lines of a log, kept in memory.
+#[derive(Clone, Debug, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl LogSink for Lines {
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        self.0.lock().unwrap().push(line.to_string());
+    }
+
+    fn time_base(&mut self, now: Time) -> Time {
+        now
+    }
+}
+
+/// The `sync` lines of fio 3.33 in the iolog of this job: one for the file whose turn it is, and at
+/// the end one for each file.
+#[test]
+fn a_sync_has_one_line_in_the_iolog() {
+    let text = "[j]\nrw=write\nbs=4k\nsize=96k\nnrfiles=3\nfsync=4\nend_fsync=1\nwrite_iolog=log\n";
+    let jobs = JobFile::parse(text).unwrap();
+    let mut workload = Workload::new(&jobs, FileSource::Modelled, 1).unwrap();
+    let mut process = workload.processes.remove(0);
+    let lines = Lines::default();
+    let sinks: Vec<(LogKind, Box<dyn LogSink>)> = vec![(LogKind::Trace, Box::new(lines.clone()))];
+    let log = ProcessLog::new(&jobs.jobs[0], &process.files(), &workload.files, sinks);
+    process.keep_log(log.unwrap());
+    loop {
+        match process.next(Time::ZERO) {
+            NextAction::Operation(_) => process.completed(Time::ZERO),
+            NextAction::Sync { .. } => process.synced(Time::ZERO),
+            NextAction::Ended => break,
+            next => unreachable!("everything issued is complete: {next:?}"),
+        }
+    }
+    let lines = lines.0.lock().unwrap();
+    let synced: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.contains(" sync "))
+        .map(|line| line.split(' ').nth(1).unwrap())
+        .collect();
+    let at_end = ["j.0.0", "j.0.1", "j.0.2"];
+    assert_eq!(synced, [&["j.0.1", "j.0.0", "j.0.2", "j.0.1", "j.0.0"], &at_end[..]].concat());
 }
 
 /// fio 3.33, `iodepth=8 thinktime=20000 thinktime_blocks=2`, 16 blocks: a run time of 40 ms,

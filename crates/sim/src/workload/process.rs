@@ -41,6 +41,7 @@ use crate::operation_log::ProcessLog;
 
 mod issue;
 mod script;
+mod syncs;
 mod verification;
 
 pub use script::Lateness;

@@ -33,10 +33,13 @@ impl Process {
     /// Returns the next action at time `now`, and writes it to the log if the process has one.
     pub fn next(&mut self, now: Time) -> NextAction {
         let next = self.next_action(now);
+        let logged_file = self.synced_file();
         if let Some(log) = &mut self.log {
             match &next {
                 NextAction::Operation(operation) => log.on_issued(now, operation),
-                NextAction::Sync { is_data_enough } => log.on_synced(now, *is_data_enough),
+                NextAction::Sync { is_data_enough } => {
+                    log.on_synced(now, *is_data_enough, logged_file);
+                }
                 NextAction::Ended => log.on_process_end(now),
                 NextAction::WaitForCompletion | NextAction::WaitUntil(_) => {}
             }
@@ -227,7 +230,7 @@ impl Process {
         if !self.is_ramp_over && run_time >= self.rules.ramp {
             // As in fio, the ramp time counts for limits in bytes, and not for `number_ios`.
             self.is_ramp_over = true;
-            (self.issued_bytes, self.issued_operations) = (0, 0);
+            self.issued_operations = 0;
         }
         // The run time counts from the end of the ramp time.
         let has_passed = |runtime: Time| run_time >= runtime + self.rules.ramp;
@@ -292,21 +295,6 @@ impl Process {
         }
         self.drawn_op = Some(op);
         (due > now).then_some(due)
-    }
-
-    /// Returns `Some` if a sync is due before the next operation, with true if the files' data
-    /// suffices. `fsync` precedes `fdatasync`, as in fio. No sync follows another one directly.
-    fn due_sync(&self) -> Option<bool> {
-        let (full_sync, data_sync) = (Some(false), Some(true));
-        let is_due = |interval_writes: u32| {
-            interval_writes > 0 && self.writes_issued.is_multiple_of(interval_writes.into())
-        };
-        match self.rules.sync {
-            _ if self.is_synced || self.writes_issued == 0 => None,
-            sync if is_due(sync.writes) => full_sync,
-            sync if is_due(sync.data_writes) => data_sync,
-            _ => None,
-        }
     }
 
     /// Returns the state after all operations in flight have completed. `next` is the purpose of
