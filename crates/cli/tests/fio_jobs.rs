@@ -162,6 +162,19 @@ fn ramp_time_is_not_measured_and_rate_limits_hold() {
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
 }
 
+/// As in fio, a run time of 0 sets no limit: the job and the trace end by themselves.
+#[test]
+fn runtime_of_0_sets_no_limit() {
+    let scratch = Scratch::new("no-limit");
+    scratch.file("j.fio", "[j]\nrw=read\nbs=4k\nsize=1m\n");
+    scratch.file("t.trace", "0 0 0 8 1\n1 0 8 8 1\n");
+    for (name, bytes) in [("j.fio", 1 << 20), ("t.trace", 2 * 4096)] {
+        let ran = scratch.run(&format!("run {name} --on ssd --runtime 0 --json"));
+        ran.has_ended(0, name);
+        assert_eq!(ran.results()[0]["bytes"], bytes, "{name}");
+    }
+}
+
 /// More simultaneous requests than real storage accepts at once: the queue fills and drains one by
 /// one.
 #[test]

@@ -297,12 +297,15 @@ impl JobFile {
     }
 
     /// Limits the run time of each process to `runtime_max`, a time in the form of the option
-    /// `runtime`.
+    /// `runtime`. 0 sets no limit, as in fio.
     ///
     /// # Errors
     /// Returns the expected form of a time.
     pub fn with_runtime_limit(mut self, runtime_max: &str) -> Result<JobFile, String> {
         let runtime_max = span(runtime_max)?;
+        if runtime_max == Time::ZERO {
+            return Ok(self);
+        }
         for job in &mut self.jobs {
             job.runtime = Some(job.runtime.map_or(runtime_max, |runtime| runtime.min(runtime_max)));
         }

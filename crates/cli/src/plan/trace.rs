@@ -197,7 +197,7 @@ impl TraceSource {
         }
         let speed_milli = args.closed.is_none().then_some((speed * 1e3).round() as u64);
         let depth = args.closed.map_or(OPEN_DEPTH, std::num::NonZero::get);
-        let runtime = args.runtime.as_deref().map(runtime_limit).transpose()?;
+        let runtime = args.runtime.as_deref().map(runtime_limit).transpose()?.flatten();
         let transform = RequestTransform::NONE;
         let read = TraceSource::read(&args.job, format, speed_milli, depth, transform)?;
         Ok(Some(TraceSource { runtime, widens: true, ..read }))
@@ -442,11 +442,12 @@ fn check_is_file(path: &Path) -> CommandResult {
     }
 }
 
-/// Parses the time of `--runtime`.
-fn runtime_limit(text: &str) -> Result<Time, Failure> {
-    job::span(text).map_err(|expected| {
+/// Parses the time of `--runtime`. `None` for 0, which sets no limit.
+fn runtime_limit(text: &str) -> Result<Option<Time>, Failure> {
+    let limit = job::span(text).map_err(|expected| {
         Failure::Usage(format!("--runtime {}: expected {expected}", printable(text)))
-    })
+    })?;
+    Ok((limit > Time::ZERO).then_some(limit))
 }
 
 /// First bytes of a file, to detect its format. Empty if it is no regular file; the later full read
