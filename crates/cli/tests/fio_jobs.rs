@@ -162,6 +162,49 @@ fn ramp_time_is_not_measured_and_rate_limits_hold() {
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
 }
 
+/// fio 3.33 reports all 64 operations of a job that ends within its ramp time.
+#[test]
+fn a_job_shorter_than_its_ramp_time_is_reported() {
+    let scratch = Scratch::new("short");
+    let job = "[j]\nrw=randread\nbs=4k\nsize=256k\nrate_iops=500\nramp_time=3\nioengine=psync\n";
+    scratch.file("j.fio", job);
+    scratch.data("data", 256 << 10);
+    for storage in ["ssd", "file:data", "kernel:data"] {
+        let row = &scratch.run(&format!("run j.fio --on {storage} --json")).results()[0];
+        assert_eq!((&row["bytes"], &row["errors"]), (&(64 * 4096).into(), &0.into()), "{storage}");
+        assert_eq!(row["streams"][0]["bytes"], 64 * 4096, "{storage}");
+    }
+}
+
+/// As in fio 3.33: target in nanoseconds, window in microseconds, and only the window after the
+/// search is measured. At fixed depths, 90 % of the reads take 50 ms at 17 and 59.9 ms at 25.
+#[test]
+fn depth_of_a_latency_target_is_reported() {
+    let scratch = Scratch::new("target");
+    let job = "[j]\nrw=randread\nbs=4k\nsize=1g\nioengine=libaio\ndirect=1\niodepth=64\n\
+               latency_target=60ms\nlatency_window=2s\nlatency_percentile=90\nruntime=60\n\
+               time_based\n";
+    scratch.file("j.fio", job);
+    let section = &scratch.run("run j.fio --on hdd --json").results()[0]["sections"][0];
+    let depth = section["latency_depth"].as_u64().unwrap();
+    assert!((17..=26).contains(&depth), "{depth}");
+    let seconds = section["seconds"].as_f64().unwrap();
+    assert!((1.9..2.3).contains(&seconds), "one window: {seconds} s");
+    let ran = scratch.run("run j.fio --on hdd --output-format fio");
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let job = &document["jobs"][0];
+    assert_eq!(job["latency_depth"], depth);
+    assert_eq!(
+        (&job["latency_target"], &job["latency_window"]),
+        (&60_000_000.into(), &2_000_000.into())
+    );
+    assert_eq!(job["latency_percentile"], 90.0);
+    let unsearched = "[j]\nrw=read\nsize=1m\n";
+    scratch.file("plain.fio", unsearched);
+    let section = &scratch.run("run plain.fio --on hdd --json").results()[0]["sections"][0];
+    assert!(section["latency_depth"].is_null());
+}
+
 /// As in fio, a run time of 0 sets no limit: the job and the trace end by themselves.
 #[test]
 fn runtime_of_0_sets_no_limit() {

@@ -9,6 +9,8 @@ use readpath_core::machine::Meter;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use serde::Serialize;
 
+use crate::job::LatencyTarget;
+
 mod direction;
 mod fairness;
 
@@ -103,6 +105,12 @@ pub struct SectionRow {
     pub iops: Option<f64>,
     /// Latency from the issue of an operation to its end.
     pub latency_us: LatencySummary,
+    /// Queue depth of the search for a latency (`latency_target`), of the section's first process.
+    /// Null without a search.
+    pub latency_depth: Option<u32>,
+    /// The latency of that search, and its window. Not part of the JSON document.
+    #[serde(skip)]
+    pub latency_target: Option<LatencyTarget>,
     /// Detailed results of reads and writes. Not part of the JSON document.
     #[serde(skip)]
     pub directions: [DirectionResults; 2],
@@ -161,6 +169,11 @@ impl ReadCounters {
         self.bytes += bytes;
         self.operations += 1;
         self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
+    }
+
+    /// Drops all counts except the errors.
+    pub fn keep_errors_only(&mut self) {
+        *self = ReadCounters { errors: self.errors, ..ReadCounters::default() };
     }
 
     /// Records a failed operation, which counts for the period but not for the latencies.
@@ -244,6 +257,8 @@ impl ReadCounters {
             runs_mib_per_s: None,
             iops: per_second(self.operations as f64, seconds),
             latency_us: self.latency(),
+            latency_depth: None,
+            latency_target: None,
             directions: Default::default(),
         }
     }

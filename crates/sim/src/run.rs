@@ -26,11 +26,12 @@ use slab::Slab;
 use crate::job::JobEngine;
 use crate::report::{ProcessShare, ReadCounters};
 use crate::stuck::{Steps, Stuck, state_of};
-use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
+use crate::workload::{self, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
 mod measurements;
 mod raw;
+mod unmeasured;
 mod watch;
 mod writes;
 
@@ -38,6 +39,7 @@ pub use measurements::RunMeasurements;
 pub use watch::{Progress, ProgressAnswer, RunObserver};
 
 use raw::{ChunksInFlight, RawOperation};
+use unmeasured::UnmeasuredCounters;
 use writes::{IS_SYNC, flush_of, process_of_flush};
 
 /// State of one process.
@@ -46,6 +48,8 @@ struct RunningProcess {
     process: Process,
     /// Results of the process.
     share: ProcessShare,
+    /// True once an operation in the measured time of the process has ended.
+    is_measured: bool,
     /// Open files, with the machine's handles on them.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
@@ -134,6 +138,8 @@ struct RunningJob<'a> {
     unended_processes: usize,
     /// Counters of the reads and writes of each job.
     jobs: Vec<[ReadCounters; 2]>,
+    /// Operations before the measured time of each job.
+    unmeasured: UnmeasuredCounters,
     /// Number of device flushes, one for each process in a sync.
     flushes_in_flight: u32,
     /// Bytes of all successful operations, for the progress.
@@ -170,6 +176,7 @@ impl<'a> RunningJob<'a> {
             }
             processes.push(RunningProcess {
                 share: ProcessShare::new(&process),
+                is_measured: false,
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
@@ -191,6 +198,7 @@ impl<'a> RunningJob<'a> {
             later: BinaryHeap::new(),
             unended_processes: 0,
             jobs: vec![Default::default(); job_count.unwrap_or(0)],
+            unmeasured: UnmeasuredCounters::new(job_count.unwrap_or(0)),
             flushes_in_flight: 0,
             bytes_moved: 0,
             bytes_planned,
@@ -479,17 +487,10 @@ impl<'a> RunningJob<'a> {
         let running = &mut self.processes[process as usize];
         // The process has its data when it has copied them.
         let ended = running.busy_until.max(now);
-        let read_counters = &mut self.jobs[running.process.job()][operation.op as usize];
         match result {
-            Ok(bytes) => {
-                running.process.record_latency(ended, issued, &operation, bytes);
-                if running.process.is_measured(issued) {
-                    read_counters.record(issued, ended, bytes);
-                    running.share.record(issued, ended, bytes);
-                }
-                self.bytes_moved += bytes;
-            }
+            Ok(bytes) => self.record_success(process, &operation, (issued, ended), bytes),
             Err(error) => {
+                let read_counters = &mut self.jobs[running.process.job()][operation.op as usize];
                 read_counters.record_error(issued, ended);
                 running.share.record_error(issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
@@ -497,7 +498,7 @@ impl<'a> RunningJob<'a> {
                 self.stuck = self.failures.count(now, state).err();
             }
         }
-        running.process.completed(ended);
+        self.processes[process as usize].process.completed(ended);
         self.ready.push(process);
     }
 
@@ -540,23 +541,6 @@ impl<'a> RunningJob<'a> {
             && !self.operations_in_flight.iter().any(|(_, other)| is_on_file(other))
         {
             machine.close(handles.remove(index).1);
-        }
-    }
-
-    /// Sums up the results of all processes. Only the observer stops a run early, so that a stopped
-    /// one counts as interrupted.
-    fn into_measurements(self) -> RunMeasurements {
-        let mut total = ReadCounters::default();
-        self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
-        let mut trace_lateness = Lateness::default();
-        self.processes.iter().for_each(|running| trace_lateness.join(running.process.lateness()));
-        RunMeasurements {
-            total,
-            jobs: self.jobs,
-            streams: self.processes.iter().map(|running| running.share).collect(),
-            first_error: self.first_error,
-            is_interrupted: self.is_stopping,
-            trace_lateness,
         }
     }
 }

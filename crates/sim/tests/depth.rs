@@ -132,14 +132,14 @@ fn depth_adapts_within_two_seconds_of_a_device_change() {
 }
 
 /// At fixed depths of this job on `hdd`, 90 % of the reads take at most 6.6 ms at depth 1 and 10.9
-/// ms at depth 2, and 50 ms at 17 and 59.9 ms at 25. The search lasts about 3 of the 60 seconds.
+/// ms at depth 2, and 50 ms at 17 and 59.9 ms at 25. The search lasts about 14 of the 300 seconds.
 #[test]
 fn latency_target_finds_the_deepest_queue_that_meets_it() {
     let mean_depth = |target: &str| {
         let text = format!(
             "[r]\nrw=randread\nbs=4k\nsize=1g\nioengine=libaio\ndirect=1\niodepth=64\n\
-             latency_target={target}\nlatency_window=500ms\nlatency_percentile=90\n\
-             latency_run=1\nruntime=60\ntime_based\n"
+             latency_target={target}\nlatency_window=2s\nlatency_percentile=90\n\
+             latency_run=1\nruntime=300\ntime_based\n"
         );
         let setup = SimulationSetup::new(Spec::parse("hdd").unwrap());
         let job = JobFile::parse(&text).unwrap();

@@ -85,11 +85,16 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     job["latency_us"] = bins.percentages(&BIN_BOUNDS_US_MS, US_NS, MS_NS);
     let bounds_ms = [&BIN_BOUNDS_US_MS[..], &[2000]].concat();
     job["latency_ms"] = bins.percentages(&bounds_ms, MS_NS, u64::MAX);
-    for name in ["latency_depth", "latency_target", "latency_window"] {
-        job[name] = json!(0);
+    // The values that fio reports without a latency target, and with one.
+    let (mut target_ns, mut window_us, mut percentile) = (0, 0, 100.0);
+    if let Some(target) = &section.latency_target {
+        (target_ns, window_us) = (target.target.ns(), target.window.ns() / US_NS);
+        percentile = target.percentile;
     }
-    // The value that fio reports without a latency target.
-    job["latency_percentile"] = json!(100.0);
+    job["latency_depth"] = json!(section.latency_depth.unwrap_or(0));
+    job["latency_target"] = json!(target_ns);
+    job["latency_percentile"] = json!(percentile);
+    job["latency_window"] = json!(window_us);
     job
 }
 

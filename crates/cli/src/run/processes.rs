@@ -26,6 +26,10 @@ use crate::progress::RunProgress;
 pub struct ProcessFigures {
     /// Counters of the reads and of the writes.
     read_write_counters: [ReadCounters; 2],
+    /// True once an operation in the measured time of the process has ended.
+    is_measured: bool,
+    /// Queue depth that the process has found (`latency_target`).
+    found_depth: Option<u32>,
     /// Message of the first failed operation or sync.
     first_error: Option<String>,
     /// Engine that executed the operations.
@@ -147,7 +151,8 @@ impl ProcessFigures {
     }
 
     /// Reports a successful operation to the process. Records the operation in the counters, unless
-    /// it succeeded in the warm-up. A failure counts there too.
+    /// it succeeded in the warm-up or a search for a queue depth, and a measured one follows. A
+    /// failure counts there too.
     pub fn record_if_measured(
         &mut self,
         process: &mut Process,
@@ -159,7 +164,13 @@ impl ProcessFigures {
         if result.is_ok() {
             process.record_latency(ended, issued, &operation, operation.bytes);
         }
-        if result.is_err() || process.is_measured(issued) {
+        // The first measured operation ends the time before it, of which only the errors count.
+        // Without one, as in a job shorter than its warm-up, all operations count, as in fio.
+        let is_measured = process.is_measured(issued);
+        if result.is_ok() && is_measured && !std::mem::replace(&mut self.is_measured, true) {
+            self.read_write_counters.iter_mut().for_each(ReadCounters::keep_errors_only);
+        }
+        if result.is_err() || is_measured || !self.is_measured {
             self.record(operation, issued, ended, result, shared);
         }
     }
@@ -168,6 +179,7 @@ impl ProcessFigures {
     /// failed read.
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.trace_lateness = process.lateness();
+        self.found_depth = process.found_depth();
         if let Some(failure) = process.failure() {
             // The failed read begins and ends now, and has no duration.
             self.read_write_counters[Op::Read as usize].record_error(now, now);
@@ -242,6 +254,7 @@ pub fn run_processes(
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
     // Counters of the reads and of the writes of each job.
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
+    let mut found_depths = vec![None; jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
     let mut trace_lateness = Lateness::default();
@@ -273,6 +286,8 @@ pub fn run_processes(
                 job.add(read_counters);
                 both_directions.add(read_counters);
             }
+            let found_depth = &mut found_depths[process.stream.job];
+            *found_depth = found_depth.or(figures.found_depth);
             streams.push(process.stream.with_tally(&both_directions));
             first_error = first_error.or(figures.first_error);
             trace_lateness.join(figures.trace_lateness);
@@ -284,8 +299,15 @@ pub fn run_processes(
     let mut total = ReadCounters::default();
     jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
     let is_interrupted = is_stopping();
-    let measured =
-        RunMeasurements { total, jobs, streams, first_error, is_interrupted, trace_lateness };
+    let measured = RunMeasurements {
+        total,
+        jobs,
+        streams,
+        first_error,
+        is_interrupted,
+        trace_lateness,
+        found_depths,
+    };
     Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 

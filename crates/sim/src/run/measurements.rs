@@ -1,7 +1,8 @@
 //! Results of a run, and their row.
 
+use super::{RunningJob, RunningProcess};
 use crate::job::JobFile;
-use crate::report::{ProcessShare, ReadCounters, ResultRow, jain_index, stream_rows};
+use crate::report::{ProcessShare, ReadCounters, ResultRow, SectionRow, jain_index, stream_rows};
 use crate::workload::Lateness;
 
 /// Results of the operations of a run.
@@ -19,6 +20,33 @@ pub struct RunMeasurements {
     pub is_interrupted: bool,
     /// Delays of a trace's operations behind their recorded times.
     pub trace_lateness: Lateness,
+    /// Queue depth of each job's search (`latency_target`), of its first process with one.
+    pub found_depths: Vec<Option<u32>>,
+}
+
+impl RunningJob<'_> {
+    /// Sums up the results of all processes. Only the observer stops a run early, so that a stopped
+    /// one counts as interrupted.
+    pub(super) fn into_measurements(mut self) -> RunMeasurements {
+        self.unmeasured.add_to(&mut self.jobs);
+        let mut total = ReadCounters::default();
+        self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
+        let mut trace_lateness = Lateness::default();
+        let mut found_depths = vec![None; self.jobs.len()];
+        for RunningProcess { process, .. } in &self.processes {
+            trace_lateness.join(process.lateness());
+            found_depths[process.job()] = found_depths[process.job()].or(process.found_depth());
+        }
+        RunMeasurements {
+            total,
+            jobs: self.jobs,
+            streams: self.processes.iter().map(|running| running.share).collect(),
+            first_error: self.first_error,
+            is_interrupted: self.is_stopping,
+            trace_lateness,
+            found_depths,
+        }
+    }
 }
 
 impl RunMeasurements {
@@ -46,6 +74,17 @@ impl RunMeasurements {
             .zip(&self.jobs)
             .map(|(job, counters)| ReadCounters::section(counters, &job.name, job.processes))
             .collect();
+        let searches = job_file.jobs.iter().zip(&self.found_depths);
+        for (section, (job, depth)) in row.sections.iter_mut().zip(searches) {
+            (section.latency_depth, section.latency_target) = (*depth, job.latency_target);
+        }
+        // The depth is the result of a search, so the table has it too.
+        let depth_of = |section: &SectionRow| {
+            let depth = section.latency_depth?;
+            Some(format!("latency_target of `{}`: depth {depth}", section.name))
+        };
+        let notes = row.note.take().into_iter().chain(row.sections.iter().filter_map(depth_of));
+        row.note = notes.reduce(|first, second| format!("{first}; {second}"));
         row.streams = stream_rows(&self.streams, job_file);
         row.jain_index = jain_index(&self.streams);
         row

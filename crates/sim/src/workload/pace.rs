@@ -263,19 +263,24 @@ impl SteadyStateDetector {
 }
 
 /// Searches the maximum queue depth that meets a latency: a binary search with one window of time
-/// per depth.
+/// per depth. Only operations that are issued at a depth count for it. Unless the job goes on
+/// afterwards, one more window at the depth found is the measured time of the process, as in fio.
 #[derive(Clone, Debug)]
 pub struct DepthSearch {
     /// The latency to meet, its percentile, and the length of a window.
     rule: LatencyTarget,
     /// Present queue depth.
     depth: u32,
+    /// Time from which the process has this depth.
+    depth_since: Time,
+    /// True once the search is over.
+    is_found: bool,
     /// Largest depth known to meet the latency. 0 before the first.
     largest_good_depth: u32,
     /// Smallest depth known to miss it, or the maximum depth plus 1.
     smallest_bad_depth: u32,
-    /// End of the present window of time. 0 before the first operation.
-    window_end: Time,
+    /// End of the present window of time. `None` before its first operation.
+    window_end: Option<Time>,
     /// Operations that ended in the present window.
     all_operations: u64,
     /// The ones above the target latency.
@@ -289,9 +294,11 @@ impl DepthSearch {
         DepthSearch {
             rule,
             depth: 1,
+            depth_since: Time::ZERO,
+            is_found: false,
             largest_good_depth: 0,
             smallest_bad_depth: depth_above,
-            window_end: Time::ZERO,
+            window_end: None,
             all_operations: 0,
             late_operations: 0,
         }
@@ -302,17 +309,26 @@ impl DepthSearch {
         self.depth
     }
 
+    /// Returns true if an operation issued at `issued` belongs to the results of the process.
+    pub fn is_measured(&self, issued: Time) -> bool {
+        self.rule.continues_after || (self.is_found && issued >= self.depth_since)
+    }
+
     /// Records the end of an operation. At the end of a window, moves to the next depth: halfway
-    /// between the largest good and the smallest bad one. Returns true if the search, and with it
-    /// the run, is over. With `continues_after` it never returns true, and keeps the depth found.
-    pub fn record_end(&mut self, now: Time, latency: Time) -> bool {
-        if self.window_end == Time::ZERO {
-            self.window_end = now + self.rule.window;
+    /// between the largest good and the smallest bad one. Returns true if the run is over: one
+    /// window after the search. With `continues_after` it never returns true, and keeps the depth
+    /// found.
+    pub fn record_end(&mut self, now: Time, issued: Time) -> bool {
+        if issued < self.depth_since {
+            return false;
         }
         self.all_operations += 1;
-        self.late_operations += u64::from(latency > self.rule.target);
-        if now < self.window_end {
+        self.late_operations += u64::from(now.since(issued) > self.rule.target);
+        if now < *self.window_end.get_or_insert(issued + self.rule.window) {
             return false;
+        }
+        if self.is_found {
+            return !self.rule.continues_after;
         }
         let percent_in_time = 100.0 * (self.all_operations - self.late_operations) as f64
             / self.all_operations as f64;
@@ -320,17 +336,17 @@ impl DepthSearch {
             true => self.largest_good_depth = self.depth,
             false => self.smallest_bad_depth = self.depth,
         }
-        (self.all_operations, self.late_operations, self.window_end) =
-            (0, 0, now + self.rule.window);
-        let is_found = self.smallest_bad_depth - self.largest_good_depth <= 1;
-        self.depth = match is_found {
+        (self.all_operations, self.late_operations, self.window_end) = (0, 0, None);
+        self.depth_since = now;
+        self.is_found = self.smallest_bad_depth - self.largest_good_depth <= 1;
+        self.depth = match self.is_found {
             // Depth 1 is used even if no depth meets the latency.
             true => self.largest_good_depth.max(1),
             false => {
                 self.largest_good_depth + (self.smallest_bad_depth - self.largest_good_depth) / 2
             }
         };
-        is_found && !self.rule.continues_after
+        false
     }
 }
 
@@ -425,8 +441,9 @@ mod tests {
         for _ in 0..10_000 {
             let latency =
                 if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
+            let issued = now;
             now += latency;
-            if search.record_end(now, latency) {
+            if search.record_end(now, issued) {
                 break;
             }
         }

@@ -469,10 +469,17 @@ impl Process {
     }
 
     /// Returns true if an operation issued at `issued` is measured, which excludes the ramp time
-    /// (`ramp_time`).
+    /// (`ramp_time`) and the search for a queue depth, if its end ends the job.
     pub fn is_measured(&self, issued: Time) -> bool {
         // Before the start there is no ramp time to exclude.
         self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
+            && self.search.as_ref().is_none_or(|search| search.is_measured(issued))
+    }
+
+    /// Returns the queue depth that the search for a latency has reached (`latency_target`). `None`
+    /// without a search.
+    pub fn found_depth(&self) -> Option<u32> {
+        self.search.as_ref().map(DepthSearch::depth)
     }
 
     /// Returns the seed of the written contents. `None` if they are not verified (`verify`).
@@ -559,7 +566,7 @@ impl Process {
             self.failure = Some("an operation has taken longer than max_latency");
         }
         let is_steady = self.steady.as_mut().is_some_and(|steady| steady.record_end(now, bytes));
-        let is_found = self.search.as_mut().is_some_and(|search| search.record_end(now, latency));
+        let is_found = self.search.as_mut().is_some_and(|search| search.record_end(now, issued));
         self.has_converged |= is_steady || is_found;
     }
 
