@@ -113,7 +113,8 @@ pub struct RunArgs {
     /// overrides the job
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
-    /// Allow a writing job to overwrite the data of file: and kernel: storage
+    /// Allow a writing job to overwrite the data of file: and kernel: storage; files that --create
+    /// creates need no permission
     #[arg(long)]
     pub overwrite: bool,
     /// File for a copy of the results: one self-contained HTML page with sortable tables and charts

@@ -127,9 +127,13 @@ fn data_is_overwritten_only_with_the_overwrite_option() {
         assert_eq!(after.len(), before.len());
         assert_ne!(after, before, "{way} {pattern}: something was written");
     }
-    // A file created for the run holds no user data, but `--overwrite` is still required.
-    scratch.refused("run w.fio --on file:new --create", &["--overwrite"]);
-    scratch.run("run w.fio --on file:new --create --overwrite").has_ended(0, "a made file");
+    // A file created for the run holds no data of the user. An existing one does.
+    scratch.refused("run w.fio --on file:data --create", &["--overwrite"]);
+    scratch.refused("run w.fio --on file:new --on file:data --create", &["--overwrite"]);
+    for flags in ["--create", "--create --overwrite"] {
+        let ran = scratch.run(&format!("run w.fio --on file:new --on kernel:new {flags}"));
+        ran.has_ended(0, "a made file");
+    }
     assert_eq!(scratch.names(), ["data", "w.fio"]);
 }
 

@@ -39,6 +39,9 @@ pub struct JobPlan {
     /// Size at which missing files are created; `None`: they must exist.
     pub created_file_bytes: Option<u64>,
     /// Log of the policies' decisions.
+    /// True if the job writes to files that the run creates, and may write to no other. A file that
+    /// exists by then is an error.
+    pub writes_only_created: bool,
     pub log: Option<PathBuf>,
     /// Number of runs of each row in real time. Rows in virtual time are run once.
     pub runs: u32,
@@ -145,7 +148,7 @@ impl JobPlan {
             trace.check_storages(&storages)?;
         }
         refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
-        refuse_overwriting(&run, args.overwrite, &storages)?;
+        refuse_overwriting(&run, args, &storages)?;
         // The kernel's page cache does not have the size of `--memory`.
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
             simulate::check_memory(&run.jobs, memory_bytes).map_err(|error| {
@@ -167,7 +170,9 @@ impl JobPlan {
                  options write_*_log and write_iolog"
             )));
         }
-        Ok(JobPlan { run, rows, created_file_bytes, log: args.log.clone(), runs })
+        let writes_only_created = run.writes() && !args.overwrite;
+        let log = args.log.clone();
+        Ok(JobPlan { run, rows, created_file_bytes, writes_only_created, log, runs })
     }
 }
 
@@ -396,11 +401,13 @@ fn refuse_raw_combinations(
     }
 }
 
-/// Refuses a writing job on real storage, unless `--overwrite` set `may_overwrite`.
-fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> CommandResult {
+/// Refuses a writing job on real storage, unless `--overwrite` is given or `--create` creates the
+/// file.
+fn refuse_overwriting(run: &JobRun, args: &RunArgs, storages: &[Storage]) -> CommandResult {
     let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
-    match storages.iter().find(|storage| storage.path().is_some()) {
-        Some(storage) if !may_overwrite => Err(Failure::Usage(format!(
+    let holds_data = |path: &PathBuf| !args.create || path.symlink_metadata().is_ok();
+    match storages.iter().find(|storage| storage.path().is_some_and(holds_data)) {
+        Some(storage) if !args.overwrite => Err(Failure::Usage(format!(
             "job `{}` writes, and {storage} holds real data: add --overwrite if it may be lost",
             job.name
         ))),

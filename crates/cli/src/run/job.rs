@@ -3,6 +3,7 @@
 //! A *row* is one result: the job on one storage under one combination of policies. Its *runner*
 //! ([`JobRunner`]) is the simulation, the library or the kernel.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use readpath_core::decision::LoggedDecision;
@@ -123,8 +124,11 @@ fn run_order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
     let mut created_files = ScratchFiles::default();
     let Some(bytes) = plan.created_file_bytes else { return Ok(created_files) };
+    let mut created_paths = BTreeSet::new();
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
-        if !path.exists() {
+        // The data of an existing file must not be lost: its creation fails.
+        let must_create = plan.writes_only_created && created_paths.insert(path);
+        if must_create || !path.exists() {
             created_files.add(path, bytes, plan.run.seed, interrupt)?;
         }
     }
