@@ -25,8 +25,11 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
     scratch
         .refused("run j.fio --eviction magic", &["eviction policy `magic`", "two-lists", "lirs"]);
-    // The kernel uses none of readpath's policies, but an unknown name is still refused.
-    scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
+    // The kernel uses none of readpath's policies.
+    let words = ["--readahead has no effect on kernel:"];
+    scratch.refused("run j.fio --on kernel:data --readahead magic", &words);
+    let both = "run j.fio --on hdd --on kernel:data --readahead magic";
+    scratch.refused(both, &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
     // The kernel page cache has no queue of our own.
     for (option, name) in [("--scheduler cfq", "scheduler"), ("--backend threads", "backend")] {
@@ -42,6 +45,43 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.refused("emulate tape --at x", &["tape", "hdd, smr, ssd"]);
     scratch.refused("worker bench", &["worker bench", "`readpath bench`"]);
     scratch.refused("worker idle", &["idle", "touch, bench, replay"]);
+}
+
+/// An option that no row would use. With a second storage, which uses it, the run is accepted.
+#[test]
+fn options_without_a_meaning_are_refused() {
+    let scratch = Scratch::new("unused");
+    scratch.file("j.fio", RANDOM);
+    scratch.file("t.trace", "0 0 0 8 1\n");
+    scratch.data("data", 4 << 20);
+    for (storage, option) in [
+        ("hdd", "--backend threads"),
+        ("hdd", "--page-cache none"),
+        ("hdd", "--create"),
+        ("kernel:data", "--backend threads"),
+        ("kernel:data", "--page-cache own"),
+        ("kernel:data", "--readahead none"),
+        ("kernel:data", "--scheduler noop"),
+        ("kernel:data", "--eviction lirs"),
+        ("kernel:data", "--memory 1m"),
+    ] {
+        let name = option.split(' ').next().unwrap();
+        scratch.refused(&format!("run j.fio --on {storage} {option}"), &[name, "leave it out"]);
+    }
+    for (option, value) in [
+        ("--readahead", "none,adaptive"),
+        ("--memory", "1m"),
+        ("--eviction", "lirs"),
+        ("--page-cache", "own"),
+    ] {
+        for storage in ["hdd", "file:data"] {
+            let arguments = format!("run t.trace --on {storage} {option} {value}");
+            scratch.refused(&arguments, &[option, "trace", "leave it out"]);
+        }
+    }
+    let accepted = scratch.run("run j.fio --on hdd --on kernel:data --readahead none --memory 1m");
+    accepted.has_ended(0, "the modelled device has readahead");
+    scratch.run("run t.trace --on hdd --scheduler noop").has_ended(0, "a trace has a scheduler");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::environment;
 use super::log;
 use super::storage::Storage;
 use super::trace::TraceSource;
+use super::unused_options::refuse_unused_options;
 use crate::args::{PageCacheMode, RunArgs};
 use crate::exit::{CommandResult, Failure};
 use crate::input;
@@ -38,10 +39,10 @@ pub struct JobPlan {
     pub rows: Vec<JobRow>,
     /// Size at which missing files are created; `None`: they must exist.
     pub created_file_bytes: Option<u64>,
-    /// Log of the policies' decisions.
     /// True if the job writes to files that the run creates, and may write to no other. A file that
     /// exists by then is an error.
     pub writes_only_created: bool,
+    /// Log of the policies' decisions.
     pub log: Option<PathBuf>,
     /// Number of runs of each row in real time. Rows in virtual time are run once.
     pub runs: u32,
@@ -147,6 +148,7 @@ impl JobPlan {
         if let Some(trace) = &run.trace {
             trace.check_storages(&storages)?;
         }
+        refuse_unused_options(args, &storages, run.trace.as_ref())?;
         refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args, &storages)?;
         // The kernel's page cache does not have the size of `--memory`.

@@ -390,6 +390,11 @@ impl TraceSource {
 
     /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
+    /// True if the replay uses direct I/O, past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
         let any_storage_bytes = u64::MAX;
         TracePlacement::new(&self.summary, any_storage_bytes, self.is_redirected).bytes
     }
