@@ -15,6 +15,24 @@ fn shell(scratch: &Scratch, script: &str) -> Ran {
     Ran::of(command.stdin(Stdio::null()).output().unwrap())
 }
 
+/// Syncs and trims of an iolog are no requests of the replay, which says so.
+#[test]
+fn left_out_syncs_and_trims_are_noted() {
+    let scratch = Scratch::new("left-out");
+    let head = "fio version 3 iolog\n0 f add\n0 f open\n0 f write 0 4096\n";
+    scratch.file("plain.log", format!("{head}40 f close\n"));
+    scratch.file(
+        "synced.log",
+        format!("{head}10 f sync 0 0\n20 f datasync 0 0\n30 f trim 0 4096\n40 f close\n"),
+    );
+    let note = |name: &str| {
+        scratch.run(&format!("run {name} --on ssd --json")).results()[0]["note"].clone()
+    };
+    assert!(!note("plain.log").to_string().contains("left out"));
+    let synced = note("synced.log").to_string();
+    assert!(synced.contains("left out of the trace: syncs (2) and trims (1)"), "{synced}");
+}
+
 /// Two files, packed one after the other. Programs that pack in parallel write them, and so does
 /// `cat` of two packed files. zstd has frames without data too (RFC 8878, 3.1.2), here of 3 bytes.
 /// xz pads its streams with zeros.

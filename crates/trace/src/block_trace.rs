@@ -232,6 +232,12 @@ impl<R: BufRead> TraceReader<R> {
         self.event_filter.note()
     }
 
+    /// Returns a note with the number of syncs and trims in the lines so far, which are no requests.
+    /// `None` without any.
+    pub fn left_out_note(&self) -> Option<String> {
+        self.iolog.left_out_note()
+    }
+
     /// Number of lines without data so far.
     pub fn skipped(&self) -> u64 {
         self.skipped

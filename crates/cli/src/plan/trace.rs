@@ -38,8 +38,9 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Requests, bytes and devices, after the transformation.
     pub summary: TraceSummary,
-    /// Caveat: the event that is read in place of queued requests, in a trace without them.
-    note: Option<&'static str>,
+    /// Caveat: the event that is read in place of queued requests, in a trace without them, and the
+    /// syncs and trims that the replay leaves out.
+    note: Option<String>,
     /// Speed of the replay in thousandths of the recorded speed. `None`: operations follow each
     /// other without their recorded times.
     speed_milli: Option<u64>,
@@ -127,7 +128,7 @@ struct TracePass {
     /// Requests, bytes and devices, after the transformation.
     summary: TraceSummary,
     /// Caveat of the reader.
-    note: Option<&'static str>,
+    note: Option<String>,
     /// Largest power of two that divides all offsets and sizes, in bytes.
     granularity_bytes: u64,
     /// Number of requests that were widened.
@@ -158,7 +159,8 @@ impl TracePass {
         let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
         // A request has at least one byte, so one bit is set.
         let granularity_bytes = 1 << bits.trailing_zeros();
-        Ok(TracePass { summary, note: reader.note(), granularity_bytes, widened_count })
+        let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
+        Ok(TracePass { summary, note, granularity_bytes, widened_count })
     }
 }
 
@@ -350,7 +352,7 @@ impl TraceSource {
                 summary.largest_bytes, placement.bytes
             )));
         }
-        let note = note::join(self.note.map(str::to_owned), placement.note.clone());
+        let note = note::join(self.note.clone(), placement.note.clone());
         let note = note::join(note, widened_note);
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             // The pass for the summary has reported every error of the file. Another one ends the
@@ -388,13 +390,13 @@ impl TraceSource {
         Ok((transform, Cow::Owned(pass.summary), note))
     }
 
-    /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
-    pub fn bytes(&self) -> u64 {
     /// True if the replay uses direct I/O, past the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
+    /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
+    pub fn bytes(&self) -> u64 {
         let any_storage_bytes = u64::MAX;
         TracePlacement::new(&self.summary, any_storage_bytes, self.is_redirected).bytes
     }

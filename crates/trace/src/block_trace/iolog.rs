@@ -16,6 +16,10 @@ pub struct IologState {
     version: Option<IologVersion>,
     /// Time of the last line. In version 2, the sum of all `wait` lines so far.
     now: Time,
+    /// Number of syncs (`sync`, `datasync`) so far.
+    syncs: u64,
+    /// Number of trims so far.
+    trims: u64,
 }
 
 /// Version of the format.
@@ -28,6 +32,15 @@ enum IologVersion {
 }
 
 impl IologState {
+    /// Returns a note with the number of syncs and trims so far, which are no requests of the
+    /// trace. `None` without any.
+    pub fn left_out_note(&self) -> Option<String> {
+        (self.syncs + self.trims > 0).then(|| {
+            let IologState { syncs, trims, .. } = self;
+            format!("left out of the trace: syncs ({syncs}) and trims ({trims})")
+        })
+    }
+
     /// Parses a line. The first line sets the version. Returns `None` for a line of another form.
     pub fn parse_line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
         let Some(version) = self.version else {
@@ -60,6 +73,8 @@ impl IologState {
             }
             // `wait` in version 3: the time of the next line includes it.
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
+                self.syncs += u64::from(matches!(action, b"sync" | b"datasync"));
+                self.trims += u64::from(action == b"trim");
                 return Some(TraceLine::Nothing);
             }
             _ => return None,
