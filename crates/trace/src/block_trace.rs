@@ -232,8 +232,8 @@ impl<R: BufRead> TraceReader<R> {
         self.event_filter.note()
     }
 
-    /// Returns a note with the number of syncs and trims in the lines so far, which are no requests.
-    /// `None` without any.
+    /// Returns a note with the number of syncs and trims so far, which are no requests. `None`
+    /// without any.
     pub fn left_out_note(&self) -> Option<String> {
         self.iolog.left_out_note()
     }
