@@ -176,6 +176,25 @@ fn a_job_shorter_than_its_ramp_time_is_reported() {
     }
 }
 
+/// `sync.total_ios` of fio 3.33 for 24 writes: syncs of `fsync`, without the other kinds.
+#[test]
+fn syncs_are_counted_as_by_fio() {
+    let scratch = Scratch::new("syncs");
+    scratch.data("data", 96 << 10);
+    for (options, syncs) in
+        [("fsync=4", 5), ("fsync=4\nend_fsync=1", 5), ("fdatasync=4", 0), ("end_fsync=1", 0)]
+    {
+        let job = format!("[j]\nrw=write\nbs=4k\nsize=96k\nioengine=psync\n{options}\n");
+        scratch.file("j.fio", job);
+        for storage in ["ssd", "file:data", "kernel:data"] {
+            let arguments = format!("run j.fio --on {storage} --overwrite --output-format fio");
+            let document: serde_json::Value =
+                serde_json::from_str(&scratch.run(&arguments).stdout).unwrap();
+            assert_eq!(document["jobs"][0]["sync"]["total_ios"], syncs, "{options} {storage}");
+        }
+    }
+}
+
 /// As in fio 3.33: target in nanoseconds, window in microseconds, and only the window after the
 /// search is measured. At fixed depths, 90 % of the reads take 50 ms at 17 and 59.9 ms at 25.
 #[test]

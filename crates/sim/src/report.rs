@@ -111,6 +111,10 @@ pub struct SectionRow {
     /// The latency of that search, and its window. Not part of the JSON document.
     #[serde(skip)]
     pub latency_target: Option<LatencyTarget>,
+    /// Number of syncs (`fsync`), without data syncs and the sync at the end. Not part of the JSON
+    /// document.
+    #[serde(skip)]
+    pub fsyncs: u64,
     /// Detailed results of reads and writes. Not part of the JSON document.
     #[serde(skip)]
     pub directions: [DirectionResults; 2],
@@ -259,6 +263,7 @@ impl ReadCounters {
             latency_us: self.latency(),
             latency_depth: None,
             latency_target: None,
+            fsyncs: 0,
             directions: Default::default(),
         }
     }

@@ -66,7 +66,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
         "write": direction_object(writes),
         "trim": direction_object(&DirectionResults::default()),
         "sync": {
-            "total_ios": 0, "lat_ns": latency_object(&Statistics::default(), no_operations),
+            "total_ios": section.fsyncs, "lat_ns": latency_object(&Statistics::default(), no_operations),
         },
         "job_runtime": runtime_ms,
         "usr_cpu": 0.0,

@@ -28,8 +28,10 @@ pub struct ProcessFigures {
     read_write_counters: [ReadCounters; 2],
     /// True once an operation in the measured time of the process has ended.
     is_measured: bool,
-    /// Queue depth that the process has found (`latency_target`).
+    /// Queue depth that the process has found for a latency.
     found_depth: Option<u32>,
+    /// Number of syncs (`fsync`).
+    fsyncs: u64,
     /// Message of the first failed operation or sync.
     first_error: Option<String>,
     /// Engine that executed the operations.
@@ -175,11 +177,27 @@ impl ProcessFigures {
         }
     }
 
+    /// Adds the figures to the ones of the run. `stream` is the process's part in the fairness.
+    fn add_to(self, measured: &mut RunMeasurements, stream: ProcessShare) {
+        let mut both_directions = ReadCounters::default();
+        let job = &mut measured.jobs[stream.job];
+        for (job, read_counters) in job.iter_mut().zip(&self.read_write_counters) {
+            job.add(read_counters);
+            both_directions.add(read_counters);
+        }
+        measured.fsyncs[stream.job] += self.fsyncs;
+        let found_depth = &mut measured.found_depths[stream.job];
+        *found_depth = found_depth.or(self.found_depth);
+        measured.streams.push(stream.with_tally(&both_directions));
+        measured.first_error = measured.first_error.take().or(self.first_error);
+        measured.trace_lateness.join(self.trace_lateness);
+    }
+
     /// Records the end of the process. If it missed the job's latency or rate limits, it counts one
     /// failed read.
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.trace_lateness = process.lateness();
-        self.found_depth = process.found_depth();
+        (self.found_depth, self.fsyncs) = (process.found_depth(), process.fsyncs());
         if let Some(failure) = process.failure() {
             // The failed read begins and ends now, and has no duration.
             self.read_write_counters[Op::Read as usize].record_error(now, now);
@@ -252,12 +270,17 @@ pub fn run_processes(
     };
     // Time of the run at which the next phase begins, and processor time of the phases so far.
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
-    // Counters of the reads and of the writes of each job.
-    let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
-    let mut found_depths = vec![None; jobs.len()];
-    let mut streams = Vec::new();
-    let mut first_error = None;
-    let mut trace_lateness = Lateness::default();
+    let job_count = run.jobs.jobs.len();
+    let mut measured = RunMeasurements {
+        total: ReadCounters::default(),
+        jobs: vec![Default::default(); job_count],
+        streams: Vec::new(),
+        first_error: None,
+        is_interrupted: false,
+        trace_lateness: Lateness::default(),
+        found_depths: vec![None; job_count],
+        fsyncs: vec![0; job_count],
+    };
     let mut engines: Vec<String> = Vec::new();
     let mut counted = RequestCounts::default();
     let mut waiting = workload.processes;
@@ -279,35 +302,16 @@ pub fn run_processes(
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = figures.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
-            let mut both_directions = ReadCounters::default();
-            for (job, read_counters) in
-                jobs[process.stream.job].iter_mut().zip(&figures.read_write_counters)
-            {
-                job.add(read_counters);
-                both_directions.add(read_counters);
-            }
-            let found_depth = &mut found_depths[process.stream.job];
-            *found_depth = found_depth.or(figures.found_depth);
-            streams.push(process.stream.with_tally(&both_directions));
-            first_error = first_error.or(figures.first_error);
-            trace_lateness.join(figures.trace_lateness);
             counted.requests += figures.counted.requests;
             counted.bytes += figures.counted.bytes;
+            figures.add_to(&mut measured, process.stream);
         }
         waiting = later;
     }
-    let mut total = ReadCounters::default();
-    jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
-    let is_interrupted = is_stopping();
-    let measured = RunMeasurements {
-        total,
-        jobs,
-        streams,
-        first_error,
-        is_interrupted,
-        trace_lateness,
-        found_depths,
-    };
+    for read_counters in measured.jobs.iter().flatten() {
+        measured.total.add(read_counters);
+    }
+    measured.is_interrupted = is_stopping();
     Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 

@@ -22,6 +22,8 @@ pub struct RunMeasurements {
     pub trace_lateness: Lateness,
     /// Queue depth of each job's search (`latency_target`), of its first process with one.
     pub found_depths: Vec<Option<u32>>,
+    /// Number of each job's syncs (`fsync`).
+    pub fsyncs: Vec<u64>,
 }
 
 impl RunningJob<'_> {
@@ -33,8 +35,10 @@ impl RunningJob<'_> {
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
         let mut trace_lateness = Lateness::default();
         let mut found_depths = vec![None; self.jobs.len()];
+        let mut fsyncs = vec![0; self.jobs.len()];
         for RunningProcess { process, .. } in &self.processes {
             trace_lateness.join(process.lateness());
+            fsyncs[process.job()] += process.fsyncs();
             found_depths[process.job()] = found_depths[process.job()].or(process.found_depth());
         }
         RunMeasurements {
@@ -45,6 +49,7 @@ impl RunningJob<'_> {
             is_interrupted: self.is_stopping,
             trace_lateness,
             found_depths,
+            fsyncs,
         }
     }
 }
@@ -77,6 +82,9 @@ impl RunMeasurements {
         let searches = job_file.jobs.iter().zip(&self.found_depths);
         for (section, (job, depth)) in row.sections.iter_mut().zip(searches) {
             (section.latency_depth, section.latency_target) = (*depth, job.latency_target);
+        }
+        for (section, fsyncs) in row.sections.iter_mut().zip(&self.fsyncs) {
+            section.fsyncs = *fsyncs;
         }
         // The depth is the result of a search, so the table has it too.
         let depth_of = |section: &SectionRow| {

@@ -204,6 +204,8 @@ pub struct Process {
     is_pause_unchecked: bool,
     /// Writes issued since the start.
     writes_issued: u64,
+    /// Syncs between operations since the start, without data syncs and the sync at the end.
+    fsyncs: u64,
     /// True if no operation was issued since the last sync.
     is_synced: bool,
     /// Log of its operations.
@@ -320,7 +322,6 @@ impl Process {
         run_seed: u64,
     ) -> Result<Process, TooManyBlocks> {
         let own_seed = seed_of(run_seed, job.seed, identity.id);
-        let area_bytes = areas.iter().map(|area| area.bytes).sum();
         let position_rules = PositionRules::new(job, areas.len());
         let is_wide = areas.iter().any(|area| position_rules.is_beyond_32_bits(area.bytes));
         let is_clone = identity.process_index > 0;
@@ -331,7 +332,7 @@ impl Process {
             let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
             area_states.push(AreaState { area: *area, offsets, is_done: false, is_open: false });
         }
-        let rules = ProcessRules::new(job, area_bytes);
+        let rules = ProcessRules::new(job, areas.iter().map(|area| area.bytes).sum());
         Ok(Process {
             identity,
             loops_left: rules.loops - 1,
@@ -376,6 +377,7 @@ impl Process {
             count_at_pause: 0,
             is_pause_unchecked: false,
             writes_issued: 0,
+            fsyncs: 0,
             is_synced: false,
             log: None,
             position_rules,
@@ -574,20 +576,6 @@ impl Process {
     pub fn completed(&mut self, _now: Time) {
         assert!(self.completed_not_collected < self.in_flight, "only what was issued completes");
         self.completed_not_collected += 1;
-    }
-
-    /// Records the end of the requested sync, successful or not. The process continues with its
-    /// work, with the next pass, or ends.
-    pub fn synced(&mut self, now: Time) {
-        let ProcessState::Syncing(then) = self.state else {
-            panic!("only what was asked for is done")
-        };
-        self.is_synced = true;
-        self.state = match then {
-            AfterSync::Issue => ProcessState::Issuing,
-            AfterSync::NextPass => self.state_after_drain(AfterDrain::NextPass, now),
-            AfterSync::End => self.state_after_drain(AfterDrain::End, now),
-        };
     }
 }
 

@@ -95,9 +95,12 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     without_effect("priohint", &[], "no scheduler here knows duration limits"),
-    supported("group_reporting", &[], "report all processes of the job as one", |draft, value| {
-        value.switch().map(|on| draft.job.is_group_reported = on)
-    }),
+    supported(
+        "group_reporting",
+        &[],
+        "all processes of the job as one, which a row always does; each is in `streams`",
+        |draft, value| value.switch().map(|on| draft.job.is_group_reported = on),
+    ),
     without_effect("thread", &["threads"], "processes are threads here"),
     without_effect("stats", &[], GROUPS),
     without_effect("create_serialize", &[], "files are made before the run"),

@@ -81,6 +81,7 @@ impl Process {
                     self.state = ProcessState::Issuing;
                 }
                 ProcessState::SyncDue { is_data_enough, then } => {
+                    self.fsyncs += u64::from(!is_data_enough && then == AfterSync::Issue);
                     self.state = ProcessState::Syncing(then);
                     return NextAction::Sync { is_data_enough };
                 }
@@ -228,7 +229,7 @@ impl Process {
         let begun = self.started_at.expect("it has begun");
         let run_time = now.since(begun);
         if !self.is_ramp_over && run_time >= self.rules.ramp {
-            // As in fio, the ramp time counts for limits in bytes, and not for `number_ios`.
+            // As in fio, the ramp time counts for limits in bytes, and not in operations.
             self.is_ramp_over = true;
             self.issued_operations = 0;
         }

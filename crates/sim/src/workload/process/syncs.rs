@@ -1,9 +1,30 @@
 //! Syncs of a process (`fsync`, `fdatasync`, `end_fsync`).
 
-use super::{AfterSync, Process, ProcessState};
+use readpath_core::unit::Time;
+
+use super::{AfterDrain, AfterSync, Process, ProcessState};
 use crate::workload::FileId;
 
 impl Process {
+    /// Returns the number of syncs that fio counts: option fsync, without fdatasync and end_fsync.
+    pub const fn fsyncs(&self) -> u64 {
+        self.fsyncs
+    }
+
+    /// Records the end of the requested sync, successful or not. The process continues with its
+    /// work, with the next pass, or ends.
+    pub fn synced(&mut self, now: Time) {
+        let ProcessState::Syncing(then) = self.state else {
+            panic!("only what was asked for is done")
+        };
+        self.is_synced = true;
+        self.state = match then {
+            AfterSync::Issue => ProcessState::Issuing,
+            AfterSync::NextPass => self.state_after_drain(AfterDrain::NextPass, now),
+            AfterSync::End => self.state_after_drain(AfterDrain::End, now),
+        };
+    }
+
     /// Returns `Some` if a sync is due before the next operation, with true if the files' data
     /// suffices. `fsync` precedes `fdatasync`, as in fio. No sync follows another one directly.
     pub(super) fn due_sync(&self) -> Option<bool> {
