@@ -288,6 +288,20 @@ fn a_sync_has_one_line_in_the_iolog() {
     assert_eq!(synced, [&["j.0.1", "j.0.0", "j.0.2", "j.0.1", "j.0.0"], &at_end[..]].concat());
 }
 
+/// fio 3.33 has 1,102 operations, of which one reaches out of its zone. The others are cut at the
+/// end of the zone.
+#[test]
+fn operations_at_the_end_of_a_zone_are_cut() {
+    let job =
+        "rw=randread\nbssplit=512/:1k/:2k/\nsize=1m\nzonemode=strided\nzonesize=64k\nzonerange=64k";
+    let (issued, _) = run(process(job), Time::ZERO, 5000);
+    assert_eq!(issued.len(), 1102);
+    let zone_bytes = 64 << 10;
+    let is_past =
+        |operation: &ProcessOperation| operation.offset % zone_bytes + operation.bytes > zone_bytes;
+    assert!(issued.iter().filter(|(_, operation)| is_past(operation)).count() <= 1);
+}
+
 /// fio 3.33, `iodepth=8 thinktime=20000 thinktime_blocks=2`, 16 blocks: a run time of 40 ms,
 /// and of its operations 3 issued at depth 1, 4 at 2–3, 7 at 4–7, 2 at 8.
 #[test]

@@ -407,11 +407,13 @@ impl ProcessOffsets {
         let block_bytes = rules.sizes[direction].smallest_bytes();
         let (first, count) = (zone_offset / block_bytes, bytes.div_ceil(block_bytes).max(1));
         let marked_blocks = map.mark_used(first, count);
-        // A partial block at the end has no bit.
-        let reaches_map_end = first + marked_blocks >= map.blocks();
+        // A partial block at the end of the file has no bit.
+        let marked_end = (first + marked_blocks) * block_bytes;
+        let has_partial_block =
+            first + marked_blocks >= map.blocks() && zone_offset + bytes < marked_end + block_bytes;
         match marked_blocks {
             0 => bytes,
-            _ if reaches_map_end => bytes,
+            _ if has_partial_block => bytes,
             marked_blocks => bytes.min(marked_blocks * block_bytes),
         }
     }
