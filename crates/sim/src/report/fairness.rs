@@ -123,16 +123,16 @@ pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessR
     streams.iter().map(row).collect()
 }
 
-/// Returns Jain's index of the processes' rates. Returns `None` for fewer than two processes, for
-/// processes that do not all run concurrently (in one phase), and if all rates are 0.
+/// Returns Jain's index of the rates of concurrent processes: of the only phase with two or more.
+/// Returns `None` without such a phase, with several, and if all rates are 0.
 pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
-    let phase = streams.first()?.phase;
-    if streams.len() < 2 || streams.iter().any(|stream| stream.phase != phase) {
-        return None;
-    }
-    let sum: f64 = streams.iter().map(ProcessShare::bytes_per_s).sum();
-    let squares: f64 = streams.iter().map(|stream| stream.bytes_per_s().powi(2)).sum();
-    ratio(sum * sum, streams.len() as f64 * squares)
+    // The processes are in order of their phases.
+    let phases = streams.chunk_by(|one, other| one.phase == other.phase);
+    let mut concurrent = phases.filter(|phase| phase.len() >= 2);
+    let (Some(phase), None) = (concurrent.next(), concurrent.next()) else { return None };
+    let sum: f64 = phase.iter().map(ProcessShare::bytes_per_s).sum();
+    let squares: f64 = phase.iter().map(|stream| stream.bytes_per_s().powi(2)).sum();
+    ratio(sum * sum, phase.len() as f64 * squares)
 }
 
 #[cfg(test)]
@@ -172,7 +172,11 @@ mod tests {
     fn fairness_index_is_none_without_two_competing_processes() {
         assert_eq!(jain_index(&[stream(0, 5)]), None);
         assert_eq!(jain_index(&[stream(0, 0), stream(0, 0)]), None);
-        assert_eq!(jain_index(&[stream(0, 5), ProcessShare { phase: 1, ..stream(5, 5) }]), None);
+        let later = |mib| ProcessShare { phase: 1, ..stream(5, mib) };
+        assert_eq!(jain_index(&[stream(0, 5), later(5)]), None);
+        // One phase of concurrent processes has an index, and two have none together.
+        assert_eq!(jain_index(&[stream(0, 5), stream(0, 5), later(3)]), Some(1.0));
+        assert_eq!(jain_index(&[stream(0, 5), stream(0, 5), later(3), later(3)]), None);
     }
 
     /// The slow process moves 1 MiB in each of two seconds, and an operation that fails ends at 4
