@@ -109,8 +109,8 @@ pub struct RunArgs {
     /// with the median throughput. Rows in virtual time are equal in each run [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "log")]
     pub runs: Option<NonZero<u32>>,
-    /// Longest run of each process of a job, or of a trace's replay, in seconds or with a unit;
-    /// overrides the job
+    /// Longest run of each process of a job, or of a trace's replay, in seconds or with a unit; 0
+    /// for no limit
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
     /// Allow a writing job to overwrite the data of file: and kernel: storage; files that --create
@@ -440,7 +440,9 @@ pub struct ReplayArgs {
     oracle-general  libCacheSim's records of 24 bytes\n  \
     blkparse        output of blkparse: its queued requests, in pages of 4 KiB\n  \
     msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
-    reads           OFFSET LENGTH per line, as for `readpath check-kernel`, in pages of 4 KiB\n\n\
+    reads           OFFSET LENGTH per line, as for `readpath check-kernel`, in pages of 4 KiB\n  \
+    iolog, blktrace, mqsim, disksim, spc, alibaba, tencent, recording\n                  \
+    as for `readpath run --trace`, in pages of 4 KiB\n\n\
     Reads and writes both count as references. `optimum` is Belady's policy: it knows all future\n\
     references.\n\n\
     With --objects, a TRACE is a list of references to objects with sizes, in one of these formats:\n  \

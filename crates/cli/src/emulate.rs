@@ -130,7 +130,11 @@ fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64),
         }
     };
     if bytes == 0 {
-        return Err(Failure::Usage("the backing file is empty: nothing to serve".to_owned()));
+        return Err(match (&args.backing, &args.size) {
+            (Some(path), _) => Failure::usage_of(path.display(), "is empty: nothing to serve"),
+            (None, Some(text)) => Failure::Usage(format!("--size {text}: nothing to serve")),
+            (None, None) => Failure::Usage(format!("`{}` has no bytes to serve", args.device)),
+        });
     }
     Ok((file, bytes))
 }

@@ -148,7 +148,7 @@ fn invalid_emulate_arguments_are_refused_with_the_reason() {
     assert!(refused(&["floppy"]).contains("there is no device `floppy`"));
     assert!(refused(&["ssd,rpm=7"]).contains("no parameter `rpm`"));
     assert!(refused(&["ssd,size=1m", "--size", "2MiB"]).contains("less than the 2097152"));
-    assert!(refused(&["ssd", "--size", "0"]).contains("nothing to serve"));
+    assert!(refused(&["ssd", "--size", "0"]).contains("--size 0: nothing to serve"));
     let huge = refused(&["ssd", "--size", "18446744073709551615"]);
     assert!(huge.contains("less than the 18446744073709551615 to be served"), "{huge}");
     assert!(refused(&["ssd", "--backing", "/nowhere/at/all"]).contains("/nowhere/at/all"));
