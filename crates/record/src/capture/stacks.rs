@@ -9,9 +9,28 @@ use readpath_trace::recording::Activity;
 
 /// Activities by functions of the kernel. The first line with a function that is on the stack
 /// decides. A name that ends with `_` stands for all functions that begin like it. Inner waits that
-/// occur under many calls (a pipe below `read`) come before the calls. Names are of Linux 5.10 to
-/// 6.18.
-const ACTIVITIES: [(Activity, &[&str]); 13] = [
+/// occur under many calls (a pipe below `read`) come before the calls. Page faults are first: any
+/// call may fault on the program's memory. Names are of Linux 5.10 to 6.18.
+const ACTIVITIES: [(Activity, &[&str]); 14] = [
+    // On its way back from a fault, a thread may stop for a signal or a debugger.
+    (Activity::Others, &["ptrace_stop", "do_signal_stop"]),
+    (Activity::SwapIn, &["do_swap_page", "swap_read_folio", "swapin_"]),
+    (
+        Activity::Memory,
+        &["try_to_free_pages", "try_to_free_mem_cgroup_pages", "mem_cgroup_handle_over_high"],
+    ),
+    // The first two have no exception above them if the kernel pins the memory of a call.
+    (
+        Activity::Fault,
+        &[
+            "filemap_fault",
+            "handle_mm_fault",
+            "exc_page_fault",
+            "asm_exc_page_fault",
+            "do_page_fault",
+            "do_mem_abort",
+        ],
+    ),
     (
         Activity::Lock,
         &[
@@ -75,8 +94,6 @@ const ACTIVITIES: [(Activity, &[&str]); 13] = [
             "__x64_sys_pause",
             "do_msgrcv",
             "do_msgsnd",
-            "ptrace_stop",
-            "do_signal_stop",
             "virtio_vsock_",
             "vsock_",
             // An open that waits for the other end of a named pipe, for the holder of a lease, or
@@ -87,15 +104,6 @@ const ACTIVITIES: [(Activity, &[&str]); 13] = [
             "fanotify_get_response",
             "sk_stream_wait_close",
         ],
-    ),
-    (Activity::SwapIn, &["do_swap_page", "swap_read_folio", "swapin_"]),
-    (
-        Activity::Memory,
-        &["try_to_free_pages", "try_to_free_mem_cgroup_pages", "mem_cgroup_handle_over_high"],
-    ),
-    (
-        Activity::Fault,
-        &["filemap_fault", "exc_page_fault", "asm_exc_page_fault", "do_page_fault", "do_mem_abort"],
     ),
     (Activity::AsyncIo, &["read_events", "do_io_getevents", "io_cqring_wait"]),
     // Opening, listing, changing and executing files reads and writes inodes and folders.
@@ -387,6 +395,39 @@ mod tests {
             let names: Vec<&str> = stack.split_whitespace().collect();
             assert_eq!(activity_of(&names), activity, "{stack}");
         }
+    }
+
+    /// Stacks of Linux 6.18: calls that copy from the program's memory or pin it, and a stop of the
+    /// program at the end of a fault.
+    #[test]
+    fn page_fault_below_a_call_is_the_activity() {
+        let fault = "io_schedule folio_wait_bit_common filemap_fault __do_fault do_read_fault \
+                     handle_mm_fault";
+        let exception = "exc_page_fault asm_exc_page_fault";
+        let calls = [
+            "rep_movs_alternative _copy_from_iter skb_copy_datagram_from_iter unix_stream_sendmsg",
+            "rep_movs_alternative _copy_from_iter anon_pipe_write vfs_write ksys_write",
+            "rep_movs_alternative _copy_from_iter tcp_sendmsg_locked tcp_sendmsg __sys_sendto",
+            "futex_get_value_locked futex_wait_setup __futex_wait futex_wait do_futex",
+            "fault_in_readable generic_perform_write ext4_buffered_write_iter vfs_write",
+        ];
+        for call in calls {
+            let names: Vec<&str> =
+                [fault, exception, call].iter().flat_map(|part| part.split_whitespace()).collect();
+            assert_eq!(activity_of(&names), Activity::Fault, "{call}");
+        }
+        let cases = [
+            ("__get_user_pages pin_user_pages __iomap_dio_rw vfs_write", Activity::Fault),
+            ("do_swap_page exc_page_fault _copy_from_iter anon_pipe_write", Activity::SwapIn),
+        ];
+        for (call, activity) in cases {
+            let names: Vec<&str> =
+                fault.split_whitespace().chain(call.split_whitespace()).collect();
+            assert_eq!(activity_of(&names), activity, "{call}");
+        }
+        let stop = "ptrace_stop get_signal arch_do_signal_or_restart exc_page_fault";
+        let names: Vec<&str> = stop.split_whitespace().collect();
+        assert_eq!(activity_of(&names), Activity::Others);
     }
 
     /// The opens of a named pipe wait for the other end.

@@ -28,6 +28,7 @@ use readpath_trace::recording::{Activity, OthersSampled, Record, TimeSpent};
 
 mod activities;
 mod aio;
+mod call_faults;
 mod call_kind;
 mod descriptor_kind;
 mod faults;
@@ -39,6 +40,7 @@ mod uring;
 
 use super::group;
 use activities::{activity, is_copying};
+use call_faults::CallFaults;
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
 use others_requests::OthersSamples;
@@ -244,6 +246,8 @@ struct Sampling {
     rings: Option<UringSamples>,
     /// Time of the last search for rings.
     last_ring_search: Instant,
+    /// Page faults within system calls.
+    call_faults: CallFaults,
     /// Time of threads in page faults that no sample of faults or touches has taken.
     fault_ns: u64,
     /// Samples of page faults, for a recording.
@@ -267,6 +271,14 @@ struct Process {
     has_own_numbers: bool,
     /// True if a part of its memory is in the swap area, as of the last search.
     has_swapped: bool,
+}
+
+impl Process {
+    /// Activity of a thread in a page fault. With memory in the swap area, the fault may be one of
+    /// that memory, and the activity is unknown.
+    fn fault_activity(&self) -> Activity {
+        if self.has_swapped { Activity::Unknown } else { Activity::Fault }
+    }
 }
 
 /// Time that samples have taken since the first one.
@@ -306,6 +318,7 @@ impl Sampling {
             last_search: now,
             rings: None,
             last_ring_search: now,
+            call_faults: CallFaults::default(),
             fault_ns: 0,
             faults: None,
             thread_times: None,
@@ -379,7 +392,8 @@ impl Sampling {
         let mut processor_time = ProcessorTime::default();
         for (&number, process) in &self.processes {
             for &thread in &process.threads {
-                let Some(activity) = activity(number, thread, process) else { continue };
+                let now = activity(number, thread, process, &mut self.call_faults);
+                let Some(activity) = now else { continue };
                 threads[activity as usize] += 1;
                 if let Some(times) = &mut self.thread_times {
                     // A copy that waits for its receiver does not wait for the file it reads.
@@ -445,6 +459,7 @@ impl Sampling {
         let threads = self.processes.values().flat_map(|process| &process.threads);
         let threads: BTreeSet<u32> = threads.copied().collect();
         self.processor_times.retain(|thread, _| threads.contains(thread));
+        self.call_faults.on_search(&threads);
         if let Some(times) = &mut self.thread_times {
             times.on_search(&threads);
         }

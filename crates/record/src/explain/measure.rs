@@ -70,10 +70,9 @@ fn limit_gains(explanation: &mut Explanation) {
         return;
     }
     let times = explanation.time.iter();
-    let idle_seconds: f64 = times
-        .filter(|time| STORAGE_ACTIVITIES.contains(&time.activity))
-        .map(|time| time.seconds)
-        .sum();
+    let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
+    // The sum of no times is -0.0.
+    let idle_seconds = 0.0 + idle_times.map(|time| time.seconds).sum::<f64>();
     for finding in &mut explanation.findings {
         if let Some(Gain::Measured { with, saved_seconds, .. }) = &finding.gain
             && idle_seconds < IDLE_PART_MIN * saved_seconds
@@ -131,6 +130,17 @@ mod tests {
             panic!("{explanation:?}")
         };
         assert!(reason.contains("are 1.10 s shorter; all but 0.20 s"), "{reason}");
+    }
+
+    /// The text of no time is zero without a sign.
+    #[test]
+    fn program_without_idle_waits_waited_zero_seconds() {
+        let mut explanation = with_gain(&[(Activity::Others, 3.5)]);
+        limit_gains(&mut explanation);
+        let Some(Gain::Unknown(reason)) = &explanation.findings[0].gain else {
+            panic!("{explanation:?}")
+        };
+        assert!(reason.contains("all but 0.00 s"), "{reason}");
     }
 
     /// 0.9 s are more than 80 % of 1.1 s. A recording without times by activity keeps the gain.

@@ -6,13 +6,20 @@ use std::io;
 use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
+use super::call_faults::{CallFaults, FaultEvidence};
 use super::call_kind::{CallKind, call_kind};
 use super::descriptor_kind::is_file;
 use super::{Process, aio};
 
 /// Present activity of a thread of a process with the properties `traits`. `None` if the thread has
-/// ended, or is an idle worker of io_uring.
-pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Activity> {
+/// ended, or is an idle worker of io_uring. A wait for a page fault within a call is one of
+/// `faults`.
+pub(super) fn activity(
+    process: u32,
+    thread: u32,
+    traits: &Process,
+    faults: &mut CallFaults,
+) -> Option<Activity> {
     let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
     let call = match call {
         Ok(call) => call,
@@ -34,8 +41,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
         return Some(match state_letter(process, thread) {
             Some('D') if is_kernel_worker => Activity::AsyncIo,
             _ if is_kernel_worker => return None,
-            // With memory in the swap area, the fault may be one of that memory.
-            Some('D') if !traits.has_swapped => Activity::Fault,
+            Some('D') => traits.fault_activity(),
             // Stopped by a signal or a debugger.
             Some('T' | 't') => Activity::Others,
             _ => Activity::Unknown,
@@ -50,7 +56,8 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
     let arguments = values.map(|value| value.map(|value| value as u32));
     let values = values.map(Option::unwrap_or_default);
     let is_file = |descriptor: Option<u32>| is_file(process, descriptor);
-    Some(match call_kind(number) {
+    let kind = call_kind(number);
+    let activity = match kind {
         CallKind::Known(activity) => activity,
         CallKind::Transfer(activity) if is_file(arguments[0]) => activity,
         CallKind::Transfer(_) => Activity::Others,
@@ -67,7 +74,25 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
         },
         CallKind::AioSubmission => aio::submission_activity(process, values),
         CallKind::AioResults => aio::results_activity(process, values[0]),
-    })
+    };
+    let evidence = fault_evidence(kind, activity);
+    let is_fault = evidence.is_some_and(|evidence| faults.is_fault(process, thread, evidence));
+    Some(if is_fault { traits.fault_activity() } else { activity })
+}
+
+/// Evidence that a sleep in a call of this kind and with this activity is a page fault. `None` for
+/// calls that copy none of the program's memory, and for reads of files: their waits for pages of
+/// the file are not distinguished from faults on the buffer.
+fn fault_evidence(kind: CallKind, activity: Activity) -> Option<FaultEvidence> {
+    match (kind, activity) {
+        (CallKind::Copy { .. } | CallKind::OpenOrClose, _) => None,
+        (_, Activity::Others) => Some(FaultEvidence::PageWait),
+        // A write may wait for the rest of a page, and a lock on NFS for written pages.
+        (_, Activity::Write | Activity::AsyncIo | Activity::Lock | Activity::Unknown) => {
+            Some(FaultEvidence::MajorFault)
+        }
+        _ => None,
+    }
 }
 
 /// Activity of a sleep in a call that opens or closes, if signals end the sleep. `function` is the
@@ -81,7 +106,7 @@ fn interruptible_open(function: &str) -> Activity {
 
 /// Name of the kernel's function in which a thread sleeps, from `/proc`. `None` if the thread runs,
 /// or if the kernel hides the name.
-fn wait_function(process: u32, thread: u32) -> Option<String> {
+pub(super) fn wait_function(process: u32, thread: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/wchan")).ok()?;
     Some(name).filter(|name| !name.is_empty() && name != "0")
 }

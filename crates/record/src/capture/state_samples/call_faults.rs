@@ -1,0 +1,163 @@
+//! Page faults on a program's memory within its system calls, found by samples.
+//!
+//! A call that copies from or to the program's memory may fault on it, as a `write` of mapped
+//! pages. `/proc` then has the call, and not the fault. The kernel's function in which the thread
+//! sleeps is a wait for a page. The same function occurs in calls that wait for pages of files
+//! themselves. There the number of major faults of the thread decides. The kernel counts a fault at
+//! its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use readpath_os::proc_text;
+
+use super::activities::wait_function;
+
+/// Evidence that a sleep in a system call is a page fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FaultEvidence {
+    /// A wait for a page: the call itself never waits for one, as those of sockets and pipes.
+    PageWait,
+    /// A wait for a page, and a major fault since the last such wait of the thread.
+    MajorFault,
+}
+
+/// A sleep of a thread that may be a page fault.
+#[derive(Clone, Copy, Debug)]
+struct PageWait {
+    /// True if the kernel names the function of the sleep, and it waits for a page.
+    is_named: bool,
+    /// Number of major faults of the thread.
+    major_faults: u64,
+    /// Number of times that the thread began to run, or `None` if the kernel does not count them.
+    /// It is equal in two samples of one sleep.
+    run_count: Option<u64>,
+}
+
+/// Last sampled wait of each thread that may have been a page fault.
+#[derive(Debug, Default)]
+pub(super) struct CallFaults {
+    /// The wait, and true if it counts as a fault, by thread.
+    last: BTreeMap<u32, (PageWait, bool)>,
+}
+
+impl CallFaults {
+    /// Returns true if a thread of a process waits for a page fault within its system call. Called
+    /// once per sample.
+    pub fn is_fault(&mut self, process: u32, thread: u32, evidence: FaultEvidence) -> bool {
+        let wait = PageWait::of_thread(process, thread);
+        wait.is_some_and(|wait| self.is_fault_by(thread, wait, evidence))
+    }
+
+    /// Returns true if a wait is a page fault by the evidence. A further sample of a sleep has the
+    /// result of the first.
+    fn is_fault_by(&mut self, thread: u32, wait: PageWait, evidence: FaultEvidence) -> bool {
+        let is_fault = match self.last.get(&thread) {
+            _ if evidence == FaultEvidence::PageWait && wait.is_named => true,
+            Some((last, was_fault)) => {
+                let is_same_sleep = wait.run_count.is_some() && wait.run_count == last.run_count;
+                (is_same_sleep && *was_fault) || wait.major_faults > last.major_faults
+            }
+            None => false,
+        };
+        self.last.insert(thread, (wait, is_fault));
+        is_fault
+    }
+
+    /// Forgets the threads that a search did not find.
+    pub fn on_search(&mut self, found: &BTreeSet<u32>) {
+        self.last.retain(|thread, _| found.contains(thread));
+    }
+}
+
+impl PageWait {
+    /// Returns the wait of a thread, or `None` if it sleeps in another function. If the kernel
+    /// hides the function, any sleep that signals do not end may be such a wait.
+    fn of_thread(process: u32, thread: u32) -> Option<PageWait> {
+        /// Index of the number of major faults among the fields after the name.
+        const MAJOR_FAULTS: usize = 9;
+        let function = wait_function(process, thread);
+        if function.as_ref().is_some_and(|function| !is_page_wait(function)) {
+            return None;
+        }
+        let read = |file: &str| {
+            fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default()
+        };
+        let stat = read("stat");
+        let mut fields = proc_text::stat_fields(&stat)?;
+        if fields.next()? != "D" {
+            return None;
+        }
+        let major_faults = fields.nth(MAJOR_FAULTS - 1)?.parse().ok()?;
+        // Time on a processor, time in the queue of one, number of time slices.
+        let slices = read("schedstat");
+        let run_count = slices.split_ascii_whitespace().nth(2).and_then(|word| word.parse().ok());
+        Some(PageWait { is_named: function.is_some(), major_faults, run_count })
+    }
+}
+
+/// Returns true if a function of the kernel waits for a page of the page cache. Names are of Linux
+/// 5.10 to 6.18.
+fn is_page_wait(function: &str) -> bool {
+    const NAMES: [&str; 6] =
+        ["folio_wait_", "__folio_lock", "wait_on_page_", "__lock_page", "filemap_", "lock_folio_"];
+    NAMES.iter().any(|name| function.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(major_faults: u64, run_count: u64) -> PageWait {
+        PageWait { is_named: true, major_faults, run_count: Some(run_count) }
+    }
+
+    /// A socket waits for the page cache only in a fault on the memory that is sent.
+    #[test]
+    fn page_wait_below_a_socket_is_a_fault() {
+        let mut faults = CallFaults::default();
+        assert!(faults.is_fault_by(1, wait(0, 10), FaultEvidence::PageWait));
+    }
+
+    /// Faults take 10 ms and samples come every 2 ms: the count rises at the end of a fault, and
+    /// each later sample of the next sleep is of a fault too.
+    #[test]
+    fn page_wait_below_a_write_is_a_fault_while_major_faults_rise() {
+        let mut faults = CallFaults::default();
+        let samples = [
+            // The first sample has no earlier count.
+            ((5, 10), false),
+            ((5, 10), false),
+            ((6, 11), true),
+            ((6, 11), true),
+            ((7, 12), true),
+            // A write that waits for the rest of its page.
+            ((7, 13), false),
+            ((7, 13), false),
+        ];
+        for (index, ((major_faults, runs), expected)) in samples.into_iter().enumerate() {
+            let sample = wait(major_faults, runs);
+            let is_fault = faults.is_fault_by(1, sample, FaultEvidence::MajorFault);
+            assert_eq!(is_fault, expected, "sample {index}");
+        }
+    }
+
+    /// Without a name, the number of major faults decides for sockets, too.
+    #[test]
+    fn sleep_in_a_hidden_function_is_a_fault_while_major_faults_rise() {
+        let mut faults = CallFaults::default();
+        let hidden =
+            |major_faults| PageWait { is_named: false, ..wait(major_faults, major_faults) };
+        assert!(!faults.is_fault_by(1, hidden(5), FaultEvidence::PageWait));
+        assert!(faults.is_fault_by(1, hidden(6), FaultEvidence::PageWait));
+    }
+
+    /// Functions of the files `wchan` of Linux 6.18 and 5.10, and of a write that is throttled.
+    #[test]
+    fn page_waits_are_known_by_their_functions() {
+        assert!(is_page_wait("folio_wait_bit_common"));
+        assert!(is_page_wait("wait_on_page_bit_common"));
+        assert!(!is_page_wait("balance_dirty_pages"));
+        assert!(!is_page_wait("unix_stream_read_generic"));
+    }
+}
