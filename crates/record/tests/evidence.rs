@@ -3,8 +3,8 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    Activity, DeviceOperation, FileRecord, OthersSampled, PagesInserted, ReadMethod, Record,
-    RecordingMethod, RequestRecord, TimeSpent,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersSampled, PagesInserted,
+    ReadMethod, Record, RecordingMethod, RequestRecord, TimeSpent,
 };
 
 use super::diagnoses::{causes, says};
@@ -284,4 +284,29 @@ fn small_calls_with_gaps_are_not_said_to_continue_at_the_end() {
     }
     let explanation = made.explained();
     says(&explanation, &["100 % began in the page where a recent one ended or in the next page"]);
+}
+
+/// Without root: 300 reads of 4 KiB at random positions wait 1 ms each. An announcement has brought
+/// each page in flight before, so the wait is no request of the read.
+#[test]
+fn announced_reads_are_not_one_request_at_a_time() {
+    let found_causes = |is_announced: bool| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        let bytes = Some(1001 << 20);
+        let file = FileRecord { file: 0, device: 7, bytes, ..FileRecord::default() };
+        made.records.push(Record::File(file));
+        for offset in (0..300).map(far) {
+            if is_announced {
+                let (at_ns, hint, bytes) = (made.now, AdviceType::WillNeed, 4 * KIB);
+                let advice = AdviceGiven { at_ns, offset, bytes, hint, ..AdviceGiven::default() };
+                made.records.push(Record::Advice(advice));
+            }
+            made.read(0, ReadMethod::Pread, (offset, 4 * KIB), 0, 1000);
+        }
+        let explanation = made.explained();
+        (causes(&explanation), explanation.shape.fetched_bytes)
+    };
+    // 300 pages of 4,096 bytes in both cases.
+    assert_eq!(found_causes(false), (vec![WaitCause::Depth], 1_228_800));
+    assert_eq!(found_causes(true), (vec![], 1_228_800));
 }

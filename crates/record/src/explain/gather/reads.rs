@@ -184,12 +184,7 @@ impl RecordingData {
             prefetched_bytes: fetched.prefetched_bytes,
             has_filled_cache,
             is_request_seen: has_measured_waits || is_direct,
-            // The kernel brings in a part of a long announcement only. Measured waits come with
-            // insertions, which show that part. Otherwise all announced pages count.
-            is_announced: match has_measured_waits {
-                true => file.advised.has(read.offset / PAGE_BYTES),
-                false => file.announced.has(read.offset / PAGE_BYTES),
-            },
+            is_announced: file.is_announced(read.offset, has_measured_waits),
             file_bytes: file.bytes,
         };
         self.charge_wait(read, &wait, waited_ns);
@@ -197,7 +192,8 @@ impl RecordingData {
 
     /// Records the fetch of a read that returned `got_bytes` bytes, for which the recording reports
     /// no insertion into the page cache. A read that passes the cache has fetched all of them.
-    /// Another one has fetched the pages that were not read before, or all if there are none.
+    /// Another one has fetched the pages that were not read before, or all if there are none. If
+    /// they were announced, the announcement has fetched them, and the result has no bytes.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
@@ -211,6 +207,8 @@ impl RecordingData {
             true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
             false => file.record_absent_fetch(read, got_bytes, has_inserted_none),
         };
+        let is_announced = !passes_cache && file.is_announced(read.offset, false);
+        let bytes = if is_announced { 0 } else { bytes };
         FetchedBytes { bytes, refetched_bytes, prefetched_bytes: 0 }
     }
 
@@ -366,6 +364,16 @@ impl RecordingData {
             }
             self.reuse.add_references(read.file, *pages);
         }
+    }
+}
+
+impl FileData {
+    /// Returns true if the program announced the page at an offset with WILLNEED. The kernel brings
+    /// in a part of a long announcement only. Measured waits come with insertions, which show that
+    /// part. Otherwise all announced pages count.
+    fn is_announced(&self, offset: u64, has_measured_waits: bool) -> bool {
+        let pages = if has_measured_waits { &self.advised } else { &self.announced };
+        pages.has(offset / PAGE_BYTES)
     }
 }
 
