@@ -310,3 +310,16 @@ fn announced_reads_are_not_one_request_at_a_time() {
     assert_eq!(found_causes(false), (vec![WaitCause::Depth], 1_228_800));
     assert_eq!(found_causes(true), (vec![], 1_228_800));
 }
+
+/// Without root: 300 sampled faults at random positions, with a window of 128 KiB each, of which
+/// the used page is not known. By hand they fetched 300 times 131,072 bytes.
+#[test]
+fn sampled_faults_fetch_their_windows() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for offset in (0..300).map(far) {
+        made.read(0, ReadMethod::Fault, (offset, 128 * KIB), 0, 1000);
+    }
+    let explanation = made.explained();
+    assert_eq!(explanation.shape.fetched_bytes, 39_321_600);
+    assert_eq!(causes(&explanation), [WaitCause::Depth]);
+}

@@ -190,16 +190,21 @@ impl RecordingData {
         self.charge_wait(read, &wait, waited_ns);
     }
 
-    /// Records the fetch of a read that returned `got_bytes` bytes, for which the recording reports
-    /// no insertion into the page cache. A read that passes the cache has fetched all of them.
+    /// Records the fetch of a read that used `used_bytes` bytes, for which the recording reports
+    /// no insertion into the page cache. A read that passes the cache has fetched all of them. A
+    /// sampled fault has fetched its whole range, of which the used pages are not known.
     /// Another one has fetched the pages that were not read before, or all if there are none. If
     /// they were announced, the announcement has fetched them, and the result has no bytes.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
-        got_bytes: u64,
+        used_bytes: u64,
         passes_cache: bool,
     ) -> FetchedBytes {
+        let got_bytes = match read.way {
+            ReadMethod::Fault => read.bytes_read(),
+            _ => used_bytes,
+        };
         let thread = self.threads.entry(read.thread).or_default();
         let has_inserted_none = thread.has_inserted_none;
         let file = self.files.entry(read.file).or_default();
