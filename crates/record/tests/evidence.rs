@@ -4,7 +4,7 @@
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersSampled, PagesInserted,
-    ReadMethod, Record, RecordingMethod, RequestRecord, TimeSpent,
+    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod, RequestRecord, TimeSpent,
 };
 
 use super::diagnoses::{causes, says};
@@ -322,4 +322,54 @@ fn sampled_faults_fetch_their_windows() {
     let explanation = made.explained();
     assert_eq!(explanation.shape.fetched_bytes, 39_321_600);
     assert_eq!(causes(&explanation), [WaitCause::Depth]);
+}
+
+/// Reads without a wait (`RWF_NOWAIT`) fail for 300 absent pages at random positions, and the page
+/// is read with a wait then. As root the failed read has no record, and its page is inserted
+/// before the second read. Without root both reads are recorded. Both times 300 pages of 4,096
+/// bytes are fetched, one at a time.
+#[test]
+fn reads_repeated_with_a_wait_are_one_request_at_a_time() {
+    for source in [RecordingMethod::Tracepoints, RecordingMethod::Preload] {
+        let is_by_root = source == RecordingMethod::Tracepoints;
+        let mut made = Made::by(source);
+        for offset in (0..300).map(far) {
+            let (at_ns, bytes) = (made.now, 4 * KIB);
+            made.records.push(match is_by_root {
+                true => Record::Insert(PagesInserted { at_ns, thread: 0, file: 0, offset, bytes }),
+                false => Record::Read(ReadRecord {
+                    begin_ns: at_ns,
+                    end_ns: at_ns + 5 * US,
+                    way: ReadMethod::Preadv,
+                    descriptor: Some(3),
+                    offset,
+                    asked_bytes: bytes,
+                    // EAGAIN.
+                    outcome: ReadOutcome::Error(11),
+                    ..ReadRecord::default()
+                }),
+            });
+            made.compute(10);
+            made.read(0, ReadMethod::Preadv, (offset, bytes), 0, 1000);
+        }
+        let explanation = made.explained();
+        assert_eq!(causes(&explanation), [WaitCause::Depth], "{source:?}");
+        assert_eq!(explanation.shape.fetched_bytes, 1_228_800, "{source:?}");
+    }
+}
+
+/// A read of pages that the thread wrote before waits for the pages after them only.
+#[test]
+fn written_pages_of_a_read_that_waits_are_not_fetched() {
+    let mut made = Made::new();
+    for offset in (0..300).map(far) {
+        let (at_ns, bytes) = (made.now, 4 * KIB);
+        let written = PagesInserted { at_ns, thread: 0, file: 0, offset, bytes };
+        made.records.push(Record::Insert(written.clone()));
+        made.compute(10);
+        let (at_ns, offset) = (made.now, offset + bytes);
+        made.records.push(Record::Insert(PagesInserted { at_ns, offset, ..written }));
+        made.read(0, ReadMethod::Pread, (offset - bytes, 8 * KIB), 0, 1000);
+    }
+    assert_eq!(made.explained().shape.fetched_bytes, 1_228_800);
 }

@@ -131,13 +131,13 @@ impl RecordingData {
         let is_first_fault = read.way == ReadMethod::Fault && !is_retry;
         let fault = is_first_fault.then(|| self.mapped.fault(read));
         let (got_bytes, (offset, end)) = used_bytes_and_range(read, fault.as_ref());
-        let claimed = self.claim_inserted(read, offset, end);
+        let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
+        let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
+        let claimed = self.claim_inserted(read, (offset, end), is_direct);
         let step = retried_step.unwrap_or_else(|| self.record_step(read, offset, end));
         if !is_retry {
             self.count_read(read, got_bytes);
         }
-        let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
-        let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
         let has_measured_waits = self.has_measured_waits();
         let waited_ns = self.wait_of(read, got_bytes, is_direct);
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
@@ -219,15 +219,25 @@ impl RecordingData {
 
     /// Claims the pages that the reading thread inserted into the cache within this read, and
     /// returns the bytes of the read's own file among them. Pages of other files count as fetched
-    /// too. Pages inserted earlier were written, except the readahead of the thread's last fault.
+    /// too. Pages inserted earlier were written, except the readahead of the thread's last fault,
+    /// and the page for which a buffered read waited without a page of its own. A failed call of
+    /// the thread fetched that page, as a read that must not wait does. Such calls have no record.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive. Bytes of other files and of
     /// the last fault's readahead are not in the result.
-    fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
+    fn claim_inserted(
+        &mut self,
+        read: &ReadRecord,
+        (begin, end): (u64, u64),
+        is_direct: bool,
+    ) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
         thread.has_inserted_none = thread.inserted_none.take() == Some(read.file);
         let last_fault = thread.last_fault;
         thread.last_fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
+        let is_own = |it: &Inserted| it.file == read.file && it.at_ns >= read.begin_ns;
+        let waits_for_earlier =
+            read.waited_ns > 0 && !is_direct && !thread.inserted.iter().any(is_own);
         let mut fetched = FetchedBytes::default();
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
@@ -238,13 +248,16 @@ impl RecordingData {
             });
             // A copy writes the pages of its target.
             let is_copied = read.way == ReadMethod::Copied && file != read.file;
+            let has_first_page = file == read.file
+                && (offset..offset + bytes).contains(&(begin / PAGE_BYTES * PAGE_BYTES));
+            let is_of_read = at_ns >= read.begin_ns || (waits_for_earlier && has_first_page);
             // Neither this read nor the last fault caused the insertion.
-            if (at_ns < read.begin_ns || is_copied) && !is_of_last_fault {
+            if (!is_of_read || is_copied) && !is_of_last_fault {
                 file_data.written_bytes += bytes;
                 continue;
             }
             let again_bytes = file_data.record_fetch(offset, bytes);
-            if file == read.file && at_ns >= read.begin_ns {
+            if file == read.file && is_of_read {
                 let pages = PageRange::covering(begin, end - begin);
                 let (first_byte, end_byte) = (pages.first * PAGE_BYTES, pages.end * PAGE_BYTES);
                 let requested_bytes =
@@ -266,8 +279,12 @@ impl RecordingData {
     }
 
     /// Records a read of the bytes from `begin` to `end`, exclusive. Returns its position relative
-    /// to the previous reads of its reader. The step of a fault is kept for its retry.
+    /// to the previous reads of its reader. The step of a fault is kept for its retry. A failed read
+    /// is no step: the program may repeat it, and the second read does not continue the first.
     fn record_step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
+        if matches!(read.outcome, ReadOutcome::Error(_)) {
+            return Step { is_sequential: false, is_adjacent: false, run_bytes: 0 };
+        }
         let reader = (read.thread, read.file, read.descriptor);
         let step = self.pattern.record_read(reader, begin, end);
         let page = (read.file, read.offset / PAGE_BYTES);
