@@ -186,6 +186,9 @@ fn copy_call(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) 
     recorded_call(method::COPY, descriptor, position, Some(requested_bytes))
 }
 
+/// Number of the advice `WILLNEED` of `posix_fadvise(2)`.
+const WILL_NEED: u64 = 3;
+
 /// Describes advice on a range. `advice_number`: the argument of `posix_fadvise(2)`. A negative
 /// value becomes 0: the call fails with it, and failed advice is not recorded.
 fn advice_call(
@@ -195,6 +198,20 @@ fn advice_call(
     advice_number: c_int,
 ) -> RecordedCall {
     read_at(ADVICE + advice_number.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
+}
+
+/// Calls `readahead(2)`, and records it as the advice `WILLNEED`. A call for no bytes reads nothing,
+/// while advice of no bytes extends to the end of the file.
+fn call_readahead(
+    descriptor: c_int,
+    offset: off64_t,
+    bytes: usize,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    match bytes {
+        0 => real(),
+        _ => read_at(ADVICE + WILL_NEED, descriptor, offset, bytes).call_and_record(real),
+    }
 }
 
 before! {
@@ -233,6 +250,8 @@ before! {
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
+    fn readahead(fd: c_int, offset: off64_t, bytes: usize) -> ssize_t
+        => |real| call_readahead(fd, offset, bytes, real);
     fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
         if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
     fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,

@@ -137,6 +137,24 @@ fn repeating_program() {
     }
 }
 
+/// Program that announces four ranges of its file in three ways, and an empty one.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn announcing_program() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let file = File::open("data").unwrap();
+    let descriptor = file.as_raw_fd();
+    // SAFETY: the descriptor is open, and advice accesses no memory.
+    unsafe {
+        assert_eq!(libc::readahead(descriptor, 4096, 8192), 0);
+        assert_eq!(libc::readahead(descriptor, 4096, 0), 0);
+        assert_eq!(libc::posix_fadvise(descriptor, 8192, 4096, libc::POSIX_FADV_WILLNEED), 0);
+        assert_eq!(libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_RANDOM), 0);
+    }
+}
+
 /// Runs the command as another user with a program above, or with the other words of `arguments`.
 /// Returns `None` if no other user can run them.
 fn ran(scratch: &Scratch, arguments: &[&str], program: Option<&str>) -> Option<Ran> {
@@ -169,6 +187,25 @@ fn splice_is_recorded_without_root() {
     let offsets: Vec<u64> = reads.map(|read| read["offset"].as_u64().unwrap()).collect();
     let expected = (0..COUNT).map(|at| 2 * at * BYTES).chain([0]);
     assert_eq!(offsets, expected.map(|offset| offset as u64).collect::<Vec<u64>>());
+}
+
+/// Offset, length and hint of each advice. The empty `readahead` reads nothing.
+#[test]
+fn announcements_are_recorded_without_root() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "announcements");
+    scratch.data("data", 4 * BYTES);
+    let arguments = ["record", "-o", "r.rec", "--"];
+    if ran(&scratch, &arguments, Some("called::announcing_program")).is_none() {
+        return;
+    }
+    let records = records_of(&scratch, "r.rec");
+    let given = of_kind(&records, "advice").into_iter().map(|advice| {
+        let number = |name: &str| advice[name].as_u64().unwrap();
+        (number("offset"), number("bytes"), advice["hint"].as_str().unwrap().to_owned())
+    });
+    let expected = [(4096, 8192, "will_need"), (8192, 4096, "will_need"), (0, 0, "random")];
+    let expected = expected.map(|(offset, bytes, hint)| (offset, bytes, hint.to_owned()));
+    assert_eq!(given.collect::<Vec<_>>(), expected);
 }
 
 /// The reads are made within the C library: the program must not be said to read no file.

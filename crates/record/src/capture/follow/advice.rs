@@ -22,6 +22,10 @@ impl<N: FileNames> TaskTracker<N> {
         };
         // readahead(2) has the same arguments, without the advice.
         let [_, offset, bytes, advice, ..] = call.arguments;
+        // A readahead of no bytes reads nothing. Advice of no bytes extends to the end of the file.
+        if call.system_call == SystemCall::Readahead && bytes == 0 {
+            return;
+        }
         let hint = match (call.system_call, advice as i32) {
             (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,
             (_, libc::POSIX_FADV_NORMAL) => AdviceType::Normal,

@@ -440,8 +440,10 @@ impl StraceParser {
             "readahead" => AdviceType::WillNeed,
             _ => parse_hint(call.argument(3)),
         };
-        if call.value() == Some(0) {
-            let (offset, bytes) = (call.number(1).unwrap_or(0), call.number(2).unwrap_or(0));
+        let (offset, bytes) = (call.number(1).unwrap_or(0), call.number(2).unwrap_or(0));
+        // A readahead of no bytes reads nothing. Advice of no bytes extends to the end of the file.
+        let is_empty = call.name == "readahead" && bytes == 0;
+        if call.value() == Some(0) && !is_empty {
             let is_of_mapping = false;
             self.add_advice(task, at_ns, path, (offset, bytes), hint, is_of_mapping);
         }
