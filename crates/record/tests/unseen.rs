@@ -120,6 +120,26 @@ fn device_is_no_limit_of_a_program_that_works_meanwhile() {
     assert_eq!(explanation(30).limit, ProgramLimit::Device);
 }
 
+/// 100 reads wait 1 ms each, and the samples have 100 ms of another activity. Other threads are
+/// named only if a second thread has read.
+#[test]
+fn other_threads_are_named_only_if_several_threads_read() {
+    let text = |second_thread: u32| {
+        let mut made = Made::new();
+        for at in 0..100 {
+            made.read(0, ReadMethod::Pread, (far(at), 1024 * KIB), 1024 * KIB, 1000);
+            let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+            read.thread = at as u32 % 2 * second_thread;
+        }
+        let (at_ns, activity) = (made.now, Activity::Others);
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns: at_ns }));
+        made.explained().limit_text
+    };
+    let (of_one, of_two) = (text(0), text(1));
+    assert!(of_one.contains("the program ran or waited for something else"), "{of_one}");
+    assert!(of_two.contains("other threads of it ran"), "{of_two}");
+}
+
 /// A copy of 1 MiB to file 2 brings its pages into the cache, too. They are written, not fetched.
 #[test]
 fn pages_that_a_copy_writes_are_not_fetched() {

@@ -355,16 +355,21 @@ fn limit_by_waits(
     (ProgramLimit::Device, text)
 }
 
-/// Returns a text about waits next to work, if nearly all waits for reads passed while other
-/// threads ran or waited for a processor. `None` otherwise, and without times by activity.
+/// Returns a text about waits next to work, if nearly all waits for reads passed in other
+/// activities. Only a program with several reading threads is known to have other threads. `None`
+/// otherwise, and without times by activity.
 fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
     let idle_ns: f64 = STORAGE_ACTIVITIES.map(|activity| gathered.spent_ns(activity)).iter().sum();
     let is_overlapped =
         !gathered.spent_ns.is_empty() && idle_ns < REPORTED_SHARE_MIN * gathered.length_ns as f64;
+    let reader_count = gathered.threads.values().filter(|thread| thread.reads > 0).count();
+    let (readers, meanwhile) = match reader_count > 1 {
+        true => ("threads", "other threads of it ran or waited for a processor"),
+        false => ("calls", "the program ran or waited for something else"),
+    };
     is_overlapped.then(|| {
         format!(
-            "its threads waited {} for reads, and in all but {} of it other threads of it ran or \
-             waited for a processor",
+            "its {readers} waited {} for reads, and in all but {} of it {meanwhile}",
             duration_text(gathered.waits.union_ns() as f64),
             duration_text(idle_ns),
         )

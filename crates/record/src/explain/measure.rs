@@ -64,7 +64,8 @@ fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn Fn
 /// Makes a gain unknown if the program had no other work than to wait for reads in less than
 /// [`IDLE_PART_MIN`] of it. The text has both times. The storage shows how much shorter the waits
 /// become. If other threads use the processors meanwhile, shorter waits may not end the program
-/// earlier. Without times by activity all gains stay.
+/// earlier. The text names other threads only if several threads read. Without times by activity
+/// all gains stay.
 fn limit_gains(explanation: &mut Explanation) {
     if explanation.time.is_empty() {
         return;
@@ -73,14 +74,17 @@ fn limit_gains(explanation: &mut Explanation) {
     let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
     // The sum of no times is -0.0.
     let idle_seconds = 0.0 + idle_times.map(|time| time.seconds).sum::<f64>();
+    let meanwhile = match explanation.shape.threads.len() > 1 {
+        true => "other threads of it run or wait for a processor",
+        false => "it runs or waits for something else",
+    };
     for finding in &mut explanation.findings {
         if let Some(Gain::Measured { with, saved_seconds, .. }) = &finding.gain
             && idle_seconds < IDLE_PART_MIN * saved_seconds
         {
             finding.gain = Some(Gain::Unknown(format!(
                 "with {with} these waits are {saved_seconds:.2} s shorter; all but \
-                 {idle_seconds:.2} s of the program's waits pass while other threads of it run or \
-                 wait for a processor"
+                 {idle_seconds:.2} s of the program's waits pass while {meanwhile}"
             )));
         }
     }
