@@ -320,9 +320,17 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         true => writeln!(out, "; {:.1} requests in flight at the device", shape.depth)?,
         false => writeln!(out)?,
     }
+    // Holes of files need no request.
+    let fetched = match shape.few_device_bytes() {
+        Some(bytes) => format!(
+            "brought into the page cache, with requests of {} MiB to devices",
+            table::mib(Some(bytes))
+        ),
+        None => "fetched".to_owned(),
+    };
     writeln!(
         out,
-        "  {} MiB returned; {} MiB fetched, of which {} MiB again and {} MiB not requested",
+        "  {} MiB returned; {} MiB {fetched}, of which {} MiB again and {} MiB not requested",
         table::mib(Some(shape.got_bytes)),
         table::mib(Some(shape.fetched_bytes)),
         table::mib(Some(shape.again_bytes)),

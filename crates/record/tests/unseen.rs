@@ -120,6 +120,25 @@ fn device_is_no_limit_of_a_program_that_works_meanwhile() {
     assert_eq!(explanation(30).limit, ProgramLimit::Device);
 }
 
+/// 64 reads of 1 MiB in a hole of a file, which no request brings in, and 16 pages from a device.
+/// Without root no request is recorded.
+#[test]
+fn holes_are_no_bytes_from_devices() {
+    let shape = |mut made: Made, hole_reads: u64| {
+        for at in 0..hole_reads {
+            made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 0);
+        }
+        (0..16).for_each(|at| made.read(2, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+        made.explained().shape
+    };
+    let sparse = shape(Made::new(), 64);
+    // 64 times 2^20 and 16 times 4,096 bytes.
+    assert_eq!((sparse.fetched_bytes, sparse.device_bytes), (67_174_400, Some(65_536)));
+    assert_eq!(sparse.few_device_bytes(), Some(65_536));
+    assert_eq!(shape(Made::new(), 0).few_device_bytes(), None);
+    assert_eq!(shape(Made::by(RecordingMethod::Preload), 64).device_bytes, None);
+}
+
 /// 100 reads wait 1 ms each, and the samples have 100 ms of another activity. Other threads are
 /// named only if a second thread has read.
 #[test]

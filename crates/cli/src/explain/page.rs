@@ -177,9 +177,13 @@ fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
 fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
+    let fetched = match shape.few_device_bytes() {
+        Some(_) => "brought into the page cache",
+        None => "fetched from devices",
+    };
     let bars = [
         ChartBar::new("returned to the program", mib(shape.got_bytes), colours::GREEN),
-        ChartBar::new("fetched from devices", mib(shape.fetched_bytes), colours::BLUE),
+        ChartBar::new(fetched, mib(shape.fetched_bytes), colours::BLUE),
         ChartBar::new("of that, fetched before", mib(shape.again_bytes), colours::ORANGE),
         ChartBar::new("of that, not requested", mib(shape.unused_bytes), colours::ORANGE),
     ];

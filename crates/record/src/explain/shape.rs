@@ -19,8 +19,11 @@ pub struct ReadShape {
     pub errors: u64,
     /// Bytes read by the program.
     pub got_bytes: u64,
-    /// Bytes fetched from devices for its files.
+    /// Bytes brought into the page cache for it, or read past it. Holes of files are among them.
     pub fetched_bytes: u64,
+    /// Bytes of its own read requests to block devices, with their metadata. `None` if the
+    /// recording has no requests.
+    pub device_bytes: Option<u64>,
     /// Number of fetched bytes that had been fetched before.
     pub again_bytes: u64,
     /// Number of fetched bytes that were never requested.
@@ -47,6 +50,14 @@ pub struct ReadShape {
     pub threads: Vec<ThreadStatistics>,
     /// Miss-ratio curve of the page references (policy `lru`).
     pub reuse: Vec<ReusePoint>,
+}
+
+impl ReadShape {
+    /// Returns the bytes of its device requests if they are less than half (chosen) of the bytes
+    /// that count as fetched: most of these came from no device, as holes of files do.
+    pub fn few_device_bytes(&self) -> Option<u64> {
+        self.device_bytes.filter(|bytes| *bytes < self.fetched_bytes / 2)
+    }
 }
 
 /// Number of values from `from` up to twice that, exclusive.
@@ -118,6 +129,9 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         errors: gathered.errors,
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
+        device_bytes: gathered
+            .has_measured_waits()
+            .then(|| gathered.devices.values().map(|device| device.read_bytes).sum()),
         again_bytes: files.clone().map(|file| file.refetched_bytes).sum(),
         unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
         mapped_bytes: files
