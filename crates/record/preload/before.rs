@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::c::{self, iovec, off64_t, ssize_t};
 use crate::files::call_and_forget;
-use crate::layout::ADVICE;
+use crate::layout::{ADVICE, MEMORY_ADVICE};
 use crate::{
     ReadPosition, RecordedCall, aio, is_recorded, method, sandbox, set_errno, stdio, thread,
 };
@@ -214,6 +214,27 @@ fn call_readahead(
     }
 }
 
+/// Number of the advice `POPULATE_READ` of `madvise(2)`.
+const POPULATE_READ: c_int = 22;
+
+/// Calls `madvise(2)`, and records advice on reads. Allocators often advise that memory is free,
+/// and this advice is not recorded.
+fn call_madvise(
+    address: *mut c_void,
+    bytes: usize,
+    advice: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    match advice {
+        0..=3 | POPULATE_READ => {
+            let position = ReadPosition::InMemory(address as u64);
+            recorded_call(MEMORY_ADVICE + advice as u64, -1, position, Some(bytes))
+                .call_and_record(real)
+        }
+        _ => real(),
+    }
+}
+
 before! {
     fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t
         => |real| read_at_position(method::READ, fd, bytes).call_and_record(real);
@@ -252,6 +273,10 @@ before! {
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn readahead(fd: c_int, offset: off64_t, bytes: usize) -> ssize_t
         => |real| call_readahead(fd, offset, bytes, real);
+    fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int
+        => |real| call_madvise(address, bytes, advice, real);
+    fn posix_madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int
+        => |real| call_madvise(address, bytes, advice, real);
     fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
         if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
     fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,

@@ -85,6 +85,10 @@ pub const BYTES: u64 = Cells::Long.end();
 /// `sendfile`, `splice` and `copy_file_range`, 5 AIO. Advice: this plus the number of `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
+/// First method number of advice on memory. It is this plus the number of `madvise(2)`: 0 to 3, and
+/// `MADV_POPULATE_READ`. The offset is the address, and the file has device and inode 0.
+pub const MEMORY_ADVICE: u64 = 128;
+
 /// Position in [`RingSlot::method_and_descriptor`] of the count of requests that the thread sent to
 /// devices since its last counted call, including this one: [`NO_REQUEST`], [`SOME_REQUEST`], or 0
 /// if they were not counted.

@@ -227,6 +227,8 @@ enum ReadPosition {
     /// The number at this address, which the call changes. It is read after the kernel has accepted
     /// the address.
     AtAddress(*const off64_t),
+    /// No file: the call is of memory at this address.
+    InMemory(u64),
 }
 
 impl RecordedCall {
@@ -256,14 +258,17 @@ impl RecordedCall {
     /// short to be reported is left out. With a full ring it counts as lost.
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
-        let file = files::device_and_inode(ring, self.descriptor, end_ns);
+        let file = match self.position {
+            ReadPosition::InMemory(_) => Some((0, 0)),
+            _ => files::device_and_inode(ring, self.descriptor, end_ns),
+        };
         let Some((device, inode)) = file else { return };
         let read_bytes = result.max(0) as u64;
         // A read of AIO is recorded at its result; an earlier call has sent its requests.
         let is_counted = self.method < method::AIO && end_ns - begin_ns >= COUNTED_NS_MIN;
         let requests = if is_counted { thread::new_requests() } else { 0 };
         let offset = match self.position {
-            ReadPosition::At(offset) => offset,
+            ReadPosition::At(offset) | ReadPosition::InMemory(offset) => offset,
             ReadPosition::Current => {
                 // SAFETY: the call changes nothing.
                 let position = unsafe { c::lseek64(self.descriptor, 0, c::SEEK_CUR) };

@@ -137,7 +137,7 @@ fn repeating_program() {
     }
 }
 
-/// Program that announces four ranges of its file in three ways, and an empty one.
+/// Program that announces ranges of its file and of a mapping, and an empty one.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn announcing_program() {
@@ -152,7 +152,16 @@ fn announcing_program() {
         assert_eq!(libc::readahead(descriptor, 4096, 0), 0);
         assert_eq!(libc::posix_fadvise(descriptor, 8192, 4096, libc::POSIX_FADV_WILLNEED), 0);
         assert_eq!(libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_RANDOM), 0);
+        let (null, bytes) = (std::ptr::null_mut(), 2 * BYTES);
+        let start = libc::mmap(null, bytes, libc::PROT_READ, libc::MAP_SHARED, descriptor, 8192);
+        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(libc::madvise(start, bytes, libc::MADV_RANDOM), 0);
+        assert_eq!(libc::posix_madvise(start.add(BYTES), 1, libc::POSIX_MADV_WILLNEED), 0);
+        assert_eq!(libc::madvise(start, 0, libc::MADV_WILLNEED), 0);
+        assert_eq!(libc::madvise(start, bytes, libc::MADV_DONTNEED), 0);
     }
+    // The recorder looks up the mapping after the call.
+    std::thread::sleep(Duration::from_millis(500));
 }
 
 /// Runs the command as another user with a program above, or with the other words of `arguments`.
@@ -189,7 +198,8 @@ fn splice_is_recorded_without_root() {
     assert_eq!(offsets, expected.map(|offset| offset as u64).collect::<Vec<u64>>());
 }
 
-/// Offset, length and hint of each advice. The empty `readahead` reads nothing.
+/// Offset, length and hint of each advice, and true for advice on a mapping. The empty `readahead`
+/// reads nothing.
 #[test]
 fn announcements_are_recorded_without_root() {
     let scratch = Scratch::under(&std::env::temp_dir(), "announcements");
@@ -201,10 +211,19 @@ fn announcements_are_recorded_without_root() {
     let records = records_of(&scratch, "r.rec");
     let given = of_kind(&records, "advice").into_iter().map(|advice| {
         let number = |name: &str| advice[name].as_u64().unwrap();
-        (number("offset"), number("bytes"), advice["hint"].as_str().unwrap().to_owned())
+        let hint = advice["hint"].as_str().unwrap().to_owned();
+        (number("offset"), number("bytes"), hint, advice["is_of_mapping"].as_bool().unwrap())
     });
-    let expected = [(4096, 8192, "will_need"), (8192, 4096, "will_need"), (0, 0, "random")];
-    let expected = expected.map(|(offset, bytes, hint)| (offset, bytes, hint.to_owned()));
+    let expected = [
+        (4096, 8192, "will_need", false),
+        (8192, 4096, "will_need", false),
+        (0, 0, "random", false),
+        (8192, 8192, "random", true),
+        // The page of the advised byte.
+        (12288, 4096, "will_need", true),
+    ];
+    let expected =
+        expected.map(|(offset, bytes, hint, mapped)| (offset, bytes, hint.to_owned(), mapped));
     assert_eq!(given.collect::<Vec<_>>(), expected);
 }
 

@@ -34,6 +34,7 @@ use crate::notice;
 
 mod kernel_counts;
 mod last_opens;
+mod memory_advice;
 mod opens;
 mod own_requests;
 mod pending;
@@ -55,6 +56,7 @@ mod layout;
 // environment variable in which the library finds the path of the shared memory.
 use last_opens::LastOpens;
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
+use memory_advice::memory_advice_number;
 use opens::{TakenOpen, TakenOpens};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
@@ -403,6 +405,9 @@ impl Preload {
         slot: &RingSlot,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
+        if let Some(number) = memory_advice_number(slot) {
+            return self.record_memory_advice(slot, number, writer);
+        }
         let file = self.file_number((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
         let record = self.record_of_slot(slot, file, thread);

@@ -52,6 +52,10 @@ impl<N: FileNames> TaskTracker<N> {
         (address, bytes): (u64, u64),
         behaviour: u64,
     ) {
+        // Advice of no bytes on memory has no effect. On a file it extends to the end.
+        if bytes == 0 {
+            return;
+        }
         // The part of the mapping from `address` on, so its offset is the one at `address`.
         let mappings = self.maps.mappings_within(process, address, address.saturating_add(1));
         let Some((_, mapping)) = mappings.first().filter(|(_, mapping)| mapping.inode != UNKNOWN)

@@ -454,9 +454,13 @@ impl StraceParser {
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
         let hint = parse_hint(call.argument(2));
+        let bytes = call.number(1).unwrap_or(0);
+        // Advice of no bytes on memory has no effect. On a file it extends to the end.
+        if bytes == 0 {
+            return;
+        }
         match self.table_of_task(task).file_at(address) {
             Some((path, offset)) => {
-                let bytes = call.number(1).unwrap_or(0);
                 let is_of_mapping = true;
                 self.add_advice(task, at_ns, path, (offset, bytes), hint, is_of_mapping);
             }
