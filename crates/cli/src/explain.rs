@@ -303,6 +303,17 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
+/// Name of the fetched bytes. Holes of files are among them, and need no request.
+fn name_of_fetch(shape: &ReadShape) -> String {
+    match shape.few_device_bytes() {
+        Some(bytes) => {
+            let bytes = table::mib(Some(bytes));
+            format!("brought into the page cache ({bytes} MiB by requests to devices)")
+        }
+        None => "fetched".to_owned(),
+    }
+}
+
 /// Writes the section about the reads: methods, sizes, waits, strides, reuse, files and threads.
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
@@ -320,19 +331,12 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         true => writeln!(out, "; {:.1} requests in flight at the device", shape.depth)?,
         false => writeln!(out)?,
     }
-    // Holes of files need no request.
-    let fetched = match shape.few_device_bytes() {
-        Some(bytes) => format!(
-            "brought into the page cache, with requests of {} MiB to devices",
-            table::mib(Some(bytes))
-        ),
-        None => "fetched".to_owned(),
-    };
     writeln!(
         out,
-        "  {} MiB returned; {} MiB {fetched}, of which {} MiB again and {} MiB not requested",
+        "  {} MiB returned; {} MiB {}, of which {} MiB again and {} MiB not requested",
         table::mib(Some(shape.got_bytes)),
         table::mib(Some(shape.fetched_bytes)),
+        name_of_fetch(shape),
         table::mib(Some(shape.again_bytes)),
         table::mib(Some(shape.unused_bytes)),
     )?;

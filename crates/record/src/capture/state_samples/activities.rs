@@ -6,7 +6,7 @@ use std::io;
 use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
-use super::call_faults::{CallFaults, FaultEvidence};
+use super::call_faults::{CallFaults, FaultEvidence, wait_function};
 use super::call_kind::{CallKind, call_kind};
 use super::descriptor_kind::is_file;
 use super::{Process, aio};
@@ -102,13 +102,6 @@ fn fault_evidence(kind: CallKind, activity: Activity) -> Option<FaultEvidence> {
 fn interruptible_open(function: &str) -> Activity {
     let is_of_server = function == "request_wait_answer" || function.contains("fuse_");
     if is_of_server { Activity::Metadata } else { Activity::Others }
-}
-
-/// Name of the kernel's function in which a thread sleeps, from `/proc`. `None` if the thread runs,
-/// or if the kernel hides the name.
-pub(super) fn wait_function(process: u32, thread: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/wchan")).ok()?;
-    Some(name).filter(|name| !name.is_empty() && name != "0")
 }
 
 /// True if a thread with the present activity `Others` is in a call that copies from a file. It

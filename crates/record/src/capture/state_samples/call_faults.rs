@@ -11,12 +11,10 @@ use std::fs;
 
 use readpath_os::proc_text;
 
-use super::activities::wait_function;
-
 /// Evidence that a sleep in a system call is a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultEvidence {
-    /// A wait for a page: the call itself never waits for one, as those of sockets and pipes.
+    /// A wait for a page: a call of a socket or a pipe never waits for one itself.
     PageWait,
     /// A wait for a page, and a major fault since the last such wait of the thread.
     MajorFault,
@@ -96,6 +94,13 @@ impl PageWait {
     }
 }
 
+/// Name of the kernel's function in which a thread sleeps, from `/proc`. `None` if the thread runs,
+/// or if the kernel hides the name.
+pub(super) fn wait_function(process: u32, thread: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/wchan")).ok()?;
+    Some(name).filter(|name| !name.is_empty() && name != "0")
+}
+
 /// Returns true if a function of the kernel waits for a page of the page cache. Names are of Linux
 /// 5.10 to 6.18.
 fn is_page_wait(function: &str) -> bool {
@@ -152,7 +157,7 @@ mod tests {
         assert!(faults.is_fault_by(1, hidden(6), FaultEvidence::PageWait));
     }
 
-    /// Functions of the files `wchan` of Linux 6.18 and 5.10, and of a write that is throttled.
+    /// Names as in proc(5), of Linux 6.18 and 5.10, the third of a write that is throttled.
     #[test]
     fn page_waits_are_known_by_their_functions() {
         assert!(is_page_wait("folio_wait_bit_common"));

@@ -279,8 +279,8 @@ impl RecordingData {
     }
 
     /// Records a read of the bytes from `begin` to `end`, exclusive. Returns its position relative
-    /// to the previous reads of its reader. The step of a fault is kept for its retry. A failed read
-    /// is no step: the program may repeat it, and the second read does not continue the first.
+    /// to the previous reads of its reader. The step of a fault is kept for its retry. A failed
+    /// read is no step: the program may repeat it, and the second read does not continue the first.
     fn record_step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
         if matches!(read.outcome, ReadOutcome::Error(_)) {
             return Step { is_sequential: false, is_adjacent: false, run_bytes: 0 };
