@@ -474,9 +474,12 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     });
     let lost_note = (lost_events > 0)
         .then(|| format!("{lost_events} events were lost: the rows lack their reads"));
+    let left_out = recorded.advice_left_out;
+    let advice_note = (left_out > 0)
+        .then(|| format!("{left_out} advices of the program to the kernel are not repeated"));
     let row_notes =
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
-    cached_note.into_iter().chain(lost_note).chain(row_notes)
+    [cached_note, lost_note, advice_note].into_iter().flatten().chain(row_notes)
 }
 
 /// HTML page of the rows: a bar chart of the program's time in each, the table, and the caveats.

@@ -3,8 +3,8 @@
 mod support;
 
 use readpath_trace::recording::{
-    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
-    RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
+    AdviceGiven, AdviceType, FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
 };
 use support::{Scratch, is_root};
 
@@ -117,6 +117,16 @@ const MIB: u64 = 1 << 20;
 /// method, an offset and a length. It waits for a millisecond, and starts one think time after the
 /// previous read of its thread.
 fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)]) -> Vec<u8> {
+    advised_reads_of(&[], file_bytes, think_ns, reads)
+}
+
+/// As [`reads_of`], after this advice.
+fn advised_reads_of(
+    advice: &[AdviceGiven],
+    file_bytes: u64,
+    think_ns: u64,
+    reads: &[(u32, ReadMethod, u64, u64)],
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RecordingWriter::new(&mut bytes).unwrap();
     writer
@@ -146,6 +156,9 @@ fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)
         ..OpenRecord::default()
     };
     writer.put(Record::Open(direct)).unwrap();
+    for advice in advice {
+        writer.put(Record::Advice(advice.clone())).unwrap();
+    }
     for &(thread, way, offset, bytes) in reads {
         let begin_ns = now[thread as usize] + think_ns;
         now[thread as usize] = begin_ns + 1_000_000;
@@ -197,6 +210,40 @@ fn recorded_program_is_replayed_on_real_storage() {
     assert_eq!(scratch.names(), ["r.rec"]);
     let table = scratch.run("replay r.rec --on kernel:.");
     assert!(table.stdout.starts_with("The time of the programs: as recorded 0.16 s; on kernel:. "));
+}
+
+/// A thread that reads nothing announces 16 ranges of 64 KiB, which no thread reads. On real storage
+/// the device then reads that MiB too, through the library and through the kernel. An advice of
+/// another kind is not repeated.
+#[test]
+fn advice_is_repeated_on_real_storage() {
+    let scratch = Scratch::new("what-if-advice");
+    let reads = [0, 7 * MIB].map(|offset| (0, ReadMethod::Pread, offset, 4096));
+    let announced = (0..16).map(|nth| AdviceGiven {
+        thread: 1,
+        offset: 2 * MIB + nth * 65_536,
+        bytes: 65_536,
+        hint: AdviceType::WillNeed,
+        ..AdviceGiven::default()
+    });
+    let other = AdviceGiven { hint: AdviceType::Other, ..AdviceGiven::default() };
+    let advice: Vec<AdviceGiven> = announced.chain([other]).collect();
+    scratch.file("plain.rec", reads_of(8 * MIB, 100_000_000, &reads));
+    scratch.file("advised.rec", advised_reads_of(&advice, 8 * MIB, 100_000_000, &reads));
+    let device_bytes = |name: &str| -> Vec<u64> {
+        let arguments = format!("replay {name} --on file:. --on kernel:. --readahead none --json");
+        let ran = scratch.run(&arguments);
+        ran.has_ended(0, &arguments);
+        ran.results()[1..].iter().map(|row| row["device_bytes"].as_u64().unwrap_or(0)).collect()
+    };
+    let (plain, advised) = (device_bytes("plain.rec"), device_bytes("advised.rec"));
+    assert_eq!(plain.len(), 2);
+    for (plain, advised) in std::iter::zip(plain, advised) {
+        // A file system without a block device counts no bytes.
+        assert!(advised == 0 || advised >= plain + MIB * 9 / 10, "{plain} {advised}");
+    }
+    let table = scratch.run("replay advised.rec --on nvme");
+    assert!(table.stdout.contains("1 advices of the program to the kernel are not repeated"));
 }
 
 /// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the

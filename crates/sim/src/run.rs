@@ -29,6 +29,7 @@ use crate::stuck::{Steps, Stuck, state_of};
 use crate::workload::{self, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
+mod advice;
 mod measurements;
 mod raw;
 mod unmeasured;
@@ -323,7 +324,8 @@ impl<'a> RunningJob<'a> {
             if self.is_stopping {
                 return self.end_process(machine, now, id);
             }
-            match running.process.next(now) {
+            let (next_action, running) = self.next_action(machine, now, id);
+            match next_action {
                 NextAction::Operation(operation) => {
                     let is_direct_write = operation.op == Op::Write && running.process.is_direct();
                     running.batch.push(operation);

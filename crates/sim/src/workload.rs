@@ -31,7 +31,7 @@ mod together;
 pub use chance::below;
 pub use process::ScriptStep;
 pub use process::seed_of;
-pub use process::{GivenRead, Lateness, NextAction, Process, ProcessOperation};
+pub use process::{GivenAdvice, GivenRead, Lateness, NextAction, Process, ProcessOperation};
 pub use skew::SkewedPositions;
 
 /// Identifier of a file of the workload: its index in [`Workload::files`].
@@ -219,7 +219,7 @@ impl Workload {
     }
 }
 
-/// The reads of one process that has no job file.
+/// The reads of one process that has no job file. By default there is none.
 #[derive(Clone, Debug)]
 pub struct ReadList {
     /// I/O engine.
@@ -228,10 +228,18 @@ pub struct ReadList {
     pub is_direct: bool,
     /// Queue depth, for an asynchronous engine.
     pub depth: u32,
-    /// Reads in order, at least one.
+    /// Reads in order.
     pub reads: Vec<GivenRead>,
     /// Think time before each read, from the moment at which it could start. Empty for none.
     pub think_times: Vec<Time>,
+}
+
+impl Default for ReadList {
+    /// A list without reads, of blocking calls.
+    fn default() -> ReadList {
+        let (reads, think_times) = (Vec::new(), Vec::new());
+        ReadList { engine: JobEngine::Psync, is_direct: false, depth: 1, reads, think_times }
+    }
 }
 
 impl ReadList {
@@ -243,7 +251,8 @@ impl ReadList {
 
 impl Workload {
     /// Creates processes that each perform a list of reads in `files`, without advice. Each list
-    /// becomes a small job whose size and positions the listed reads replace.
+    /// becomes a small job whose size and positions the listed reads replace. A list without reads
+    /// ends at once.
     pub fn from_lists(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(index, list)| {
             let text = format!(
@@ -262,7 +271,7 @@ impl Workload {
             // The listed reads replace the positions in this area, so its size and name are
             // unused.
             let area = layout::FileArea {
-                file: list.reads[0].file,
+                file: list.reads.first().map_or(FileId(0), |read| read.file),
                 offset: 0,
                 bytes: PAGE_BYTES,
                 file_bytes: PAGE_BYTES,
@@ -277,6 +286,14 @@ impl Workload {
             process
         });
         Workload { processes: processes.collect(), files }
+    }
+
+    /// Adds the advice of each process, in the order of the processes.
+    pub fn with_advice(mut self, advice: Vec<Vec<GivenAdvice>>) -> Workload {
+        for (process, advice) in self.processes.iter_mut().zip(advice) {
+            process.set_advice(advice);
+        }
+        self
     }
 }
 

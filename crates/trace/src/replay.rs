@@ -12,6 +12,8 @@
 //! - The duration of a read that did not wait gives the cost of calls and copies on the recorded
 //!   machine, including the cost of recording. The modelled host is charged the same.
 //! - A wait for another thread, instead of a read, counts as think time.
+//! - Advice to the kernel is given again at its position between the reads of its thread. A call
+//!   that waited before it returned counts as think time.
 //! - A mapped file is touched where the kernel had to serve a fault. A stream of faults reads all
 //!   pages that these faults mapped; any other fault reads one page ([`MappedUse`]).
 //!
@@ -22,16 +24,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::page_set::PageSet;
-use crate::recording::{self, MappedUse, ReadMethod, ReadRecord, Record, RecordingMethod};
+use crate::recording::{
+    self, AdviceGiven, MappedUse, ReadMethod, ReadRecord, Record, RecordingMethod,
+};
 use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_workload};
-use readpath_sim::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
+use readpath_sim::workload::{FileId, GivenAdvice, GivenRead, ReadList, Workload, WorkloadFile};
 use readpath_sim::world::HostCosts;
 
+mod advice;
 mod costs;
 
+use advice::{ThreadEvents, thread_advice};
 use costs::RecordedCosts;
 
 /// Contents of a recording.
@@ -49,6 +55,8 @@ pub struct RecordingInput {
     files: BTreeMap<u32, recording::FileRecord>,
     /// Reads for the replay by the number of their thread, in the order of their ends.
     reads_by_thread: BTreeMap<u32, Vec<ReadRecord>>,
+    /// Advice to the kernel, in the order of the recording.
+    advice: Vec<AdviceGiven>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
     /// Time of the last insertion into the page cache by each thread.
@@ -100,12 +108,12 @@ impl RecordingInput {
                     self.add_read(&read);
                 }
             }
+            Record::Advice(advice) => self.advice.push(advice.clone()),
             Record::Lost(lost) => self.lost += lost.count,
             Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
             Record::Thread(_)
             | Record::Map(_)
             | Record::Executable(_)
-            | Record::Advice(_)
             | Record::Evict(_)
             | Record::Request(_)
             | Record::Unseen(_)
@@ -173,6 +181,11 @@ impl RecordingInput {
             last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
             lists.push(self.read_list(reads, &file_indexes, &mut files));
         }
+        let threads: Vec<_> = std::iter::zip(&self.reads_by_thread, &lists)
+            .map(|((&thread, reads), list)| (thread, ThreadEvents::new(reads), list))
+            .collect();
+        let advice = thread_advice(&self.advice, &threads, &file_indexes, &files);
+        let advisers = vec![ReadList::default(); advice.by_thread.len() - lists.len()];
         let recorded = RecordedProgram {
             program: self.program,
             total: Time(self.end_ns),
@@ -185,6 +198,9 @@ impl RecordingInput {
             reads: lists.iter().map(|list| list.reads.len() as u64).sum(),
             files,
             lists,
+            advisers,
+            advice: advice.by_thread,
+            advice_left_out: advice.left_out,
         };
         (recorded.reads > 0).then_some(recorded)
     }
@@ -290,6 +306,12 @@ pub struct RecordedProgram {
     files: Vec<WorkloadFile>,
     /// Reads of each thread, with the think time before each.
     lists: Vec<ReadList>,
+    /// Empty lists, one for each thread that only gave advice.
+    advisers: Vec<ReadList>,
+    /// Advice of each thread with reads, then of each thread without.
+    advice: Vec<Vec<GivenAdvice>>,
+    /// Number of advices that are not repeated.
+    pub advice_left_out: u64,
 }
 
 impl RecordedProgram {
@@ -306,6 +328,13 @@ impl RecordedProgram {
     /// Returns the reads of each thread, with the think time before each.
     pub fn threads(&self) -> &[ReadList] {
         &self.lists
+    }
+
+    /// Returns the reads of each thread, followed by an empty list for each thread that only gave
+    /// advice, all with the advice of the thread.
+    pub fn threads_with_advice(&self) -> impl Iterator<Item = (&ReadList, &[GivenAdvice])> {
+        let lists = self.lists.iter().chain(&self.advisers);
+        lists.zip(self.advice.iter().map(Vec::as_slice))
     }
 
     /// Returns the memory of the recorded machine in bytes. If unknown, more than all files.
@@ -337,7 +366,11 @@ impl RecordedProgram {
         setup: &SimulationSetup,
         watch: RunObserver<'_>,
     ) -> Result<(ResultRow, Time), SimulateError> {
-        let workload = Workload::from_lists(self.files.clone(), self.lists.clone());
+        let (lists, advice) = self
+            .threads_with_advice()
+            .map(|(list, advice)| (list.clone(), advice.to_vec()))
+            .unzip();
+        let workload = Workload::from_lists(self.files.clone(), lists).with_advice(advice);
         let setup = SimulationSetup { host: self.host, ..setup.clone() };
         // The reads come from no job file, whose sections would be in the row.
         let no_job = None;

@@ -5,8 +5,8 @@ use readpath_core::unit::Time;
 use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::SimulationSetup;
 use readpath_trace::recording::{
-    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
-    RecordingEnd, RecordingStart, ThreadName,
+    AdviceGiven, AdviceType, FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingStart, ThreadName,
 };
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 
@@ -171,4 +171,82 @@ fn recording_without_reads_is_not_replayed() {
     let mut records = start();
     records.push(end(MS));
     assert!(gathered(&records).is_none());
+}
+
+/// An advice of a thread on `bytes` bytes of the file, 0 for all.
+fn advice(thread: u32, at_ns: u64, offset: u64, bytes: u64, hint: AdviceType) -> Record {
+    let is_of_mapping = false;
+    Record::Advice(AdviceGiven { at_ns, thread, file: 0, offset, bytes, hint, is_of_mapping })
+}
+
+/// Ten batches. In each, thread `adviser` announces 16 scattered pages at its begin, and thread 0
+/// then reads them one by one. The recorded batch takes 1 ms.
+fn announced_batches(adviser: u32) -> Vec<Record> {
+    let mut records = start();
+    for batch in 0..10 {
+        let begin = batch * MS;
+        let offset = |nth: u64| (batch * 16 + nth) * 1000 * 4 * KIB;
+        let announce = |nth| advice(adviser, begin, offset(nth), 4 * KIB, AdviceType::WillNeed);
+        records.extend((0..16).map(announce));
+        let end = begin + MS;
+        for nth in 0..16 {
+            // The first read waits for the device, and the others find their pages.
+            let [insert, Record::Read(mut one)] =
+                read(0, end - 16 + nth, end - 16 + nth, offset(nth))
+            else {
+                panic!()
+            };
+            one.begin_ns -= u64::from(nth == 0) * (MS - 16);
+            one.waited_ns = one.end_ns - one.begin_ns;
+            records.extend([insert, Record::Read(one)]);
+        }
+    }
+    records.push(end(10 * MS));
+    records
+}
+
+/// Sixteen announced reads are in flight together: 5 ms for each of ten batches. One after the
+/// other they would take 160 × 5 ms.
+#[test]
+fn announced_reads_are_in_flight_together() {
+    let recorded = gathered(&announced_batches(0)).unwrap();
+    assert_eq!((recorded.reads, recorded.advice_left_out), (160, 0));
+    let seconds = seconds(&recorded, &five_ms());
+    assert!((0.050..0.052).contains(&seconds), "{seconds}");
+}
+
+/// A thread that only announces goes on at its recorded times: a batch each 1 ms. All pages have
+/// been requested after 9 ms and arrive within 5 ms, behind the first batch of 5 ms.
+#[test]
+fn thread_that_only_announces_is_replayed() {
+    let seconds = seconds(&gathered(&announced_batches(1)).unwrap(), &five_ms());
+    assert!((0.014..0.016).contains(&seconds), "{seconds}");
+}
+
+/// 64 ordered reads of 4 KiB with RANDOM take 5 ms each. Without the advice, the modelled kernel
+/// reads 128 KiB at once: at most ten requests.
+#[test]
+fn random_advice_switches_readahead_off_in_the_replay() {
+    let mut records = start();
+    for nth in 0..64 {
+        records.extend(read(0, nth * MS, (nth + 1) * MS, nth * 4 * KIB));
+    }
+    records.push(end(64 * MS));
+    let setup = SimulationSetup { readahead: Spec::plain("ondemand"), ..five_ms() };
+    let without = seconds(&gathered(&records).unwrap(), &setup);
+    assert!(without < 0.050, "{without}");
+    records.insert(4, advice(1, 0, 0, 0, AdviceType::Random));
+    near(seconds(&gathered(&records).unwrap(), &setup), 0.320);
+}
+
+/// Advice without an effect in the replay is counted: of another kind, or about an unread file.
+#[test]
+fn advice_that_is_not_repeated_is_counted() {
+    let mut records = start();
+    records.push(advice(0, 0, 0, 0, AdviceType::Other));
+    let unread = AdviceGiven { file: 7, hint: AdviceType::WillNeed, ..AdviceGiven::default() };
+    records.push(Record::Advice(unread));
+    records.extend(read(0, MS, 2 * MS, 0));
+    records.push(end(2 * MS));
+    assert_eq!(gathered(&records).unwrap().advice_left_out, 2);
 }

@@ -8,7 +8,7 @@
 //! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
 //! read that it had in flight. After a read, a worker takes the next one, waits for the recorded
 //! think time, and reads. Workers of one recorded thread never think at the same time, as the
-//! original thread could not. A file is opened at its first read, within that think time.
+//! original thread could not. Advice is given at its moment of that time. A file is opened at its first read, within that think time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use std::time::Duration;
 use readpath::raw::RawMemory;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_eval::clock::Clock;
-use readpath_sim::workload::{FileId, GivenRead, ReadList};
+use readpath_sim::workload::{FileId, GivenAdvice, GivenRead, ReadList};
 use readpath_trace::TraceError;
 use readpath_trace::recording::RecordingReader;
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::{Deserialize, Serialize};
 
-use super::read_methods::{ReadFn, ReadMethods, ReplayOrder};
+use super::read_methods::{OpenedFile, ReadMethods, ReplayOrder};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::open_buffered;
 use crate::worker::{Orders, WorkerTask, write_answer};
@@ -108,9 +108,12 @@ fn all_buffers_bytes(thread: &ReadList) -> u64 {
 /// first error.
 fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
     let methods = ReadMethods::new(order, recorded)?;
-    let recorded_threads: Vec<RecordedThread<'_>> =
-        recorded.threads().iter().map(|thread| RecordedThread::new(thread, &methods)).collect();
-    let worker_count: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
+    let recorded_threads: Vec<RecordedThread<'_>> = recorded
+        .threads_with_advice()
+        .map(|thread| RecordedThread::new(thread, &methods))
+        .collect();
+    let worker_count: usize =
+        recorded_threads.iter().map(|recorded| recorded.thread.depth as usize).sum();
     // All workers and this thread.
     let barrier = Barrier::new(worker_count + 1);
     let (clock, has_failed) = (OnceLock::new(), AtomicBool::new(false));
@@ -158,6 +161,8 @@ fn worker_buffer_bytes(thread: &ReadList) -> u64 {
 struct RecordedThread<'a> {
     /// Reads in their order, with the think time before each.
     thread: &'a ReadList,
+    /// Advice of the thread, in order.
+    advice: &'a [GivenAdvice],
     /// Read methods of the row.
     methods: &'a ReadMethods<'a>,
     /// Index of the last read of each file, after which the file is closed.
@@ -171,19 +176,24 @@ struct RecordedThread<'a> {
 struct ReplayCursor {
     /// Index of the next read.
     next_index: usize,
+    /// Index of the next advice.
+    next_advice_index: usize,
     /// Time at which the last read was started.
     last_start: Time,
-    /// Read functions of the files that are open.
-    open_files: BTreeMap<FileId, Arc<ReadFn>>,
+    /// The files that are open.
+    open_files: BTreeMap<FileId, Arc<OpenedFile>>,
 }
 
 impl<'a> RecordedThread<'a> {
     /// Prepares the replay of a recorded thread, from its first read.
-    fn new(thread: &'a ReadList, methods: &'a ReadMethods<'a>) -> RecordedThread<'a> {
+    fn new(
+        (thread, advice): (&'a ReadList, &'a [GivenAdvice]),
+        methods: &'a ReadMethods<'a>,
+    ) -> RecordedThread<'a> {
         let indices = thread.reads.iter().enumerate().map(|(index, read)| (read.file, index));
         // A later read of a file replaces the index of an earlier one.
         let last_read_indices = indices.collect();
-        RecordedThread { thread, methods, last_read_indices, cursor: Mutex::default() }
+        RecordedThread { thread, advice, methods, last_read_indices, cursor: Mutex::default() }
     }
 
     /// Makes reads until none is left or a worker has failed. Returns the end of this worker's last
@@ -196,13 +206,13 @@ impl<'a> RecordedThread<'a> {
     ) -> Result<Time, String> {
         let mut last_end = Time::ZERO;
         while !has_failed.load(Ordering::Relaxed) {
-            let Some((read, read_fn)) = self.next_read(last_end, clock)? else { break };
+            let Some((read, opened)) = self.next_read(last_end, clock)? else { break };
             let bytes = match self.thread.is_direct {
                 // The end of a file may be no whole block, but a direct transfer must be one.
                 true => read.bytes.next_multiple_of(PAGE_BYTES),
                 false => read.bytes,
             };
-            read_fn(&mut memory[..bytes as usize], read.offset).map_err(|problem| {
+            (opened.read)(&mut memory[..bytes as usize], read.offset).map_err(|problem| {
                 let name = self.methods.file_name(read.file);
                 format!("{name} at byte {}: {problem}", read.offset)
             })?;
@@ -213,32 +223,59 @@ impl<'a> RecordedThread<'a> {
 
     /// Takes the next read of the thread, and opens its file if it is not open. Waits for the
     /// read's think time, counted from the later of two times: the end of this worker's last read
-    /// (`last_end`), and the start of the thread's last read. Returns the read with the function
-    /// that performs it; `None` after the last read. Other workers of the thread wait meanwhile.
+    /// (`last_end`), and the start of the thread's last read. Returns the read with its open file;
+    /// `None` after the last read. Other workers of the thread wait meanwhile.
     fn next_read(
         &self,
         last_end: Time,
         clock: Clock,
-    ) -> Result<Option<(GivenRead, Arc<ReadFn>)>, String> {
+    ) -> Result<Option<(GivenRead, Arc<OpenedFile>)>, String> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let index = cursor.next_index;
+        self.give_advice(&mut cursor, last_end, clock)?;
         let Some(&read) = self.thread.reads.get(index) else { return Ok(None) };
         cursor.next_index += 1;
-        let read_fn = match cursor.open_files.get(&read.file) {
-            Some(opened) => Arc::clone(opened),
-            None => {
-                let read_fn = Arc::new(self.methods.open_file(read.file, self.thread)?);
-                cursor.open_files.insert(read.file, Arc::clone(&read_fn));
-                read_fn
-            }
-        };
+        let opened = self.opened_file(&mut cursor, read.file)?;
         // The file closes when this read, its last one, has ended.
         if self.last_read_indices[&read.file] == index {
             cursor.open_files.remove(&read.file);
         }
         wait_until(last_end.max(cursor.last_start) + self.thread.think_times[index], clock);
         cursor.last_start = clock.now();
-        Ok(Some((read, read_fn)))
+        Ok(Some((read, opened)))
+    }
+
+    /// Gives the advice that precedes the next read, each at its own moment of the think time.
+    fn give_advice(
+        &self,
+        cursor: &mut ReplayCursor,
+        last_end: Time,
+        clock: Clock,
+    ) -> Result<(), String> {
+        let begin = last_end.max(cursor.last_start);
+        while let Some(given) = self.advice.get(cursor.next_advice_index)
+            && given.reads_before <= cursor.next_index
+        {
+            cursor.next_advice_index += 1;
+            let opened = self.opened_file(cursor, given.file)?;
+            wait_until(begin + given.think_time, clock);
+            (opened.advise)(given.advice, given.offset, given.bytes);
+        }
+        Ok(())
+    }
+
+    /// Returns a file of the thread, and opens it if it is not open.
+    fn opened_file(
+        &self,
+        cursor: &mut ReplayCursor,
+        file: FileId,
+    ) -> Result<Arc<OpenedFile>, String> {
+        if let Some(opened) = cursor.open_files.get(&file) {
+            return Ok(Arc::clone(opened));
+        }
+        let opened = Arc::new(self.methods.open_file(file, self.thread)?);
+        cursor.open_files.insert(file, Arc::clone(&opened));
+        Ok(opened)
     }
 }
 

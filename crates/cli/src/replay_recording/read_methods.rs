@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 use readpath::{Builder, File, Mapping, PageCache, ReadPath};
+use readpath_core::readahead::Advice;
 use readpath_eval::kernel::copy_mapped;
 use readpath_eval::mapping::PlainMapping;
 use readpath_eval::usage::storage_read_bytes;
@@ -51,7 +53,19 @@ pub struct Policies {
 }
 
 /// Function that fills a buffer from an offset of one file, or returns an error message.
-pub type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
+type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
+
+/// Function that gives advice about a number of bytes at an offset of one file. Advice that fails
+/// has no effect.
+type AdviseFn = Box<dyn Fn(Advice, u64, u64) + Send + Sync>;
+
+/// Open file of a thread.
+pub struct OpenedFile {
+    /// Performs a read.
+    pub read: ReadFn,
+    /// Gives advice.
+    pub advise: AdviseFn,
+}
 
 /// Read methods of a row.
 pub struct ReadMethods<'a> {
@@ -126,19 +140,19 @@ impl<'a> ReadMethods<'a> {
         &self.recorded.files()[file.0 as usize].name
     }
 
-    /// Opens a file with the method of a recorded thread. Returns the function that performs a read
-    /// of it.
-    pub fn open_file(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
+    /// Opens a file with the method of a recorded thread.
+    pub fn open_file(&self, file: FileId, thread: &ReadList) -> Result<OpenedFile, String> {
         let path = &self.order.files[file.0 as usize].0;
         match &self.library {
             Some(library) => library.open_file(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
                 Some(mapping) if thread.engine == JobEngine::Mmap => {
-                    Ok(copying_read_fn(mapping, |mapping| {
+                    let read = copying_read_fn(mapping, |mapping| {
                         // SAFETY: the scratch file belongs to this run, and no process changes it
                         // while it exists.
                         unsafe { mapping.as_slice() }
-                    }))
+                    });
+                    Ok(OpenedFile { read, advise: mapping_advise_fn(mapping, path)? })
                 }
                 _ => open_kernel(path, thread),
             },
@@ -206,17 +220,27 @@ impl LibraryState {
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 
-    /// Returns the function that reads the file for a thread: from a mapping, direct, or through
-    /// the cache.
-    fn open_file(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
+    /// Opens the file for a thread: a mapping, direct, or through the cache. The library has no
+    /// readahead of direct reads, and so no advice for them.
+    fn open_file(
+        &self,
+        file: FileId,
+        path: &Path,
+        thread: &ReadList,
+    ) -> Result<OpenedFile, String> {
         if thread.engine == JobEngine::Mmap {
-            return Ok(copying_read_fn(&self.mappings[&file], |mapping| mapping.as_slice()));
+            let mapping = Arc::clone(&self.mappings[&file]);
+            let read = copying_read_fn(&mapping, |mapping| mapping.as_slice());
+            let advise: AdviseFn =
+                Box::new(move |advice, offset, bytes| mapping.advise(advice, offset, bytes));
+            return Ok(OpenedFile { read, advise });
         }
         if thread.is_direct {
             let raw = RawFile::open(path).map_err(|error| error.to_string())?;
-            return Ok(Box::new(move |memory, offset| {
+            let read: ReadFn = Box::new(move |memory, offset| {
                 raw.read_exact_at(memory, offset).map_err(|error| error.to_string())
-            }));
+            });
+            return Ok(OpenedFile { read, advise: Box::new(|_, _, _| {}) });
         }
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         // A thread has its own handle of a shared file, and with it its own readahead state.
@@ -229,9 +253,18 @@ impl LibraryState {
                 handle
             }
         };
-        Ok(Box::new(move |memory, offset| {
-            file.read_exact_at(memory, offset).map_err(|error| error.to_string())
-        }))
+        let advised = file.clone();
+        Ok(OpenedFile {
+            read: Box::new(move |memory, offset| {
+                file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+            }),
+            advise: Box::new(move |advice, offset, bytes| match advice {
+                Advice::WillNeed => advised.prefetch(offset, bytes),
+                // The library drops whole files.
+                Advice::DontNeed if bytes < advised.len() => {}
+                _ => advised.advise(advice),
+            }),
+        })
     }
 }
 
@@ -289,14 +322,46 @@ fn map_by_library(
     unsafe { builder.open(path) }.map_err(|error| error.to_string())
 }
 
+/// Returns the function for advice about a file that the kernel maps. Hints about the order are for
+/// the mapping, and other advice for the page cache of the file at `path`.
+fn mapping_advise_fn(mapping: &Arc<PlainMapping>, path: &Path) -> Result<AdviseFn, String> {
+    let mapping = Arc::clone(mapping);
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    Ok(Box::new(move |advice, offset, bytes| match advice {
+        Advice::WillNeed | Advice::DontNeed => advise_kernel(&file, advice, offset, bytes),
+        _ => {
+            // A refused hint has no effect.
+            let _ = mapping.advise(advice);
+        }
+    }))
+}
+
+/// Calls `posix_fadvise(2)`. Advice that fails has no effect.
+fn advise_kernel(file: &fs::File, advice: Advice, offset: u64, bytes: u64) {
+    let advice = match advice {
+        Advice::Normal => rustix::fs::Advice::Normal,
+        Advice::Sequential => rustix::fs::Advice::Sequential,
+        Advice::Random => rustix::fs::Advice::Random,
+        Advice::WillNeed => rustix::fs::Advice::WillNeed,
+        Advice::DontNeed => rustix::fs::Advice::DontNeed,
+    };
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), advice);
+}
+
 /// Opens a file for `pread(2)`, with `O_DIRECT` for direct threads.
-fn open_kernel(path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
+fn open_kernel(path: &Path, thread: &ReadList) -> Result<OpenedFile, String> {
     let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
     let file = fs::File::options().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| error.to_string())?;
-    Ok(Box::new(move |memory, offset| {
-        file.read_exact_at(memory, offset).map_err(|error| error.to_string())
-    }))
+    let file = Arc::new(file.map_err(|error| error.to_string())?);
+    let advised = Arc::clone(&file);
+    Ok(OpenedFile {
+        read: Box::new(move |memory, offset| {
+            file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+        }),
+        advise: Box::new(move |advice, offset, bytes| {
+            advise_kernel(&advised, advice, offset, bytes);
+        }),
+    })
 }
 
 /// Raises the limit of open files of this process to its maximum. The recorded program may have had

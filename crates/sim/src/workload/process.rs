@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Op, Priority, ProcessId};
 use readpath_core::splitmix;
-use readpath_core::unit::Time;
+use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::FileId;
 use super::chance::RandomChoices;
@@ -39,11 +39,13 @@ use super::together::ProcessDependencies;
 use crate::job::{Job, JobEngine};
 use crate::operation_log::ProcessLog;
 
+mod advice;
 mod issue;
 mod script;
 mod syncs;
 mod verification;
 
+pub use advice::GivenAdvice;
 pub use script::Lateness;
 pub use script::ScriptStep;
 use script::TraceSteps;
@@ -132,8 +134,10 @@ pub struct Process {
     closes_after_read: Vec<bool>,
     /// Think time before each remaining read, the next one last.
     think_times: Vec<Time>,
-    /// End of the present think time.
-    think_end: Option<Time>,
+    /// Start of the present think time.
+    think_begin: Option<Time>,
+    /// Advice between the listed reads.
+    advice: advice::AdviceQueue,
     /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
     /// Delays behind the times of the trace.
@@ -342,7 +346,8 @@ impl Process {
             remaining_reads: None,
             closes_after_read: Vec::new(),
             think_times: Vec::new(),
-            think_end: None,
+            think_begin: None,
+            advice: advice::AdviceQueue::default(),
             script: None,
             lateness: Lateness::default(),
             random,
@@ -385,7 +390,7 @@ impl Process {
         })
     }
 
-    /// Replaces the job's positions by these reads, at least one, in one pass: their bytes together
+    /// Replaces the job's positions by these reads in one pass: their bytes together
     /// end the pass and the process. `think_times` has the pause before each read. Both lists are
     /// stored in reverse, so that the next entry is the last.
     pub(crate) fn set_reads(&mut self, mut reads: Vec<GivenRead>, mut think_times: Vec<Time>) {
@@ -394,7 +399,7 @@ impl Process {
         let bytes = || reads.iter().map(|read| read.bytes);
         self.rules.limit_bytes = bytes().sum();
         self.rules.pass_bytes = self.rules.limit_bytes;
-        self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
+        self.rules.block_bytes_largest = bytes().max().unwrap_or(PAGE_BYTES);
         reads.reverse();
         // In reverse order, the first read of a file is its last one.
         let mut files = BTreeSet::new();

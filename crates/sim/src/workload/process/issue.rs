@@ -177,21 +177,6 @@ impl Process {
         }
     }
 
-    /// Returns the end of the think time before the next listed read. Returns `None` if it has
-    /// passed or there is none. The first call for a read starts the time. Until its end each call
-    /// collects completions, and operations in flight continue.
-    fn think_time_end(&mut self, now: Time) -> Option<Time> {
-        let think_time = *self.think_times.last()?;
-        let end = *self.think_end.get_or_insert(now + think_time);
-        if now < end {
-            self.collect_completions(self.completed_not_collected);
-            return Some(end);
-        }
-        self.think_end = None;
-        self.think_times.pop();
-        None
-    }
-
     /// Returns the next action of a trace, or `None` at its end, from which on the process drains.
     /// While it waits for a time, operations stay in flight, so completions are collected as they
     /// arrive. The delay of an operation behind its recorded time is counted.
@@ -582,7 +567,7 @@ impl Process {
     }
 
     /// Counts `count` completed operations as collected, as the program would by a system call.
-    fn collect_completions(&mut self, count: u32) {
+    pub(super) fn collect_completions(&mut self, count: u32) {
         self.completed_not_collected -= count;
         self.in_flight -= count;
         self.collected_operations += u64::from(count);

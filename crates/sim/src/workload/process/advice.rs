@@ -1,0 +1,89 @@
+//! Advice and think times of a process with listed reads.
+//!
+//! A process thinks before each listed read. Its advice of that time is given at its own moments in
+//! it. Advice behind the last read counts from the end of that read.
+
+use std::collections::VecDeque;
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::Time;
+
+use super::super::FileId;
+use super::Process;
+
+/// Advice of a process that has no job file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenAdvice {
+    /// Number of the process's reads that begin before it.
+    pub reads_before: usize,
+    /// Time from the start of the think time before the next read.
+    pub think_time: Time,
+    /// File of the advice.
+    pub file: FileId,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// The advice.
+    pub advice: Advice,
+}
+
+/// Advice of a process, in order.
+#[derive(Debug, Default)]
+pub(super) struct AdviceQueue {
+    /// Advice that is not due yet, the next one last.
+    waiting: Vec<GivenAdvice>,
+    /// Advice that is due and that the runner has not taken, in order.
+    due: VecDeque<GivenAdvice>,
+    /// Number of listed reads before the first operation.
+    read_count: usize,
+}
+
+impl Process {
+    /// Adds advice to the listed reads, in the order in which it is given.
+    pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>) {
+        advice.reverse();
+        let due = VecDeque::with_capacity(advice.len());
+        let read_count = self.remaining_reads.as_ref().map_or(0, Vec::len);
+        self.advice = AdviceQueue { waiting: advice, due, read_count };
+    }
+
+    /// Removes and returns the next advice that is due before the action that
+    /// [`next`](Process::next) has returned. `None` if there is none left.
+    pub fn take_due_advice(&mut self) -> Option<GivenAdvice> {
+        self.advice.due.pop_front()
+    }
+
+    /// Returns the end of the pause before the next listed read or before the next advice, whichever
+    /// is earlier. Returns `None` if the read can begin, with all advice before it due. The first
+    /// call for a read starts the time. Until its end each call collects completions, and operations
+    /// in flight continue.
+    pub(super) fn think_time_end(&mut self, now: Time) -> Option<Time> {
+        let next_advice = self.advice.waiting.last().copied();
+        let reads_left = self.remaining_reads.as_ref().map_or(0, Vec::len);
+        let reads_begun = self.advice.read_count - reads_left.min(self.advice.read_count);
+        let next_advice = next_advice.filter(|advice| advice.reads_before <= reads_begun);
+        if next_advice.is_none() && self.think_times.is_empty() {
+            return None;
+        }
+        let begin = *self.think_begin.get_or_insert(now);
+        if let Some(advice) = next_advice {
+            let end = begin + advice.think_time;
+            if now < end {
+                self.collect_completions(self.completed_not_collected);
+                return Some(end);
+            }
+            self.advice.waiting.pop();
+            self.advice.due.push_back(advice);
+            return self.think_time_end(now);
+        }
+        let end = begin + *self.think_times.last()?;
+        if now < end {
+            self.collect_completions(self.completed_not_collected);
+            return Some(end);
+        }
+        self.think_begin = None;
+        self.think_times.pop();
+        None
+    }
+}
