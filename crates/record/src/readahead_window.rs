@@ -7,7 +7,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -34,6 +38,9 @@ const TRY_WINDOWS: u64 = 8;
 
 /// Length in bytes that a file needs: each try of the largest window has its own positions.
 pub const FILE_BYTES_MIN: u64 = 64 << 20;
+
+/// Number of ranges of a file that are looked at, chosen.
+const SEEKS_MAX: usize = 10_000;
 
 /// Time of a window relative to the fastest, up to which a smaller window is preferred. Chosen.
 const NEARLY_FASTEST_RATIO: f64 = 1.1;
@@ -70,26 +77,22 @@ pub struct WindowTrial {
 }
 
 /// Compares the present window with others by reads of a file that is open for direct reads,
-/// from a position on. A present window of 0 bytes means that readahead is off; it reads single
+/// from a position on. Only written data is read: a hole needs no device request. A present window of 0 bytes means that readahead is off; it reads single
 /// pages. Returns `None` if `should_continue` returned false.
 ///
 /// # Errors
-/// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes (`InvalidInput`).
+/// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes of written data in ranges of at
+/// least [`WINDOW_BYTES_MAX`] (`InvalidInput`).
 pub fn compare(
     file: &File,
     offset: u64,
     present_bytes: u64,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<WindowTrial>> {
-    let file_bytes = file.metadata()?.len();
-    // The metadata of a block device has no length.
-    let file_bytes = if file_bytes == 0 {
-        rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?
-    } else {
-        file_bytes
-    };
-    if file_bytes < FILE_BYTES_MIN {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is too short"));
+    let ranges = written_ranges(file)?;
+    if total_bytes(&ranges) < FILE_BYTES_MIN {
+        let problem = "too little of it is written, without holes";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let mut tried: Vec<TriedWindow> = compared_windows(present_bytes)
         .map(|bytes| TriedWindow { bytes, requests: 0, seconds_per_byte: Vec::new() })
@@ -113,7 +116,7 @@ pub fn compare(
             if is_behind && index > 0 {
                 continue;
             }
-            let requests = requests_of_try(window.bytes, file_bytes, &mut position);
+            let requests = requests_of_try(window.bytes, &ranges, &mut position);
             let read = |request: &Request, memory: &mut [u8]| {
                 file.read_at(memory, request.offset).map(drop)
             };
@@ -136,16 +139,60 @@ fn compared_windows(present_bytes: u64) -> impl Iterator<Item = u64> {
         .chain(WINDOWS.into_iter().filter(move |bytes| *bytes != present_window))
 }
 
-/// Returns the requests of one try in order, from `position` on, and advances `position`. The
-/// file's start follows its end.
-fn requests_of_try(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Vec<Request> {
+/// Returns the ranges of written data of at least [`WINDOW_BYTES_MAX`], each rounded inwards to whole
+/// pages, as begin and end in bytes. At most [`SEEKS_MAX`] ranges are looked at. Moves the file
+/// position.
+///
+/// Holes are left out. So is preallocated space (`fallocate(2)`), which ext4, XFS and Btrfs report
+/// as holes. A block device, or a file system without this report, is one range.
+fn written_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
+    // The metadata of a block device has no length.
+    let file_bytes = rustix::fs::seek(file, SeekFrom::End(0))?;
+    let (mut ranges, mut position) = (Vec::new(), 0);
+    for _ in 0..SEEKS_MAX {
+        let begin = match rustix::fs::seek(file, SeekFrom::Data(position)) {
+            Ok(begin) => begin,
+            // The rest of the file is a hole, or the file has ended.
+            Err(Errno::NXIO) => break,
+            Err(_) => position,
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(begin)).unwrap_or(file_bytes);
+        position = end.max(begin + 1);
+        let range = begin.next_multiple_of(PAGE_BYTES)..end / PAGE_BYTES * PAGE_BYTES;
+        if range.end >= range.start + WINDOW_BYTES_MAX {
+            ranges.push(range);
+        }
+        if position >= file_bytes {
+            break;
+        }
+    }
+    Ok(ranges)
+}
+
+/// Returns the total length of the ranges.
+fn total_bytes(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// Returns the number of bytes of a file that [`compare`] can read: its written data, in ranges of
+/// at least [`WINDOW_BYTES_MAX`]. Moves the file position.
+///
+/// # Errors
+/// The file cannot be positioned.
+pub fn comparable_bytes(file: &File) -> io::Result<u64> {
+    Ok(total_bytes(&written_ranges(file)?))
+}
+
+/// Returns the requests of one try in order, from `position` on, and advances `position`. Each lies
+/// in one of the ranges, of which there is at least one, of at least a window. The first range
+/// follows the last one.
+fn requests_of_try(window_bytes: u64, ranges: &[Range<u64>], position: &mut u64) -> Vec<Request> {
     let count = TRY_WINDOWS.max(TRY_BYTES / window_bytes);
     let request = |_| {
-        if *position + window_bytes > file_bytes {
-            *position = 0;
-        }
-        let offset = *position;
-        *position += window_bytes;
+        let has_room = |range: &&Range<u64>| range.start.max(*position) + window_bytes <= range.end;
+        let range = ranges.iter().find(has_room);
+        let offset = range.map_or(ranges[0].start, |range| range.start.max(*position));
+        *position = offset + window_bytes;
         // There is one file, and each request is one read.
         Request { file: 0, offset, bytes: window_bytes, reads: 1.0 }
     };
@@ -188,7 +235,7 @@ mod tests {
     fn requests_continue_at_the_start_of_the_file() {
         let end = 64 << 20;
         let mut position = end - 256 * KIB;
-        let requests = requests_of_try(128 * KIB, end, &mut position);
+        let requests = requests_of_try(128 * KIB, &[0..end], &mut position);
         let offsets: Vec<u64> = requests.iter().map(|request| request.offset / KIB).collect();
         assert_eq!(offsets[..4], [end / KIB - 256, end / KIB - 128, 0, 128]);
         assert_eq!((requests.len(), position), (16, 14 * 128 * KIB));
@@ -213,5 +260,29 @@ mod tests {
         assert_eq!(trial.tried[2].seconds_per_byte, [1.9, 2.05, 2.1]);
         let present = [window(4, [2.15; 3])].into_iter().chain(tried).collect();
         assert_eq!(choose_window(present).chosen, 0);
+    }
+
+    /// A file of 1 GiB with 20 MiB of data at 100 MiB, and 40 MiB of preallocated space at 200 MiB.
+    /// Only the data is read: the second request of 16 MiB has no room behind the first.
+    #[test]
+    fn holes_and_preallocated_space_are_not_read() {
+        let path = std::env::temp_dir().join(format!("readpath-holes-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mib = 1 << 20;
+        file.set_len(1 << 30).unwrap();
+        assert_eq!(comparable_bytes(&file).unwrap(), 0);
+        file.write_all_at(&vec![1; 20 << 20], 100 * mib).unwrap();
+        let flags = rustix::fs::FallocateFlags::empty();
+        if rustix::fs::fallocate(&file, flags, 200 * mib, 40 * mib).is_err() {
+            println!("not checked: preallocated space, which the file system lacks");
+        }
+        file.sync_all().unwrap();
+        let ranges = written_ranges(&file).unwrap();
+        assert_eq!(ranges, [100 * mib..120 * mib]);
+        let mut position = 0;
+        let requests = requests_of_try(16 * mib, &ranges, &mut position);
+        assert!(requests.iter().all(|request| request.offset == 100 * mib), "{requests:?}");
     }
 }

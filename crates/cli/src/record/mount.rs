@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use readpath_os::queue::ReadaheadSetting;
 use readpath_record::direct_reads;
-use readpath_record::readahead_window::{FILE_BYTES_MIN, TriedWindow, WindowTrial, compare};
+use readpath_record::readahead_window::{
+    FILE_BYTES_MIN, TriedWindow, WindowTrial, comparable_bytes, compare,
+};
 use readpath_sim::job::printable;
 
 use crate::exit::{CommandResult, Failure};
@@ -62,9 +64,9 @@ fn open_direct(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// Returns the longest readable file that a search below `folder` finds on the file system with
-/// number `device`. The search goes level by level, and its limits are checked after each folder,
-/// so that it may miss longer files. A file shorter than `FILE_BYTES_MIN` is an error.
+/// Returns the readable file with the most written data that a search below `folder` finds on the
+/// file system with number `device`. Holes and preallocated space do not count. The search goes level by level, and its limits are checked after each folder,
+/// so that it may miss longer files. Less data than `FILE_BYTES_MIN` is an error.
 fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
     let (began, mut entries) = (Instant::now(), 0);
     let mut longest: Option<(u64, PathBuf)> = None;
@@ -81,10 +83,12 @@ fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
             if metadata.is_dir() {
                 folders.push_back(entry.path());
             } else if metadata.is_file()
-                && longest.as_ref().is_none_or(|(bytes, _)| metadata.len() > *bytes)
-                && File::open(entry.path()).is_ok()
+                && longest.as_ref().is_none_or(|(bytes, _)| allocated_bytes(&metadata) > *bytes)
+                && let Ok(file) = File::open(entry.path())
+                && let Ok(bytes) = comparable_bytes(&file)
+                && longest.as_ref().is_none_or(|(longest, _)| bytes > *longest)
             {
-                longest = Some((metadata.len(), entry.path()));
+                longest = Some((bytes, entry.path()));
             }
         }
         if entries >= ENTRIES_MAX || began.elapsed() >= SEARCH_TIME {
@@ -96,12 +100,19 @@ fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
         _ => {
             let mib = FILE_BYTES_MIN >> 20;
             let problem = format!(
-                "no readable file of {mib} MiB was found below it, in {entries} entries; name one, \
+                "no readable file with {mib} MiB of data was found below it, in {entries} entries; name one, \
                  or the block device"
             );
             Err(Failure::usage_of(folder.display(), problem))
         }
     }
+}
+
+/// Returns the length of a file, or less if it has less space: then it has holes. A compressed file
+/// has less space too.
+fn allocated_bytes(metadata: &fs::Metadata) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    metadata.len().min(metadata.blocks() * BLOCK_BYTES)
 }
 
 /// Table of the windows, and the command that sets the fastest.

@@ -171,6 +171,13 @@ fn windows_of_unsuitable_places_are_refused() {
     let window = scratch.run("advise --mount short");
     match window.code {
         Some(3) => println!("skipped: {}", window.stderr),
-        _ => refused("short", 2, "a file of 64 MiB is needed"),
+        _ => {
+            refused("short", 2, "a file of 64 MiB is needed");
+            // A file of holes is read without a device.
+            let holes = fs::File::create(scratch.path("holes")).unwrap();
+            holes.set_len(1 << 30).unwrap();
+            refused("holes", 2, "a file of 64 MiB is needed");
+            refused(".", 2, "no readable file with 64 MiB of data was found");
+        }
     }
 }
