@@ -10,6 +10,7 @@ use readpath_trace::recording::{
     ReadOutcome, ReadRecord, Record, RequestRecord, TimeSpent,
 };
 
+use super::diagnoses::says;
 use super::explain::{KIB, Made, US, far, found};
 
 const MIB: u64 = KIB << 10;
@@ -555,4 +556,18 @@ fn remedy_is_one_for_the_files_that_a_cause_is_charged_for() {
     assert!(many.starts_with("start-up: "), "{many}");
     assert!(depth.starts_with("where no read needs"), "{depth}");
     assert!(explained.samples.contains_key(&WaitCause::Depth));
+}
+
+/// 100,000 reads of one byte, 1 µs each, of a program that had a processor for 40 ms. It was
+/// displaced within its calls, which cost no more than these 40 ms.
+#[test]
+fn small_reads_cost_at_most_the_processor_time() {
+    let mut made = Made::new();
+    for at in 0..100_000 {
+        made.read(0, ReadMethod::Read, (at, 1), 0, 0);
+    }
+    let explanation = made.explained_with(Some(40_000_000));
+    assert_eq!(found(&explanation), [(WaitCause::Calls, 40)]);
+    assert!(explanation.findings[0].seconds <= explanation.processor_seconds.unwrap());
+    says(&explanation, &["took 400 ns each", "40.0 ms in all"]);
 }

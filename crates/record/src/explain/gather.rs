@@ -438,6 +438,7 @@ impl RecordingData {
                     false => 0,
                 };
                 self.processor_ns = end.processor_ns.map(|counted_ns| counted_ns.max(traced_ns));
+                self.calls.processor_ns = self.processor_ns;
             }
             Record::TimeSpent(spent) => {
                 *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;

@@ -22,6 +22,9 @@ pub(in super::super) struct Calls {
     pub count: u64,
     /// Bytes that the calls returned.
     pub bytes: u64,
+    /// Processor time of the program in nanoseconds. `None` if unknown. A call that another thread
+    /// displaced from its processor has taken less of it than its duration.
+    pub processor_ns: Option<u64>,
     /// Number of calls that began in the last page of a recent read, or in the next page.
     pub sequential_calls: u64,
 }
@@ -58,15 +61,18 @@ impl Calls {
     }
 
     /// Returns the time in nanoseconds in which a thread was in such a call, less the time to copy
-    /// all bytes.
+    /// all bytes. At most the processor time of the program.
     pub fn total_ns(&self) -> f64 {
         let copies_ns = self.bytes as f64 * COPY_NS;
-        (self.spans.union_ns() as f64 - copies_ns).max(0.0)
+        let limit_ns = self.processor_ns.map_or(f64::INFINITY, |processor_ns| processor_ns as f64);
+        (self.spans.union_ns() as f64 - copies_ns).clamp(0.0, limit_ns)
     }
 
-    /// Returns the mean duration of a call in nanoseconds, including its copy.
+    /// Returns the mean duration of a call in nanoseconds, including its copy. At most its part of
+    /// the processor time of the program.
     pub fn mean_ns(&self) -> f64 {
-        self.spans.sum_ns() as f64 / self.count.max(1) as f64
+        let total_ns = self.processor_ns.unwrap_or(u64::MAX).min(self.spans.sum_ns());
+        total_ns as f64 / self.count.max(1) as f64
     }
 
     /// Returns the number of calls that remain with a buffer.
