@@ -259,11 +259,31 @@ fn advice_opposite_to_the_access_pattern_is_a_finding() {
         .for_each(|at| made.read(0, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 16 * KIB, 100));
     // The first continues none. It is one request at a time, and too short to be reported.
     assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
+}
 
-    let mut made = Made::new();
-    made.hint(AdviceType::Sequential, false);
-    (0..100).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 12 * KIB, 100));
-    assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
+/// A hundred touches of a mapping under MADV_SEQUENTIAL fetch 128 KiB each, and twenty reads of
+/// another file 4 KiB. Where these take 60 µs and 560 µs, the bytes ahead cost 100 × 500 µs. Where
+/// both take 560 µs they cost nothing, and one request at a time is the cause. With one size alone
+/// the cost of the bytes is unknown.
+#[test]
+fn sequential_advice_costs_only_the_time_of_unused_bytes() {
+    let explanation = |small_count: u64, small_us, large_us| {
+        let mut made = Made::new();
+        for at in 0..small_count {
+            made.read(2, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, small_us);
+        }
+        made.hint(AdviceType::Sequential, true);
+        for at in 0..100 {
+            made.read(0, ReadMethod::Fault, (far(at), 4 * KIB), 128 * KIB, large_us);
+        }
+        made.explained()
+    };
+    let costly = explanation(20, 60, 560);
+    assert_eq!(found(&costly), [(WaitCause::Advice, 50), (WaitCause::Depth, 7)]);
+    assert!(costly.findings[0].title.contains("advised SEQUENTIAL"), "{costly:?}");
+    assert!(!costly.findings[0].remedy.contains("remove the advice"), "{costly:?}");
+    assert_eq!(found(&explanation(20, 560, 560)), [(WaitCause::Depth, 67)]);
+    assert_eq!(found(&explanation(0, 560, 560)), [(WaitCause::Depth, 56)]);
 }
 
 /// Four rounds: the first fetches the file, the others fetch it again.

@@ -131,6 +131,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         let lost_share = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
         let over_read_cause = match file.direct_reads_fill_cache() {
             true => WaitCause::Direct,
+            false if over_read::is_of_advice(file) => WaitCause::Advice,
             false => WaitCause::OverRead,
         };
         let is_one_of_many = are_files_many && many_files::is_small(file);
@@ -203,6 +204,7 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
         WaitCause::ManyFiles => many_files::has_many_small_files(gathered),
         WaitCause::OverRead => over_read::judged_wait_count(gathered) >= WAITS_MIN,
+        WaitCause::Advice => advice::charged_wait_count(gathered) >= WAITS_MIN,
         WaitCause::Direct => direct::charged_wait_count(gathered) >= WAITS_MIN,
         WaitCause::Depth => gathered.low_depth_waits(cause).0.low.waits >= WAITS_MIN,
         _ => {

@@ -1,36 +1,40 @@
 //! Cause: the reads contradict a hint to the kernel.
 //!
 //! The rule holds for a read in a sequential run of at least [`ORDERED_BYTES`] if a random hint
-//! turned readahead off. It also holds under a sequential hint for a read that does not continue
-//! the last one, if more bytes were fetched beyond its pages than it requested.
+//! turned readahead off. Under a sequential hint, the bytes that are read and not used are charged
+//! as those of the cause `OverRead` are: by their measured time. The rest of the wait has its own
+//! cause, such as a low queue depth.
 
 use super::super::gather::RecordingData;
 use super::super::{ORDERED_BYTES, WaitCause};
 use super::words::duration_text;
-use super::{CauseText, ReadWait, path_or_dash};
+use super::{CauseText, ReadWait, over_read, path_or_dash};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true if the wait is caused by wrong advice.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_long_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
-    match wait.hint {
-        // Fetched bytes beyond the requested pages show that the hint had no effect on this read.
-        // A read without fetched bytes waited for data in flight.
-        Some(AdviceType::Random) => {
-            is_long_run && wait.fetched_bytes > 0 && wait.prefetched_bytes == 0
-        }
-        Some(AdviceType::Sequential) => {
-            !wait.is_sequential && wait.prefetched_bytes > wait.asked_bytes
-        }
-        _ => false,
-    }
+    // Fetched bytes beyond the requested pages show that the hint had no effect on this read. A read
+    // without fetched bytes waited for data in flight.
+    wait.hint == Some(AdviceType::Random)
+        && is_long_run
+        && wait.fetched_bytes > 0
+        && wait.prefetched_bytes == 0
+}
+
+/// Returns the number of waits that are charged to this cause, also in part.
+pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
+    let (random, _) = gathered.charged_waits(WaitCause::Advice);
+    random.waits + over_read::advised_waits(gathered).0.waits
 }
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy. The hint of
 /// the file with the longest of these waits stands for all files.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged_waits(WaitCause::Advice);
-    let has_random_hint = file.is_some_and(|file| file.has_hint(AdviceType::Random));
+    let (random, advised) =
+        (gathered.charged_waits(WaitCause::Advice), over_read::advised_waits(gathered));
+    let has_random_hint = random.0.ns >= advised.0.ns;
+    let (charge, file) = if has_random_hint { random } else { advised };
     let is_mapped_hint = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let read_noun = if gathered.by_method.keys().all(|method| *method == ReadMethod::Fault) {
         "touch"
@@ -63,9 +67,12 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         false => CauseText {
             title: "the program advised SEQUENTIAL, but its reads are not sequential".to_owned(),
             evidence: format!(
-                "{reads}, at another position than the end of the last one, most of them of {file}"
+                "{reads}, a part of it for bytes ahead that were not used, most of them of {file}"
             ),
-            remedy: "remove the advice, or advise POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
+            // Without advice the kernel reads around a touch of a mapping too.
+            remedy: "advise POSIX_FADV_RANDOM (MADV_RANDOM): the kernel then reads only what is \
+                     requested"
+                .to_owned(),
         },
     }
 }

@@ -13,6 +13,7 @@ use super::super::wait_sum::WaitSum;
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::recording::AdviceType;
 
 /// Number of fetched pages (1 MiB) before a file is judged, chosen. Fewer may be the end of a
 /// window, or the head of a small file.
@@ -34,8 +35,15 @@ fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }
 
+/// Returns true if unneeded bytes of the file are charged to its advice SEQUENTIAL.
+pub(super) fn is_of_advice(file: &FileData) -> bool {
+    file.has_hint(AdviceType::Sequential) && !file.direct_reads_fill_cache()
+}
+
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
-/// the service times of the device are unknown.
+/// the service times of the device are unknown. Also 0 for a file with the advice SEQUENTIAL whose
+/// device has no measured ratio of a request's cost to that of its bytes: an assumed ratio is no
+/// evidence against the advice.
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
     let unused_pages = file.unused_pages();
@@ -43,16 +51,32 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
         return 0.0;
     }
     let Some(separate_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
+    let cost = gathered.devices.get(&file.device).and_then(|device| device.request_cost());
+    if is_of_advice(file) && cost.is_none_or(|cost| cost.is_assumed) {
+        return 0.0;
+    }
     let waited_ns = judged_waits(file).ns as f64;
     // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
     // its own time.
     (1.0 - separate_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
+/// Returns the judged waits for the files whose unneeded bytes are charged to the advice
+/// SEQUENTIAL, and the file with the longest of them.
+pub(super) fn advised_waits(gathered: &RecordingData) -> (WaitSum, Option<&FileData>) {
+    let files = gathered.files.values();
+    let advised = files.filter(|file| is_of_advice(file) && lost_share(gathered, file) > 0.0);
+    let mut sum = WaitSum::default();
+    advised.clone().for_each(|file| sum.add_all(&judged_waits(file)));
+    (sum, advised.max_by_key(|file| judged_waits(file).ns))
+}
+
 /// Returns the files for which the rule at the top of this file holds. Files whose direct reads
-/// fill the page cache are left out: their unneeded bytes are charged to the cause `Direct`.
+/// fill the page cache are left out: their unneeded bytes are charged to the cause `Direct`. So are
+/// files with the advice SEQUENTIAL, for the cause `Advice`.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
-    let files = gathered.files.values().filter(|file| !file.direct_reads_fill_cache());
+    let files = gathered.files.values();
+    let files = files.filter(|file| !file.direct_reads_fill_cache() && !is_of_advice(file));
     files.filter(|file| lost_share(gathered, file) > 0.0)
 }
 

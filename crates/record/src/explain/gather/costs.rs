@@ -197,6 +197,8 @@ pub(in super::super) struct Cost {
     fixed_ns: f64,
     /// Part for each byte in nanoseconds.
     byte_ns: f64,
+    /// True if only the sum of both parts is known, and their ratio is assumed.
+    pub is_assumed: bool,
 }
 
 impl Cost {
@@ -230,7 +232,7 @@ impl SizeClasses {
             if large_bytes >= SIZE_RATIO_MIN * small_bytes {
                 let byte_ns = ((large_ns - small_ns) / (large_bytes - small_bytes)).max(0.0);
                 let fixed_ns = (small_ns - byte_ns * small_bytes).max(0.0);
-                return Some(Cost { fixed_ns, byte_ns });
+                return Some(Cost { fixed_ns, byte_ns, is_assumed: false });
             }
         }
         let sum =
@@ -241,7 +243,8 @@ impl SizeClasses {
         let is_disk = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;
         let equal_cost_bytes = if is_disk { EQUAL_COST_BYTES_DISK } else { EQUAL_COST_BYTES };
         let byte_ns = ns / (bytes + equal_cost_bytes);
-        (count > 0.0).then_some(Cost { fixed_ns: byte_ns * equal_cost_bytes, byte_ns })
+        let fixed_ns = byte_ns * equal_cost_bytes;
+        (count > 0.0).then_some(Cost { fixed_ns, byte_ns, is_assumed: true })
     }
 }
 
