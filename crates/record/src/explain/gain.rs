@@ -189,8 +189,7 @@ impl Trial {
         // Fewer rounds need fewer runs.
         let plan = |rounds| Some((rounds, self.run_counts(&runs, rounds, recorded_seconds)?));
         let Some((rounds, counts)) = plan(ROUNDS).or_else(|| plan(ROUNDS_MIN)) else {
-            let reason = "reads of files that are still there are too few to measure";
-            return Some(Gain::Unknown(format!("{} {reason}", runs.len())));
+            return Some(Gain::Unknown(too_few_text(&runs)));
         };
         let start = Instant::now();
         let (mut recorded_request_seconds, mut saved_per_read, mut requests) =
@@ -291,6 +290,18 @@ impl Trial {
             .min((3 * aimed_count).clamp(remedy_count_min, 8 * remedy_count_min));
         (remedy_count >= remedy_count_min).then_some([count, remedy_count])
     }
+}
+
+/// Returns the reason for an unknown gain where the runs are too few: the number of their reads, and
+/// of the runs if these are fewer.
+fn too_few_text(runs: &[OpenRun]) -> String {
+    let reads: u64 = runs.iter().map(|run| run.reads).sum();
+    let run_count = runs.len() as u64;
+    let ranges = match run_count < reads {
+        true => format!(" in {run_count} contiguous ranges"),
+        false => String::new(),
+    };
+    format!("{reads} reads of files that are still there{ranges} are too few to measure")
 }
 
 /// Returns the ratio of the recorded time of a read to its present time, at most 1. It is below 1
@@ -430,6 +441,16 @@ mod tests {
         let pieces = [request(0, 20, reads), request(16, 20, reads), request(32, 12, reads)];
         assert_eq!(split_into_requests(&run, Some(16 * KIB)), pieces);
         assert_eq!(split_into_requests(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
+    }
+
+    /// 399 reads of 512 bytes in a row are one range. Two single reads are two.
+    #[test]
+    fn too_few_reads_are_counted_as_reads() {
+        let run = |offset, reads| OpenRun { file: 0, offset, bytes: reads * 512, reads };
+        let text = "399 reads of files that are still there in 1 contiguous ranges are too few";
+        assert!(too_few_text(&[run(0, 399)]).starts_with(text), "{}", too_few_text(&[run(0, 399)]));
+        let text = "2 reads of files that are still there are too few to measure";
+        assert_eq!(too_few_text(&[run(0, 1), run(1 << 20, 1)]), text);
     }
 
     /// One of five rounds on each side is an outlier, none of three.
