@@ -57,6 +57,8 @@ use advise::{Advisor, SHORT_BYTES_MAX};
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use main_threads::MainThreads;
+pub(crate) use names::path_of_text;
+
 use names::System;
 use rest::Rest;
 use time_split::TimeSplit;

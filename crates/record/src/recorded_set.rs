@@ -19,6 +19,7 @@ use readpath_trace::page_set::PageSet;
 use readpath_trace::recording::Record;
 use rustix::fs::{Advice, fadvise};
 
+use crate::capture::path_of_text;
 use crate::readahead_file::ReadaheadFile;
 
 /// Number of ranges that are sorted together, chosen. A larger batch departs more from the order of
@@ -100,7 +101,7 @@ impl RecordedSet {
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) if file.path.starts_with('/') => {
-                let path = PathBuf::from(&file.path);
+                let path = path_of_text(&file.path);
                 let index = *self.index_by_path.entry(path.clone()).or_insert_with(|| {
                     let (inode, bytes) = (file.inode, file.bytes);
                     self.files.push(RecordedFile { path, inode, bytes, pages: PageSet::default() });

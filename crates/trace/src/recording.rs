@@ -66,6 +66,7 @@ mod code;
 mod fields;
 mod mapped;
 mod merge;
+mod path_text;
 mod read;
 pub mod strace;
 mod sums;
@@ -75,6 +76,7 @@ mod write;
 pub use mapped::{FaultUse, MappedUse};
 
 pub use merge::MergedRecords;
+pub use path_text::{path_bytes, path_text};
 pub use read::RecordingReader;
 pub use totals::{Activity, OthersRequests, OthersSampled, TimeSpent};
 pub use write::RecordingWriter;
@@ -163,7 +165,7 @@ pub struct FileRecord {
     pub inode: u64,
     /// Length in bytes at its first occurrence.
     pub bytes: Option<u64>,
-    /// Path. Bytes that are not UTF-8 are replaced.
+    /// Path as [`path_text`]: bytes that are not UTF-8 have an escape.
     pub path: String,
 }
 

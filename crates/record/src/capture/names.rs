@@ -6,8 +6,11 @@
 //! the opens of all processes; only paths of recorded processes are looked up.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -16,7 +19,7 @@ use std::time::Duration;
 use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
 use readpath_os::proc_text;
 use readpath_os::queue::{QueueLimits, ReadaheadSetting, device_folder};
-use readpath_trace::recording::DeviceRecord;
+use readpath_trace::recording::{DeviceRecord, path_bytes, path_text};
 use rustix::fs::makedev;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -237,7 +240,7 @@ fn remember_path(
     let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()));
     let file = fs::metadata(&link).ok()?;
     let path = match file.len() > unnamed_bytes_max || unnamed_bytes_max == 0 {
-        true => fs::read_link(&link).ok()?.to_string_lossy().into_owned(),
+        true => link_text(&link)?,
         false => String::new(),
     };
     let named = NamedFile { path, bytes: Some(file.len()) };
@@ -326,10 +329,7 @@ impl FileNames for System {
             return None;
         }
         let inode = mounts::inode_at(&path, &metadata);
-        let named = NamedFile {
-            path: fs::read_link(&path).ok()?.to_string_lossy().into_owned(),
-            bytes: Some(metadata.len()),
-        };
+        let named = NamedFile { path: link_text(&path)?, bytes: Some(metadata.len()) };
         let fdinfo = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
         let value = |name: &str| proc_text::field(&fdinfo, name);
         let position = value("pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -342,7 +342,7 @@ impl FileNames for System {
     }
 
     fn executables(&mut self, process: u32) -> Vec<(Inode, NamedFile)> {
-        let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let lines = maps_text(process).unwrap_or_default();
         let executable = lines.lines().filter(|line| is_executable(line)).filter_map(parse_mapping);
         let with_lengths = executable.map(|(first, mapping, named)| {
             let bytes = mapped_file_bytes(process, first, &mapping, &named.path);
@@ -352,7 +352,7 @@ impl FileNames for System {
     }
 
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {
-        let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let lines = maps_text(process).unwrap_or_default();
         lines.lines().filter_map(parse_mapping).collect()
     }
 
@@ -417,6 +417,21 @@ fn find_disk(device: u64) -> DeviceRecord {
     }
 }
 
+/// Returns the target of a symbolic link as a text of a recording.
+fn link_text(link: &Path) -> Option<String> {
+    Some(path_text(fs::read_link(link).ok()?.as_os_str().as_bytes()))
+}
+
+/// Returns the path with this text in a recording.
+pub(crate) fn path_of_text(text: &str) -> PathBuf {
+    PathBuf::from(OsString::from_vec(path_bytes(text)))
+}
+
+/// Returns `/proc/PID/maps`, with its paths as texts of a recording.
+pub(super) fn maps_text(process: u32) -> io::Result<String> {
+    Ok(path_text(&fs::read(format!("/proc/{process}/maps"))?))
+}
+
 /// Parses a line of `/proc/PID/maps` with a file, such as `7f0c6ee00000-7f0c7ee00000 r--s 00000000
 /// fe:00 9972143    /tmp/data`. Returns first address, mapping and file. `None` for other memory.
 /// The mapping has no file number yet: its 0 is a placeholder for the caller to replace.
@@ -442,7 +457,7 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
 fn mapped_file_bytes(process: u32, first: u64, mapping: &Mapping, path: &str) -> Option<u64> {
     let by_address = format!("/proc/{process}/map_files/{first:x}-{:x}", mapping.end);
     let by_path = || {
-        let path = PathBuf::from(format!("/proc/{process}/root{path}"));
+        let path = path_of_text(&format!("/proc/{process}/root{path}"));
         let metadata = fs::metadata(&path).ok()?;
         (mounts::inode_at(&path, &metadata) == mapping.inode).then_some(metadata)
     };
@@ -525,6 +540,19 @@ mod tests {
         let calls = [read_calls(), read_calls()];
         assert_eq!(system.disk(device), first);
         assert_eq!(read_calls() - calls[1], calls[1] - calls[0]);
+    }
+
+    /// `é` in Latin-1 is the byte E9, which is not UTF-8.
+    #[test]
+    fn name_outside_of_utf8_leads_to_its_file() {
+        let name = format!("readpath-{}-caf\u{10ffe9}", std::process::id());
+        let path = path_of_text(std::env::temp_dir().join(name).to_str().unwrap());
+        let file = File::create_new(&path).unwrap();
+        let descriptor = file.as_raw_fd() as u64;
+        let opened = System::new().open_file(std::process::id(), descriptor).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(path.as_os_str().as_bytes().ends_with(b"caf\xe9"), "{path:?}");
+        assert_eq!(path_of_text(&opened.named.path), path);
     }
 
     /// The program of this process is mapped for execution.

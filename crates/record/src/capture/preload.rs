@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, EventsLost, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
-    Record, RecordingEnd, RecordingMethod, RecordingWriter,
+    Record, RecordingEnd, RecordingMethod, RecordingWriter, path_text,
 };
 
 use super::advise::{Advisor, CalledRead, SHORT_BYTES_MAX};
@@ -390,7 +390,7 @@ impl Preload {
             let at_ns = get(&name.at_ns);
             names.release_cell(ring, ticket);
             if path_bytes != ABANDONED {
-                let path = String::from_utf8_lossy(&path).into_owned();
+                let path = path_text(&path);
                 let file = self.file_number(file, Some((path, bytes)), writer)?;
                 self.opens.add(TakenOpen::new(at_ns, file, task, opened));
             }

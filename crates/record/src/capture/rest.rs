@@ -19,7 +19,7 @@ use readpath_os::proc_text;
 
 use super::advise::AdviceTarget;
 use super::event::Inode;
-use super::names::{is_executable, parse_mapping};
+use super::names::{is_executable, maps_text, parse_mapping};
 use super::submitted::Submissions;
 use super::{Recorder, group, is_initial_pid_namespace, mounts};
 
@@ -259,7 +259,7 @@ fn open_long_files(process: u32) -> Vec<Inode> {
 
 /// Long files that a process has mapped. A file with an executable part is a program or a library.
 fn mapped_long_files(process: u32) -> Vec<Inode> {
-    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let maps = maps_text(process).unwrap_or_default();
     let mappings =
         maps.lines().filter_map(|line| Some((is_executable(line), parse_mapping(line)?)));
     let (mut long_files, mut programs) = (Vec::new(), BTreeSet::new());

@@ -23,7 +23,7 @@ use readpath_os::proc_text;
 
 use super::event::Inode;
 use super::mounts;
-use super::names::{FileNames, System, is_executable, parse_mapping};
+use super::names::{FileNames, System, is_executable, maps_text, parse_mapping, path_of_text};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
@@ -223,7 +223,7 @@ impl Sampled {
 
     /// Marks the mapped files of the process, and finds new ones among them.
     fn sample_mappings(&mut self) {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
+        let maps = maps_text(self.process).unwrap_or_default();
         for (inode, path) in mapped_files(&maps) {
             if let Some(file) = self.tracked_file(inode, &path, path.clone()) {
                 file.result.is_mapped = true;
@@ -244,7 +244,7 @@ impl Sampled {
                 self.has_untracked_files = true;
                 return None;
             }
-            let file = TrackedFile::open(Path::new(open_path), inode, name)?;
+            let file = TrackedFile::open(&path_of_text(open_path), inode, name)?;
             self.files.insert(inode, file);
         }
         self.files.get_mut(&inode)

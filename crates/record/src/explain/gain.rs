@@ -21,6 +21,7 @@ use readpath_os::queue::QueueLimits;
 use readpath_trace::page_set::PAGE_BYTES;
 use serde::Serialize;
 
+use crate::capture::path_of_text;
 use crate::direct_reads::{self, Request, seconds_per_read};
 use crate::median::median;
 
@@ -157,7 +158,10 @@ impl Trial {
             }
             WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
             WaitCause::Advice if has_several_reads => {
-                let file = sample.files.first().and_then(|file| std::fs::metadata(&file.path).ok());
+                let file = sample
+                    .files
+                    .first()
+                    .and_then(|file| std::fs::metadata(path_of_text(&file.path)).ok());
                 let queue = file.as_ref().and_then(QueueLimits::from_metadata);
                 let window_bytes =
                     queue.map_or(WINDOW_BYTES_DEFAULT, |queue| queue.read_ahead_bytes);
@@ -363,14 +367,15 @@ fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String
 pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     let changed = || io::Error::other("the file is not the recorded one");
     // A pipe or a device of this name is not opened: that may wait, or have an effect.
-    let metadata = std::fs::metadata(&recorded.path)?;
+    let path = path_of_text(&recorded.path);
+    let metadata = std::fs::metadata(&path)?;
     let is_same = metadata.is_file()
         && (recorded.inode == 0 || recorded.inode == metadata.ino())
         && recorded.bytes.is_none_or(|bytes| bytes <= metadata.len());
     if !is_same {
         return Err(changed());
     }
-    let file = direct_reads::open(recorded.path.as_ref())?;
+    let file = direct_reads::open(&path)?;
     let opened = file.metadata()?;
     match (opened.dev(), opened.ino()) == (metadata.dev(), metadata.ino()) {
         true => Ok(file),

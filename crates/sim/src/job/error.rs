@@ -94,6 +94,11 @@ pub fn printable(text: &str) -> String {
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
+        if let Some(byte) = u32::from(letter).checked_sub(0x10_ff00).filter(|byte| *byte >= 0x80) {
+            // A byte of a path that is not UTF-8, as in a recording.
+            escaped += &format!("\\x{byte:02x}");
+            continue;
+        }
         match letter.is_control() || is_hidden(letter) {
             true => escaped.extend(letter.escape_default()),
             false => escaped.push(letter),
@@ -153,3 +158,14 @@ impl fmt::Display for JobError {
 }
 
 impl std::error::Error for JobError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of the byte E9 in a path of a recording, a line end, and a mark of direction.
+    #[test]
+    fn unprintable_characters_are_escaped() {
+        assert_eq!(escaped("caf\u{10ffe9}\n\u{200f}é"), "caf\\xe9\\n\\u{200f}é");
+    }
+}

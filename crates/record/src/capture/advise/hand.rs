@@ -14,6 +14,7 @@ use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::proc_text;
 use readpath_trace::page_set::PageSet;
+use readpath_trace::recording::path_text;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
@@ -205,7 +206,7 @@ fn open_inode(path: &Path, inode: Inode) -> Option<AdviceTarget> {
 /// Returns the largest mapping of a file in a task. `folder` is the task's folder in `/proc`.
 /// `None` if the task has no mapping of the file or has ended.
 fn largest_mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
-    let maps = fs::read_to_string(folder.join("maps")).ok()?;
+    let maps = path_text(&fs::read(folder.join("maps")).ok()?);
     let mappings = maps.lines().filter_map(parse_mapping);
     // Each one is its first address, the mapping with its end address, and the name of its file.
     let of_file = mappings.filter(|(_, mapping, _)| mapping.inode == inode);

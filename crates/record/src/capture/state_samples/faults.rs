@@ -22,7 +22,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::proc_text;
 
 use super::super::event::Inode;
-use super::super::names::{FileNames, NamedFile, System, open_page_table};
+use super::super::names::{FileNames, NamedFile, System, maps_text, open_page_table};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
 use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
@@ -139,7 +139,7 @@ impl FaultSamples {
     /// in all.
     fn search(&mut self, processes: &[u32]) {
         for &process in processes {
-            let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+            let maps = maps_text(process).unwrap_or_default();
             for (inode, path) in mapped_files(&maps) {
                 if self.files.len() >= FILES_MAX || self.files.contains_key(&inode) {
                     continue;

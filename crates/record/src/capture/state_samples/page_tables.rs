@@ -4,12 +4,12 @@
 //! touched them, or the kernel mapped them together with a touched page: 16 pages at a time, or a
 //! large folio. Any process may read it that may trace the other one.
 
-use std::fs::{self, File};
+use std::fs::File;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::super::event::Inode;
-use super::super::names::{NamedFile, is_executable, mapped_flags, parse_mapping};
+use super::super::names::{NamedFile, is_executable, mapped_flags, maps_text, parse_mapping};
 
 /// Number of pages per read of a page table, chosen: an entry has 8 bytes, so 64 KiB at a time.
 const CHUNK_PAGES: u64 = 8192;
@@ -45,7 +45,7 @@ pub(super) enum LookScope {
 /// File mappings of a process, except programs, libraries and mappings of more than `pages_max`
 /// pages. No page of them counts as mapped so far.
 pub(super) fn file_mappings(process: u32, pages_max: u64) -> Vec<MappingPages> {
-    let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let lines = maps_text(process).unwrap_or_default();
     let mappings: Vec<_> = lines
         .lines()
         .filter_map(|line| Some((is_executable(line), parse_mapping(line)?)))
@@ -122,6 +122,8 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     use super::super::super::names::open_page_table;
+    use std::fs;
+
     use super::*;
 
     /// A file of 8 pages, mapped whole and with MADV_RANDOM: pages 1, 2 and 6 are touched, then

@@ -1,6 +1,6 @@
 //! Syntax of strace's output: line heads, calls, arguments and strings.
 
-use std::borrow::Cow;
+use crate::recording::path_text;
 
 /// Splits a line into the process ID (0 without one), the time in nanoseconds, and the rest. Lines
 /// begin with `SECONDS.FRACTION`, after `PID` in a file or `[pid PID]` on a terminal. Returns
@@ -278,10 +278,7 @@ fn decode_escapes(text: &str) -> String {
             other => *other,
         });
     }
-    match String::from_utf8_lossy(&bytes) {
-        Cow::Borrowed(text) => text.to_owned(),
-        Cow::Owned(text) => text,
-    }
+    path_text(&bytes)
 }
 
 /// Decodes up to `count_max` digits of a number with base `radix` as a byte. Sets `rest` to the
