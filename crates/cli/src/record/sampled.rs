@@ -26,6 +26,13 @@ pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Optio
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
         Err(error) => return Some(Err(Failure::usage_of(format!("process {process}"), error))),
     };
+    if !args.is_output_kept {
+        return Some(Err(Failure::Usage(format!(
+            "--pid {process}: without root the single reads of a running process are not visible, \
+                and there is no recording to explain; use `readpath record --pid {process}` for \
+                samples, or run it as root"
+        ))));
+    }
     if let Some(path) = &args.output {
         return Some(Err(Failure::Usage(format!(
             "-o {}: without root the single reads of a running process are not visible, and \
