@@ -14,6 +14,8 @@ use crate::output::{print, print_document};
 use crate::output_file::check_not_needed;
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
+use crate::replay_recording::is_recording;
+use crate::scratch_files::ScratchFiles;
 use crate::signals;
 use crate::table::{self, Column, Table};
 
@@ -106,45 +108,32 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     };
     let output_path = args.output.take();
     let is_kept = output_path.is_some();
-    // Without a named output, the file at this path is written and removed.
-    let file = TemporaryRecording::new(!is_kept);
-    let path = output_path.unwrap_or_else(|| file.path.clone());
+    // The file that only the explanation reads is removed at the end of the scratch files.
+    let mut scratch = ScratchFiles::default();
+    let path = match output_path {
+        Some(path) => path,
+        None => create_temporary_recording(&mut scratch)?,
+    };
     let recorded = record::record_into(program, path.clone(), is_kept);
-    // Failure::Run reports a program that failed; its reads were recorded all the same.
+    // Failure::Run reports a program that failed, or a recording that ended early. The reads until
+    // then were recorded all the same. A recording that could not begin has nothing to explain.
     match recorded {
-        // A refused recording leaves no file to explain.
-        Ok(()) | Err(Failure::Run(_)) if path.exists() => {
+        Ok(()) | Err(Failure::Run(_)) if is_recording(&path) => {
             print_explanation(&path, &args).and(recorded)
         }
         other => other,
     }
 }
 
-/// File of a recording that only the explanation reads. It is removed on drop.
-struct TemporaryRecording {
-    /// Path of the file, chosen when the value is created.
-    path: PathBuf,
-    /// False if the user named another file for the recording: this one is then not written.
-    is_removed_on_drop: bool,
-}
-
-impl TemporaryRecording {
-    /// Chooses a path in the folder for temporary files. If `is_removed_on_drop`, dropping the
-    /// value removes the file.
-    fn new(is_removed_on_drop: bool) -> TemporaryRecording {
-        let name = format!("readpath-explain-{}.rec", std::process::id());
-        TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop }
-    }
-}
-
-impl Drop for TemporaryRecording {
-    /// Removes the file, unless the user named the output.
-    fn drop(&mut self) {
-        if self.is_removed_on_drop {
-            // The file is missing if recording was refused.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
+/// Creates an empty file in the folder for temporary files, and returns its path. If this process is
+/// killed, the next run removes the file. A name that is in use is left alone.
+fn create_temporary_recording(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
+    let name = |number: u32| format!("readpath-explain-{}-{number}.rec", std::process::id());
+    let folder = std::env::temp_dir();
+    let mut paths = (0..).map(|number| folder.join(name(number)));
+    let path = paths.find(|path| path.symlink_metadata().is_err()).expect("some name is free");
+    scratch.create_empty(&path)?;
+    Ok(path)
 }
 
 /// Analyzes a recording, measures the gains if requested, writes the page if requested, and prints

@@ -391,3 +391,29 @@ fn invalid_read_list_is_refused_with_the_line_number() {
     scratch.refused("check-kernel --reads list --generate 5", &["--generate"]);
     scratch.refused("check-kernel --file missing --generate 5", &["missing"]);
 }
+
+/// A temporary file system without space ends the recording of `explain`. An empty recording is no
+/// second error.
+#[test]
+fn explain_without_space_for_its_recording_has_one_error() {
+    if !is_root() {
+        return println!("skipped: mounts a file system, which needs root");
+    }
+    let scratch = Scratch::new("explain-full");
+    std::fs::create_dir(scratch.path("full")).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=16k none full || exit 77; head -c 99k /dev/zero > full/all; \
+         TMPDIR=$PWD/full exec {} explain -- true",
+        READPATH
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]).current_dir(&scratch.0);
+    match command.output() {
+        Ok(output) if output.status.code() != Some(77) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(text.contains("No space left on device"), "{text}");
+            assert!(!text.contains("no recording"), "{text}");
+        }
+        refused => println!("skipped: no file system can be mounted: {refused:?}"),
+    }
+}

@@ -30,11 +30,16 @@ fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u
 
 /// Returns true if a process has a complete record for its cleanup, in a folder of this user.
 fn has_record(process: u32) -> bool {
+    has_record_below(process, &std::env::temp_dir())
+}
+
+/// As [`has_record`], for a process with this folder of temporary files.
+fn has_record_below(process: u32, temporary: &Path) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let beginning = format!("readpath-run-{user}");
     let mut folders = vec!["/run/readpath".into(), format!("/run/user/{user}/readpath").into()];
-    let temporary = std::fs::read_dir(std::env::temp_dir()).unwrap();
-    let names = temporary.flatten().filter(|entry| {
+    let entries = std::fs::read_dir(temporary).unwrap();
+    let names = entries.flatten().filter(|entry| {
         entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning))
     });
     folders.extend(names.map(|entry| entry.path()));
@@ -92,6 +97,21 @@ fn incomplete_output_is_removed_at_a_signal_and_after_a_kill() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(scratch.names(), names);
     assert_eq!(std::fs::read_to_string(scratch.path("out.rec")).unwrap(), "old");
+}
+
+/// The recording that only `explain` reads.
+#[test]
+fn recording_of_a_killed_explain_is_removed_by_the_next_command() {
+    let scratch = Scratch::new("killed-explain");
+    let mut command = scratch.command("explain -- sleep 1".split(' '));
+    command.env("TMPDIR", scratch.path(""));
+    let is_recording = |name: &String| name.ends_with(".rec");
+    let has_begun =
+        |process| scratch.names().iter().any(is_recording) && has_record_below(process, &scratch.0);
+    assert!(killed_once(command, has_begun).is_some(), "the run ended by itself");
+    let mut next = scratch.command(["policies"]);
+    next.env("TMPDIR", scratch.path("")).stdout(Stdio::null()).status().unwrap();
+    becomes(&false, || scratch.names().iter().any(is_recording));
 }
 
 /// The file of 1 GiB, the tracefs instance, and the mount of tracefs if the command made it.
