@@ -38,6 +38,9 @@ use real::{RealRow, RealStorage, kernel_policies};
 /// Maximum number of rows named in the summary sentence. Chosen, not measured.
 const SUMMARY_ROWS_MAX: usize = 8;
 
+/// Share of the recorded time from which on other waits than those for reads are named. Chosen.
+const OTHER_WAITS_SHARE_MIN: f64 = 0.1;
+
 /// True if the file begins with the mark of a recording. False for an unreadable file, and for a
 /// pipe: its first bytes can be read only once.
 pub fn is_recording(path: &Path) -> bool {
@@ -477,9 +480,19 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     let left_out = recorded.advice_left_out;
     let advice_note = (left_out > 0)
         .then(|| format!("{left_out} advices of the program to the kernel are not repeated"));
+    let waits = recorded
+        .other_waits
+        .filter(|waits| waits.seconds() >= OTHER_WAITS_SHARE_MIN * recorded.total.seconds());
+    let waits_note = waits.map(|waits| {
+        format!(
+            "between its reads, threads waited {:.2} s in all without a processor, for locks, pipes \
+                or timers; every row repeats these waits as long as recorded",
+            waits.seconds()
+        )
+    });
     let row_notes =
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
-    [cached_note, lost_note, advice_note].into_iter().flatten().chain(row_notes)
+    [cached_note, lost_note, advice_note, waits_note].into_iter().flatten().chain(row_notes)
 }
 
 /// HTML page of the rows: a bar chart of the program's time in each, the table, and the caveats.

@@ -67,6 +67,10 @@ pub struct RecordingInput {
     costs: RecordedCosts,
     /// Estimate of the used pages of mappings.
     mapped: MappedUse,
+    /// Processor time of the recorded programs. `None` if it is unknown for one of them.
+    processor_ns: Option<u64>,
+    /// Number of ended recordings: several if they are merged.
+    ended: u64,
     /// Latest time so far, since the start of the recording.
     end_ns: u64,
     /// Number of lost events.
@@ -110,7 +114,12 @@ impl RecordingInput {
             }
             Record::Advice(advice) => self.advice.push(advice.clone()),
             Record::Lost(lost) => self.lost += lost.count,
-            Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
+            Record::End(end) => {
+                self.end_ns = self.end_ns.max(end.at_ns);
+                let earlier_ns = if self.ended == 0 { Some(0) } else { self.processor_ns };
+                self.processor_ns = earlier_ns.zip(end.processor_ns).map(|(sum, ns)| sum + ns);
+                self.ended += 1;
+            }
             Record::Thread(_)
             | Record::Map(_)
             | Record::Executable(_)
@@ -195,6 +204,7 @@ impl RecordingInput {
             host: self.costs.host(),
             lost: self.lost,
             cached_before: self.cached_before,
+            other_waits: self.processor_ns.map(|ns| Time(other_waits_ns(&lists, ns))),
             reads: lists.iter().map(|list| list.reads.len() as u64).sum(),
             files,
             lists,
@@ -273,6 +283,14 @@ impl RecordingInput {
     }
 }
 
+/// Returns the sum of the think times less the processor time of the program, in nanoseconds. The
+/// time before the first read of a thread is left out: the thread may have started in it.
+fn other_waits_ns(lists: &[ReadList], processor_ns: u64) -> u64 {
+    let think_times = lists.iter().flat_map(|list| list.think_times.iter().skip(1));
+    let think_ns: u64 = think_times.map(|time| time.0).sum();
+    think_ns.saturating_sub(processor_ns)
+}
+
 /// Returns the first page and the end page of a byte range.
 fn page_bounds(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
@@ -300,6 +318,9 @@ pub struct RecordedProgram {
     pub lost: u64,
     /// Number of reads that found data cached before the recording.
     pub cached_before: u64,
+    /// Sum of the times between the reads of each thread in which it can have had no processor: it
+    /// waited for a lock, a pipe, a timer or another thing. A lower bound. `None` if unknown.
+    pub other_waits: Option<Time>,
     /// Number of replayed reads.
     pub reads: u64,
     /// Files in the order in which `lists` first name them.

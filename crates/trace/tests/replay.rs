@@ -250,3 +250,21 @@ fn advice_that_is_not_repeated_is_counted() {
     records.push(end(2 * MS));
     assert_eq!(gathered(&records).unwrap().advice_left_out, 2);
 }
+
+/// Two threads read in turn under a lock, each 10 times for 1 ms. Between its reads each waits 9
+/// times for 1 ms. With 3 ms of processor time, 15 of these 18 ms are waits.
+#[test]
+fn waits_between_reads_are_the_time_without_a_processor() {
+    let records = |processor_ns| {
+        let mut records = start();
+        for nth in 0..20 {
+            records.extend(read(nth as u32 % 2, nth * MS, (nth + 1) * MS, nth * 1000 * 4 * KIB));
+        }
+        records.push(Record::End(RecordingEnd { at_ns: 20 * MS, processor_ns, has_exited: true }));
+        records
+    };
+    let waits = |processor_ns| gathered(&records(processor_ns)).unwrap().other_waits;
+    assert_eq!(waits(Some(3 * MS)), Some(Time(15 * MS)));
+    assert_eq!(waits(Some(30 * MS)), Some(Time(0)));
+    assert_eq!(waits(None), None);
+}
