@@ -125,8 +125,8 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     }
 }
 
-/// Creates an empty file in the folder for temporary files, and returns its path. If this process is
-/// killed, the next run removes the file. A name that is in use is left alone.
+/// Creates an empty file in the folder for temporary files, and returns its path. If this process
+/// is killed, the next run removes the file. A name that is in use is left alone.
 fn create_temporary_recording(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = |number: u32| format!("readpath-explain-{}-{number}.rec", std::process::id());
     let folder = std::env::temp_dir();

@@ -212,9 +212,9 @@ fn recorded_program_is_replayed_on_real_storage() {
     assert!(table.stdout.starts_with("The time of the programs: as recorded 0.16 s; on kernel:. "));
 }
 
-/// A thread that reads nothing announces 16 ranges of 64 KiB, which no thread reads. On real storage
-/// the device then reads that MiB too, through the library and through the kernel. An advice of
-/// another kind is not repeated.
+/// A thread that reads nothing announces 16 ranges of 64 KiB, which no thread reads. On real
+/// storage the device then reads that MiB too, through the library and through the kernel. An
+/// advice of another kind is not repeated.
 #[test]
 fn advice_is_repeated_on_real_storage() {
     let scratch = Scratch::new("what-if-advice");

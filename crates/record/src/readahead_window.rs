@@ -76,13 +76,14 @@ pub struct WindowTrial {
     pub chosen: usize,
 }
 
-/// Compares the present window with others by reads of a file that is open for direct reads,
-/// from a position on. Only written data is read: a hole needs no device request. A present window of 0 bytes means that readahead is off; it reads single
-/// pages. Returns `None` if `should_continue` returned false.
+/// Compares the present window with others by reads of a file that is open for direct reads, from a
+/// position on. Only written data is read: a hole needs no device request. A present window of 0
+/// bytes means that readahead is off; it reads single pages. Returns `None` if `should_continue`
+/// returned false.
 ///
 /// # Errors
-/// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes of written data in ranges of at
-/// least [`WINDOW_BYTES_MAX`] (`InvalidInput`).
+/// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes of written data in ranges of
+/// at least the largest window (`InvalidInput`).
 pub fn compare(
     file: &File,
     offset: u64,
@@ -139,9 +140,9 @@ fn compared_windows(present_bytes: u64) -> impl Iterator<Item = u64> {
         .chain(WINDOWS.into_iter().filter(move |bytes| *bytes != present_window))
 }
 
-/// Returns the ranges of written data of at least [`WINDOW_BYTES_MAX`], each rounded inwards to whole
-/// pages, as begin and end in bytes. At most [`SEEKS_MAX`] ranges are looked at. Moves the file
-/// position.
+/// Returns the ranges of written data of at least [`WINDOW_BYTES_MAX`], each rounded inwards to
+/// whole pages, as begin and end in bytes. At most [`SEEKS_MAX`] ranges are looked at. Moves the
+/// file position.
 ///
 /// Holes are left out. So is preallocated space (`fallocate(2)`), which ext4, XFS and Btrfs report
 /// as holes. A block device, or a file system without this report, is one range.
@@ -175,7 +176,7 @@ fn total_bytes(ranges: &[Range<u64>]) -> u64 {
 }
 
 /// Returns the number of bytes of a file that [`compare`] can read: its written data, in ranges of
-/// at least [`WINDOW_BYTES_MAX`]. Moves the file position.
+/// at least the largest window. Moves the file position.
 ///
 /// # Errors
 /// The file cannot be positioned.
@@ -235,7 +236,7 @@ mod tests {
     fn requests_continue_at_the_start_of_the_file() {
         let end = 64 << 20;
         let mut position = end - 256 * KIB;
-        let requests = requests_of_try(128 * KIB, &[0..end], &mut position);
+        let requests = requests_of_try(128 * KIB, &[Range { start: 0, end }], &mut position);
         let offsets: Vec<u64> = requests.iter().map(|request| request.offset / KIB).collect();
         assert_eq!(offsets[..4], [end / KIB - 256, end / KIB - 128, 0, 128]);
         assert_eq!((requests.len(), position), (16, 14 * 128 * KIB));
@@ -280,7 +281,7 @@ mod tests {
         }
         file.sync_all().unwrap();
         let ranges = written_ranges(&file).unwrap();
-        assert_eq!(ranges, [100 * mib..120 * mib]);
+        assert_eq!(ranges, [Range { start: 100 * mib, end: 120 * mib }]);
         let mut position = 0;
         let requests = requests_of_try(16 * mib, &ranges, &mut position);
         assert!(requests.iter().all(|request| request.offset == 100 * mib), "{requests:?}");

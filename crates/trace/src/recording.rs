@@ -12,7 +12,8 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 6; 5 has no `Executable` and no activity `Sync`, 4 no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
+//! | 4 | the version: 6; 5 has no `Executable` and no activity `Sync`, 4 no `OthersSampled`, 3 no
+//! `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:

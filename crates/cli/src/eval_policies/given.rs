@@ -48,7 +48,7 @@ fn is_hidden(path: &Path) -> bool {
 /// Reads a job file or a recording. Variables of the environment are substituted in a job file.
 fn read_workload(path: &Path) -> Result<GivenWorkload, Failure> {
     let reads = if is_recording(path) {
-        GivenReads::Recording(read_recorded_program(path)?)
+        GivenReads::Recording(Box::new(read_recorded_program(path)?))
     } else {
         let text = input::read_text(path, "a workload is a job file or a recording")?;
         let job = environment::parse(&text, path);

@@ -8,7 +8,8 @@
 //! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
 //! read that it had in flight. After a read, a worker takes the next one, waits for the recorded
 //! think time, and reads. Workers of one recorded thread never think at the same time, as the
-//! original thread could not. Advice is given at its moment of that time. A file is opened at its first read, within that think time.
+//! original thread could not. Advice is given at its moment of that time. A file is opened at its
+//! first read, within that think time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,7 +20,7 @@ pub enum GivenReads {
     /// The sections of a job file.
     Job(JobFile),
     /// The threads of a recorded program, with the recorded think times and memory.
-    Recording(RecordedProgram),
+    Recording(Box<RecordedProgram>),
 }
 
 /// A workload from outside.

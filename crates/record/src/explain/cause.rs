@@ -129,11 +129,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
         let lost_share = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
-        let over_read_cause = match file.direct_reads_fill_cache() {
-            true => WaitCause::Direct,
-            false if over_read::is_of_advice(file) => WaitCause::Advice,
-            false => WaitCause::OverRead,
-        };
+        let over_read_cause = over_read::charged_cause(file);
         let is_one_of_many = are_files_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
             // Depths are kept under the first cause of a wait, also if it moved to `Advice` later.

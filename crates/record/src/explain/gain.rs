@@ -296,8 +296,8 @@ impl Trial {
     }
 }
 
-/// Returns the reason for an unknown gain where the runs are too few: the number of their reads, and
-/// of the runs if these are fewer.
+/// Returns the reason for an unknown gain where the runs are too few: the number of their reads,
+/// and of the runs if these are fewer.
 fn too_few_text(runs: &[OpenRun]) -> String {
     let reads: u64 = runs.iter().map(|run| run.reads).sum();
     let run_count = runs.len() as u64;

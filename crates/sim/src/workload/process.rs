@@ -134,9 +134,7 @@ pub struct Process {
     closes_after_read: Vec<bool>,
     /// Think time before each remaining read, the next one last.
     think_times: Vec<Time>,
-    /// Start of the present think time.
-    think_begin: Option<Time>,
-    /// Advice between the listed reads.
+    /// Advice between the listed reads, and the present think time.
     advice: advice::AdviceQueue,
     /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
@@ -346,7 +344,6 @@ impl Process {
             remaining_reads: None,
             closes_after_read: Vec::new(),
             think_times: Vec::new(),
-            think_begin: None,
             advice: advice::AdviceQueue::default(),
             script: None,
             lateness: Lateness::default(),

@@ -1,8 +1,9 @@
 //! Paths as texts of a recording.
 //!
-//! The format's texts are UTF-8, and a path may have any bytes. A byte `b` that is not part of UTF-8
-//! is at least 128. It becomes the private character U+10FF00 + `b`. Such a character in a path is
-//! replaced byte by byte as well, so that each path has one text, and each text of a path one path.
+//! The format's texts are UTF-8, and a path may have any bytes. A byte `b` that is not part of
+//! UTF-8 is at least 128. It becomes the private character U+10FF00 + `b`. Such a character in a
+//! path is replaced byte by byte as well, so that each path has one text, and each text of a path
+//! one path.
 
 /// Code point of an escaped byte, less the byte.
 const ESCAPE_BASE: u32 = 0x10_ff00;

@@ -1,8 +1,8 @@
 //! Cause: the reads contradict a hint to the kernel.
 //!
 //! The rule holds for a read in a sequential run of at least [`ORDERED_BYTES`] if a random hint
-//! turned readahead off. Under a sequential hint, the bytes that are read and not used are charged
-//! as those of the cause `OverRead` are: by their measured time. The rest of the wait has its own
+//! turned readahead off. Under a sequential hint, bytes that are read and not used are charged
+//! as in the cause `OverRead`: by their measured time. The rest of the wait has its own
 //! cause, such as a low queue depth.
 
 use super::super::gather::RecordingData;
@@ -14,8 +14,8 @@ use readpath_trace::recording::{AdviceType, ReadMethod};
 /// Returns true if the wait is caused by wrong advice.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_long_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
-    // Fetched bytes beyond the requested pages show that the hint had no effect on this read. A read
-    // without fetched bytes waited for data in flight.
+    // Fetched bytes beyond the requested pages show that the hint had no effect on this read. A
+    // read without fetched bytes waited for data in flight.
     wait.hint == Some(AdviceType::Random)
         && is_long_run
         && wait.fetched_bytes > 0

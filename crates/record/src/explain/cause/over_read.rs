@@ -36,14 +36,23 @@ fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64
 }
 
 /// Returns true if unneeded bytes of the file are charged to its advice SEQUENTIAL.
-pub(super) fn is_of_advice(file: &FileData) -> bool {
-    file.has_hint(AdviceType::Sequential) && !file.direct_reads_fill_cache()
+fn is_of_advice(file: &FileData) -> bool {
+    charged_cause(file) == WaitCause::Advice
+}
+
+/// Returns the cause to which unneeded bytes of the file are charged.
+pub(super) fn charged_cause(file: &FileData) -> WaitCause {
+    match file.direct_reads_fill_cache() {
+        true => WaitCause::Direct,
+        false if file.has_hint(AdviceType::Sequential) => WaitCause::Advice,
+        false => WaitCause::OverRead,
+    }
 }
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
 /// the service times of the device are unknown. Also 0 for a file with the advice SEQUENTIAL whose
-/// device has no measured ratio of a request's cost to that of its bytes: an assumed ratio is no
-/// evidence against the advice.
+/// device has no measured ratio of the cost of a request to the cost of its bytes: an assumed ratio
+/// is no evidence against the advice.
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
     let unused_pages = file.unused_pages();

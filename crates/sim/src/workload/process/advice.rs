@@ -35,6 +35,8 @@ pub(super) struct AdviceQueue {
     waiting: Vec<GivenAdvice>,
     /// Advice that is due and that the runner has not taken, in order.
     due: VecDeque<GivenAdvice>,
+    /// Start of the present think time.
+    think_begin: Option<Time>,
     /// Number of listed reads before the first operation.
     read_count: usize,
 }
@@ -45,7 +47,7 @@ impl Process {
         advice.reverse();
         let due = VecDeque::with_capacity(advice.len());
         let read_count = self.remaining_reads.as_ref().map_or(0, Vec::len);
-        self.advice = AdviceQueue { waiting: advice, due, read_count };
+        self.advice = AdviceQueue { waiting: advice, due, think_begin: None, read_count };
     }
 
     /// Removes and returns the next advice that is due before the action that
@@ -54,10 +56,10 @@ impl Process {
         self.advice.due.pop_front()
     }
 
-    /// Returns the end of the pause before the next listed read or before the next advice, whichever
-    /// is earlier. Returns `None` if the read can begin, with all advice before it due. The first
-    /// call for a read starts the time. Until its end each call collects completions, and operations
-    /// in flight continue.
+    /// Returns the end of the pause before the next listed read or before the next advice,
+    /// whichever is earlier. Returns `None` if the read can begin, with all advice before it due.
+    /// The first call for a read starts the time. Until its end each call collects completions, and
+    /// operations in flight continue.
     pub(super) fn think_time_end(&mut self, now: Time) -> Option<Time> {
         let next_advice = self.advice.waiting.last().copied();
         let reads_left = self.remaining_reads.as_ref().map_or(0, Vec::len);
@@ -66,7 +68,7 @@ impl Process {
         if next_advice.is_none() && self.think_times.is_empty() {
             return None;
         }
-        let begin = *self.think_begin.get_or_insert(now);
+        let begin = *self.advice.think_begin.get_or_insert(now);
         if let Some(advice) = next_advice {
             let end = begin + advice.think_time;
             if now < end {
@@ -82,7 +84,7 @@ impl Process {
             self.collect_completions(self.completed_not_collected);
             return Some(end);
         }
-        self.think_begin = None;
+        self.advice.think_begin = None;
         self.think_times.pop();
         None
     }
