@@ -67,6 +67,25 @@ def test_rows_of_npy_files(tmp_path, dtype):
             assert (rows[index].dtype, rows[index].shape) == (expected.dtype, expected.shape)
 
 
+@pytest.mark.parametrize("name", ["é", "日本", "\x85\u200b", "Ã©"])
+def test_names_of_fields_of_npy_files_are_those_that_numpy_loads(tmp_path, name):
+    """A header of the version 3.0 is UTF-8. Characters that are not printed stand there as escapes."""
+    with (tmp_path / "three.npy").open("wb") as file:
+        numpy.lib.format.write_array(file, numpy.zeros(3, [(name, "<f4")]), (3, 0))
+    expected = numpy.load(tmp_path / "three.npy").dtype
+    assert expected.names == (name,)
+    assert Rows(tmp_path / "three.npy").batch([0]).dtype == expected
+
+
+@pytest.mark.parametrize("version", [b"\2", b"\3", b"\4"])
+@pytest.mark.parametrize("header", [b"{'descr': '<f4'}", b"[1]", b"\xff\xfe", b"{'descr'", b"{'descr': 7, 'shape': (1,)}"])
+def test_wrong_header_is_an_error_with_the_name(tmp_path, header, version):
+    wrong = tmp_path / "wrong.npy"
+    wrong.write_bytes(b"\x93NUMPY" + version + b"\0" + len(header).to_bytes(4, "little") + header)
+    with pytest.raises(ValueError, match="wrong.npy: no file of NumPy"):
+        Rows(wrong)
+
+
 def test_records_are_the_ranges_of_the_file(path):
     whole = path.read_bytes()
     pairs = [(4, 64), (0, 4), (1000, 0), (63_000, 900)]

@@ -7,6 +7,7 @@ themselves.
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import math
@@ -206,16 +207,43 @@ def _npy_header(file: Any, name: str) -> tuple[Any, tuple[int, ...], int, int]:
 
     Raises ValueError for a file that is not in the format, or whose rows are not adjacent.
     """
+    import tokenize
+
     from numpy.lib import format as npy
 
     # The header is text, padded to a multiple of 64 bytes: 64 KiB are far more than any needs.
     start = io.BytesIO(file.readat(0, 1 << 16))
     try:
         version = npy.read_magic(start)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, is_by_columns, dtype = read_header(start)
-    except ValueError as error:
+        readers: dict[Any, Callable[[io.BytesIO], Any]] = {
+            (1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0, (3, 0): _npy_header_3
+        }  # fmt: skip
+        if version not in readers:
+            raise ValueError(f"its version is {version}; known are {', '.join(map(str, readers))}")
+        shape, is_by_columns, dtype = readers[version](start)
+    # NumPy looks for integers of Python 2 in a wrong header, by tokens.
+    except (ValueError, tokenize.TokenError) as error:
         raise ValueError(f"{name}: no file of NumPy: {error}") from None
     if not shape or (is_by_columns and len(shape) > 1):
         raise ValueError(f"{name}: an array of the shape {shape} has no adjacent rows")
     return dtype, tuple(shape[1:]), start.tell(), shape[0]
+
+
+def _npy_header_3(start: io.BytesIO) -> tuple[tuple[int, ...], bool, Any]:
+    """Reads a header of the version 3.0, which is UTF-8, as `read_array_header_2_0` reads one in Latin-1.
+
+    Raises ValueError for a wrong header.
+    """
+    from numpy.lib import format as npy
+
+    size = int.from_bytes(start.read(4), "little")
+    text = start.read(size)
+    if len(text) < size:
+        raise ValueError(f"its header has {len(text)} bytes instead of {size}")
+    try:
+        header = ast.literal_eval(text.decode())
+        shape, is_by_columns = tuple(map(operator.index, header["shape"])), header["fortran_order"]
+        dtype = npy.descr_to_dtype(header["descr"])
+    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        raise ValueError(f"its header is wrong: {error}") from None
+    return shape, bool(is_by_columns), dtype
