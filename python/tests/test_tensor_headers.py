@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import os
 import resource
 import struct
@@ -77,6 +78,33 @@ def test_headers_are_accepted_and_refused_as_by_safetensors(tmp_path, case):
         assert found(readpath) == expected
 
 
+@pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F6_E3M2", "F6"])
+@pytest.mark.parametrize(
+    ("shape", "size"), [([4], 3), ([4], 2), ([3], 2), ([8, 1], 6), ([8, 1], 4), ([2, 3], 3), ([0], 0), ([], 0)]
+)
+def test_types_of_parts_of_bytes_are_accepted_and_refused_as_by_safetensors(tmp_path, dtype, shape, size):
+    header = json.dumps(
+        {"a": entry(dtype=dtype, shape=shape, data_offsets=[0, size]), "b": entry(data_offsets=[size, size + 1])}
+    ).encode()
+    path = tmp_path / "parts.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"x" * size + b"y")
+
+    def found(module):
+        with module.safe_open(path, "np") as file:
+            part = file.get_slice("a")
+            return part.get_dtype(), part.get_shape(), file.get_tensor("b").tolist()
+
+    try:
+        expected = found(safetensors)
+    except safetensors.SafetensorError:
+        with pytest.raises(safetensors.SafetensorError, match="none of safetensors"):
+            found(readpath)
+        return
+    assert found(readpath) == expected
+    with readpath.safe_open(path) as file, pytest.raises(TypeError, match=f"no type {dtype}"):
+        file.get_tensor("a")
+
+
 def test_empty_tensors_may_follow_a_tensor_of_the_same_offset(tmp_path):
     places = {
         "b": ([1], 1, 2), "a": ([1], 0, 1), "e": ([0], 1, 1), "f": ([0, 2], 0, 0), "z": ([0], 2, 2)
@@ -139,16 +167,14 @@ def test_hostile_shape_is_refused_at_its_first_lengths(tmp_path, case, monkeypat
         "large": ([2**63 + nth for nth in range(80_000)], "no size of 64 bits"),
         "negative": ([-(2**63)] * 80_000, "no integer from 0"),
         "texts": (["1" * 1_000_000] * 3, "no integer from 0"),
-        "packed": ([1] * 80_001, "half a byte"),
+        "packed": ([1] * 80_001, "4 bits, no whole bytes"),
     }[case]
     changes = {"shape": shape, "dtype": "F4" if case == "packed" else "U8"}
     header = json.dumps({"a": entry(**changes)}).encode()
     path = tmp_path / "hostile.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")
     products = []
-    monkeypatch.setattr(
-        readpath.tensor_files.math, "prod", lambda lengths: products.append(lengths) or 1
-    )
+    monkeypatch.setattr(math, "prod", lambda lengths: products.append(lengths) or 1)
     with pytest.raises(readpath.SafetensorError, match=words) as caught:
         readpath.safe_open(path)
     assert len(str(caught.value)) < 1000

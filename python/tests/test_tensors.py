@@ -9,11 +9,13 @@ import shutil
 import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 
 import pytest
 
 import readpath
+from readpath.tensor_frameworks import Place, torch_type
 
 numpy = pytest.importorskip("numpy")
 oracle = pytest.importorskip("safetensors")
@@ -351,6 +353,15 @@ def test_one_byte_types_load_with_ml_dtypes(tmp_path, kind):
         assert file.get_tensor("a").tobytes() == b"1234"
 
 
+def test_types_that_torch_lacks_are_type_errors():
+    torch = types.SimpleNamespace(__version__="9", float4_e2m1fn_x2="pairs")
+    assert torch_type(torch, Place("F4", (8, 2), 0, 8)) == ("pairs", (8, 1))
+    with pytest.raises(TypeError, match="half a byte"):
+        torch_type(torch, Place("F4", (8, 1), 0, 4))
+    with pytest.raises(TypeError, match="torch 9 has no type F6_E2M3"):
+        torch_type(torch, Place("F6_E2M3", (4,), 0, 3))
+
+
 def test_half_byte_types_load_only_with_torch(tmp_path):
     path = written(tmp_path / "packed", one(dtype="F4", shape=[2, 4]), b"1234")
     with readpath.safe_open(path) as file:
@@ -359,8 +370,6 @@ def test_half_byte_types_load_only_with_torch(tmp_path):
             file.get_tensor("a")
         with pytest.raises(TypeError, match="gives it whole"):
             file.get_slice("a")[:1]
-    with pytest.raises(ValueError, match="half a byte"):
-        readpath.load_file(written(tmp_path / "odd", one(dtype="F4", shape=[8, 1]), b"1234"))
     torch = pytest.importorskip("torch")
     ours = readpath.load_file(path, "pt")["a"]
     with oracle.safe_open(path, "pt") as file:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import io
-import math
 import mmap
 import os
 from collections.abc import Iterator
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from readpath import _native
 from readpath.tensor_errors import error_of
-from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Maker, Place, Tensor
-from readpath.tensor_headers import check_numbers, check_size, header_of, metadata_of, shown
+from readpath.tensor_frameworks import BITS_OF_PARTS, TORCH_TYPES, Maker, Place, Tensor
+from readpath.tensor_headers import check_numbers, elements_of, header_of, metadata_of, shown
 from readpath.tensor_mappings import private_mapping
 from readpath.tensor_prefetch import PlannedReads, pieces_of
 
@@ -110,14 +109,13 @@ class TensorFile:
         dtype, shape = entry["dtype"], tuple(entry["shape"])
         begin, end = entry["data_offsets"]
         check_numbers(tensor, (*shape, begin, end))
-        if dtype not in TORCH_TYPES:
-            known = ", ".join(sorted(TORCH_TYPES))
+        if dtype not in TORCH_TYPES and dtype not in BITS_OF_PARTS:
+            known = ", ".join(sorted({*TORCH_TYPES, *BITS_OF_PARTS}))
             raise ValueError(f"tensor {shown(tensor)} is of type {shown(dtype)}; known are {known}")
-        # Before the product, which takes hours for the longest header of lengths of 64 bits.
-        check_size(tensor, shape)
-        if dtype == PACKED and (not shape or shape[-1] % 2):
-            raise ValueError(f"tensor {shown(tensor)} of the shape {shown(shape)} has half a byte in its last axis")
-        size = math.prod(shape) * _item_bits(dtype) // 8
+        bits = elements_of(tensor, shape) * _item_bits(dtype)
+        if bits % 8:
+            raise ValueError(f"tensor {shown(tensor)} of the shape {shown(shape)} has {bits} bits, no whole bytes")
+        size = bits // 8
         if end - begin != size:
             raise ValueError(
                 f"tensor {shown(tensor)} of the shape {shown(shape)} has {size} bytes, not {end - begin}"
@@ -141,6 +139,8 @@ class TensorFile:
 
 def _item_bits(dtype: str) -> int:
     """Bits of a number: most names of types end with them, as in `F32`."""
+    if dtype in BITS_OF_PARTS:
+        return BITS_OF_PARTS[dtype]
     if dtype == "BOOL" or dtype.startswith("F8_"):
         return 8
     return 16 if dtype == "BF16" else int(dtype[1:])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from readpath.tensor_errors import error_of
+from readpath.tensor_headers import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,6 +31,9 @@ ML_TYPES = {
 
 PACKED = "F4"
 """Two numbers in a byte: torch has such pairs as one, so that the last axis is half as long; NumPy has none."""
+
+BITS_OF_PARTS = {PACKED: 4, "F6_E2M3": 6, "F6_E3M2": 6}
+"""Bits per number of the types whose numbers share bytes. A tensor of them has whole bytes."""
 
 TORCH_TYPES = ML_TYPES | {
     PACKED: "float4_e2m1fn_x2",
@@ -74,8 +78,9 @@ class _Numpy(Maker):
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         import numpy
 
-        if place.dtype == PACKED:
-            raise TypeError(f"NumPy has no type {PACKED}, two numbers in a byte; take framework='pt'")
+        if place.dtype in BITS_OF_PARTS:
+            remedy = "; take framework='pt'" if place.dtype in TORCH_TYPES else ""
+            raise TypeError(f"NumPy has no type {place.dtype}, whose numbers share bytes{remedy}")
         if place.dtype in ML_TYPES:
             try:
                 import ml_dtypes
@@ -131,11 +136,13 @@ class _Torch(Maker):
 
 
 def torch_type(torch: Any, place: Place) -> tuple[Any, tuple[int, ...]]:
-    """Returns the type and shape of a tensor in torch. Raises TypeError if this torch lacks the type."""
-    kind = getattr(torch, TORCH_TYPES[place.dtype], None)
+    """Returns the type and shape of a tensor in torch. Raises TypeError if this torch lacks the type or the shape."""
+    kind = getattr(torch, TORCH_TYPES.get(place.dtype, ""), None)
     if kind is None:
         raise TypeError(f"torch {torch.__version__} has no type {place.dtype}; take a newer one")
     shape = place.shape
+    if place.dtype == PACKED and shape[-1] % 2:
+        raise TypeError(f"the shape {shown(shape)} has half a byte in its last axis; torch has {PACKED} in pairs")
     return kind, (*shape[:-1], shape[-1] // 2) if place.dtype == PACKED else shape
 
 

@@ -53,12 +53,16 @@ def check_numbers(tensor: str, numbers: Iterable[Any]) -> None:
             )
 
 
-def check_size(tensor: str, shape: tuple[int, ...]) -> None:
-    """Raises ValueError if the number of elements exceeds 64 bits, also before a length of zero."""
+def elements_of(tensor: str, shape: tuple[int, ...]) -> int:
+    """Returns the number of elements. Raises ValueError if it exceeds 64 bits, also before a length of zero.
+
+    It ends at the first length that is too much: the whole product of the longest header takes hours.
+    """
     elements = 1
     for length in shape:
         if (elements := elements * length) > NUMBER_MAX:
             raise ValueError(f"tensor {shown(tensor)} of the shape {shown(shape)} has no size of 64 bits")
+    return elements
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

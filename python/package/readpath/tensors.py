@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from readpath.files import PathLike, is_url, open
 from readpath.tensor_errors import error_of
 from readpath.tensor_files import LocalTensors, OtherTensors
-from readpath.tensor_frameworks import PACKED, Framework, Maker, Place, Tensor, framework_named
+from readpath.tensor_frameworks import BITS_OF_PARTS, Framework, Maker, Place, Tensor, framework_named
 from readpath.tensor_headers import shown
 from readpath.tensor_prefetch import PlannedRange, PlannedReads, requests_of
 
@@ -100,8 +100,8 @@ class TensorSlice:
 
     def _indices(self, index: Index) -> tuple[Any, ...]:
         """Returns the checked indices of the axes. Raises TypeError for an unusable one, and for packed numbers."""
-        if self._place.dtype == PACKED:
-            raise error_of(TypeError, f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
+        if self._place.dtype in BITS_OF_PARTS:
+            raise error_of(TypeError, f"{self._name!r} has numbers that share bytes: get_tensor gives it whole")
         return tuple(self._checked(one) for one in (index if isinstance(index, tuple) else (index,)))
 
     def _outside(self, error: IndexError) -> Exception:
