@@ -273,6 +273,12 @@ fn page_cache_named(name: &str) -> PyResult<PageCache> {
     }
 }
 
+/// Raises ValueError for a name that no backend has.
+#[pyfunction]
+pub fn check_backend(name: &str) -> PyResult<()> {
+    backend_named(name).map(drop)
+}
+
 /// Returns the backend of that name. Raises ValueError for an unknown one.
 pub fn backend_named(name: &str) -> PyResult<BackendKind> {
     name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))

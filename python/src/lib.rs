@@ -38,7 +38,7 @@ mod _native {
     #[pymodule_export]
     use crate::awaited::Awaited;
     #[pymodule_export]
-    use crate::engine::Engine;
+    use crate::engine::{Engine, check_backend};
     #[pymodule_export]
     use crate::footers::parquet_columns;
     #[pymodule_export]
@@ -58,7 +58,7 @@ mod _native {
     #[pymodule_export]
     use crate::process::forked;
     #[pymodule_export]
-    use crate::spec::{devices, memory_bytes, parse_specs, policies};
+    use crate::spec::{devices, parse_specs, policies, size_bytes};
     #[pymodule_export]
     use crate::urls::{client_schemes, parsed_url};
 

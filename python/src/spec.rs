@@ -50,17 +50,24 @@ pub fn parse_specs(text: &str) -> PyResult<Vec<String>> {
     Ok(specs.iter().map(Spec::to_string).collect())
 }
 
-/// Parses a cache size with a unit and returns it in bytes. `machine_bytes` is the memory of this
-/// machine, which must hold the cache's tables.
+/// Largest size of a file: offsets of the system are signed numbers of 64 bits.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Parses a size with a unit and returns it in bytes. `option` is its name in errors.
+/// `machine_bytes` is the memory of this machine, which must hold a cache's tables; None for a size
+/// that is no cache's.
 ///
 /// Raises ValueError for an invalid, too small or too large size.
 #[pyfunction]
-pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
-    let refuse = |problem: String| Err(refused(format!("memory {text}: {problem}")));
-    let bytes_max = simulate::memory_bytes_max(machine_bytes);
+pub fn size_bytes(text: &str, option: &str, machine_bytes: Option<u64>) -> PyResult<u64> {
+    let refuse = |problem: String| Err(refused(format!("{option} {text}: {problem}")));
+    let bytes_max = machine_bytes.map_or(FILE_BYTES_MAX, simulate::memory_bytes_max);
     match size::parse(text) {
         None => refuse(format!("expected {}", size::EXPECTED)),
         Some(0..PAGE_BYTES) => refuse(format!("holds no page; give at least {PAGE_BYTES} bytes")),
+        Some(bytes) if bytes > bytes_max && machine_bytes.is_none() => {
+            refuse(format!("no file is so large; give at most {bytes_max} bytes"))
+        }
         Some(bytes) if bytes > bytes_max => refuse(format!(
             "the books of so large a cache don't fit into this machine; give at most {} GiB",
             bytes_max >> 30

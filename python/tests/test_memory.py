@@ -300,6 +300,34 @@ def unprivileged_may_serve_the_kernel():
     return Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() == "1"
 
 
+def test_errors_of_sizes_name_the_option(path, tmp_path):
+    for make, words in [
+        (lambda: readpath.Region(0, swap=tmp_path), "size 0: holds no page"),
+        (lambda: readpath.Region("x", swap=tmp_path), "size x: expected a size"),
+        (lambda: readpath.Region("1MiB", "x", swap=tmp_path), "memory x: expected a size"),
+        (lambda: readpath.Region(2**63, swap=tmp_path), f"size {2**63}: no file is so large"),
+        (lambda: next(readpath.map(path).pieces([(0, 1)], ahead=0)), "ahead 0: holds no page"),
+        (lambda: readpath.ReadPath(whole_file_memory="x"), "whole_file_memory x: expected"),
+        (lambda: readpath.ReadPath(request="x"), "request x: expected"),
+        (lambda: readpath.ReadPath(disk=tmp_path, disk_size="x"), "disk_size x: expected"),
+        (lambda: readpath.ReadPath(memory="x"), "memory x: expected"),
+    ]:
+        with pytest.raises(ValueError, match=f"^{words}"):
+            make()
+
+
+def test_sizes_on_disk_have_no_limit_of_a_cache(tmp_path):
+    """The tables of a cache of 4,000 TiB need 62 TiB of memory."""
+    with pytest.raises(ValueError, match="memory 4000TiB: the books"):
+        readpath.ReadPath(memory="4000TiB")
+    readpath.ReadPath(whole_file_memory="4000TiB")
+    folder = tmp_path / "tier"
+    folder.mkdir(mode=0o700)
+    readpath.ReadPath(disk=folder, disk_size="4000TiB")
+    with pytest.raises(OSError):
+        readpath.Region("4000TiB", memory="16MiB", swap=tmp_path)
+
+
 def test_docstrings_explain_efault_and_the_alternatives():
     for what in (readpath.map, readpath.Region):
         assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__

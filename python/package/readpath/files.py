@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
 from readpath import _native
-from readpath.modelled import memory_bytes
+from readpath.modelled import memory_bytes, size_bytes
 from readpath.options import OLD_NAMES, check_names, present_names
 from readpath.places import Ranges, pairs_of
 
@@ -115,13 +115,13 @@ class ReadPath:
             whole_file_memory, request, retries, storage_options, disk, disk_size
         )
         cache_bytes = None if memory is None else memory_bytes(memory)
-        # 0 is a valid limit, but no size of a cache: `memory_bytes` refuses it.
+        # 0 is a valid limit, but `size_bytes` refuses less than a page.
         whole_file_bytes = None if whole_file_memory is None else 0
         if whole_file_memory not in (None, 0, "0"):
-            whole_file_bytes = memory_bytes(whole_file_memory)
+            whole_file_bytes = size_bytes(whole_file_memory, "whole_file_memory")
         self._engine = _native.Engine(
             page_cache, cache_bytes, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache,
-            whole_file_bytes, None if request is None else _size_of("request", request), retries,
+            whole_file_bytes, None if request is None else size_bytes(request, "request"), retries,
             _client_options(storage_options), _disk_tier(disk, disk_size)
         )
 
@@ -201,21 +201,13 @@ def _client_options(options: Mapping[str, str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _size_of(option: str, size: str | int) -> int:
-    """Returns the bytes of a size, at least one page. Raises ValueError that names the option."""
-    try:
-        return memory_bytes(size)
-    except ValueError as error:
-        raise ValueError(f"{option}={size!r}: give whole pages, as in '1MiB'") from error
-
-
 def _disk_tier(folder: PathLike | None, size: str | int | None) -> tuple[str, int] | None:
     """Returns folder and size in bytes of a disk tier. Raises ValueError if only one is given."""
     if (folder is None) != (size is None):
         raise ValueError("disk and disk_size belong together: a folder, and its maximum size as in '10GiB'")
     if folder is None or size is None:
         return None
-    return os.path.abspath(os.fsdecode(folder)), _size_of("disk_size", size)
+    return os.path.abspath(os.fsdecode(folder)), size_bytes(size, "disk_size")
 
 
 FSSPEC_TOO = frozenset({"memory", "readahead", "request", "depth", "backend", "keep_files"})

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from readpath import _native
 from readpath.files import PathLike
-from readpath.modelled import memory_bytes
+from readpath.modelled import memory_bytes, size_bytes
 from readpath.places import Ranges, pairs_in_turn
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Mapping(_native.MappedFile, _Memory):
 
         Raises IndexError for a range outside the file.
         """
-        ahead_bytes = self._memory_bytes // 4 if ahead is None else memory_bytes(ahead)
+        ahead_bytes = self._memory_bytes // 4 if ahead is None else size_bytes(ahead, "ahead")
         # Prefetched pieces that are not yielded yet, and their bytes.
         prefetched: deque[tuple[int, int]] = deque()
         prefetched_bytes = 0
@@ -306,7 +306,7 @@ class Region(_native.PagedMemory, _Memory):
         backend: str = "auto",
     ) -> Self:
         return super().__new__(
-            cls, memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend
+            cls, size_bytes(size, "size"), memory_bytes(memory), os.fsdecode(swap), swapin, backend
         )
 
     def read_from(

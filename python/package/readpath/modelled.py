@@ -185,12 +185,17 @@ def devices() -> dict[str, str]:
 
 
 def memory_bytes(size: str | int) -> int:
-    """Converts a number or a size such as `"256MiB"` to bytes.
+    """Converts the size of a cache, option `memory`, to bytes: a number, or text such as `"256MiB"`.
 
     Raises ValueError for an invalid size, for less than a page, and for a cache too large for this machine.
     """
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return _native.memory_bytes(str(size), machine_bytes)
+    return _native.size_bytes(str(size), "memory", machine_bytes)
+
+
+def size_bytes(size: str | int, option: str) -> int:
+    """As `memory_bytes`, for a size that is no cache's. Errors have the name of the `option`."""
+    return _native.size_bytes(str(size), option, None)
 
 
 def _specs(names: OneOrMore) -> list[str]:

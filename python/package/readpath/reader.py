@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from readpath import _native
 from readpath.forks import renew_in_children
-from readpath.modelled import memory_bytes
+from readpath.modelled import memory_bytes, size_bytes
 from readpath.places import Offsets, Ranges, buffers_of, exported, offsets_of, pairs_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ class Options:
     backend: str = "auto"
     keep_files: int = 0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unusable option, TypeError for a number of another type."""
+        memory_bytes(self.memory)
+        size_bytes(self.request, "request")
+        for name, least in (("depth", 1), ("keep_files", 0)):
+            if (number := operator.index(getattr(self, name))) < least:
+                raise ValueError(f"{name}={number}: give a number from {least} on")
+        _native.check_backend(self.backend)
+
     @staticmethod
     def names() -> list[str]:
         """Returns the names of the options."""
@@ -98,7 +108,7 @@ class Reader:
             self.file_bytes,
             memory_bytes(options.memory),
             options.readahead,
-            memory_bytes(options.request),
+            size_bytes(options.request, "request"),
             options.depth,
         )
         self._lock = threading.Lock()
