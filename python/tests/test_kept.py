@@ -102,3 +102,26 @@ def test_keep_files_option_reaches_local_paths(tmp_path):
         assert file.read() == DATA["/1"]
     with pytest.raises(TypeError, match="the cache readpath has no option `keep_files`"):
         fsspec.filesystem("http").open("http://localhost:1", size=5, cache_type="readpath", cache_options={"keep_files": 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("keep_files", -1, "keep_files=-1: give a number from 0"),
+        ("depth", 0, "depth=0: give a number from 1"),
+        ("backend", "nonsense", "no backend `nonsense`.*threads"),
+        ("request", 100, "request 100: holds no page"),
+        ("memory", "x", "memory x: expected a size"),
+    ],
+)
+def test_unusable_option_is_refused_before_the_first_file(below, option, value, words):
+    for opened in (
+        lambda: ReadpathFileSystem(fs=below, skip_instance_cache=True, **{option: value}),
+        lambda: AsyncReadpathFileSystem(fs=below, skip_instance_cache=True, **{option: value}),
+        lambda: readpath.open("memory:///0", **{option: value}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            opened()
+    for option in ("depth", "keep_files"):
+        with pytest.raises(TypeError, match="integer"):
+            readpath.open("memory:///0", **{option: "x"})
