@@ -78,6 +78,10 @@ impl From<Failure> for PyErr {
                          revalidate()"
                             .to_owned()
                     }
+                    // The cause says if the server was not reached, or has answered wrongly.
+                    ReadError::Device { offset, error: DeviceError::Medium } => {
+                        format!("the request for byte {offset} of the object failed")
+                    }
                     error => error.to_string(),
                 };
                 let cause = cause.map_or(String::new(), |cause| format!("; {cause}"));

@@ -82,6 +82,24 @@ def test_server_without_ranges_is_an_error_with_url_and_remedy():
         assert readpath.open(url).read() == OLD
 
 
+@pytest.mark.parametrize("fault", ["short", "shifted", "down"])
+def test_failed_request_is_no_error_of_a_disk(fault):
+    with contextlib.ExitStack() as ends:
+        store, url = ends.enter_context(served(("strong",)))
+        with readpath.open(url, memory="1MiB", readahead="none", retries=0) as file:
+            store.missing, store.shift = {"short": (7, 0), "shifted": (0, 1), "down": (0, 0)}[fault]
+            if fault == "down":
+                ends.close()
+            with pytest.raises(OSError) as caught:
+                file.readat(900_000, 9)
+    words = str(caught.value)
+    assert "device" not in words and "sectors" not in words, words
+    assert caught.value.filename == url and "bytes" in words or fault == "down"
+    if caught.value.errno == 5:
+        # The request has the whole page of these bytes: 219 pages are 897,024 bytes.
+        assert "the request for byte 897024 of the object failed; " in words, words
+
+
 @pytest.mark.parametrize("name", ["data", "data.parquet"])
 def test_range_past_the_end_has_no_bytes(name):
     """An object is opened by its start, or by its end."""
