@@ -362,10 +362,23 @@ pub fn disk_error(error: &DiskError) -> PyErr {
     PyOSError::new_err((errno, error.to_string()))
 }
 
+/// Name of the function that the crate advises for objects which its own clients do not read.
+const OWN_STORE: &str = "`open_object`";
+
 /// Exception for a URL that cannot be opened. The URL, without credentials, becomes the filename.
 pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
     let errno = match error {
         OpenObjectError::Open(error) => return open_error(error),
+        // The remedy is a store of the program, which Python has not; fsspec reads such an object.
+        OpenObjectError::Url { url, why } if why.contains(OWN_STORE) => {
+            let reason = why.split([',', ';']).next().unwrap_or_default();
+            let text = format!("{reason}; open it with client='fsspec'");
+            return match reason.contains("query") {
+                // Only a caller that names this client gets here.
+                true => refused(format!("{url}: {text}")),
+                false => PyOSError::new_err((EOPNOTSUPP, text, url.clone())),
+            };
+        }
         OpenObjectError::Url { .. } => return refused(error),
         OpenObjectError::Store(error) => store_errno(error),
         // Another try may have the same end, and fsspec opens the object.

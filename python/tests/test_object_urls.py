@@ -310,6 +310,25 @@ def test_names_of_objects_in_stores_are_taken_literally(folder):
         assert caught.value.errno == errno.EOPNOTSUPP
 
 
+def test_url_with_an_empty_part_is_read_through_fsspec(monkeypatch):
+    with served(("strong",)) as (store, url):
+        empty = url.replace("/data", "//folder//data")
+        with readpath.open(empty) as file:
+            assert type(file).__name__ == "ReadpathFile" and file.read() == OLD
+    for name in (empty, "s3://bucket/folder//x", "s3://bucket//lead"):
+        with pytest.raises(OSError, match="part of its path is empty; open it with client='fsspec'") as caught:
+            readpath.open(name, client="readpath")
+        assert caught.value.errno == errno.EOPNOTSUPP and caught.value.filename == name
+
+    # Where fsspec has no file system for the URL, the error of the package's own client stays.
+    def missing(*arguments, **options):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("readpath.urls.open_url", missing)
+    with pytest.raises(OSError, match="part of its path is empty"):
+        readpath.open("s3://bucket/folder//x")
+
+
 def test_options_that_fsspec_lacks_are_an_error_that_names_them():
     """A server without byte ranges is read through fsspec."""
     with served(("strong",)) as (store, url):
@@ -340,7 +359,7 @@ def test_unusable_names_and_options_are_errors_with_a_remedy():
             (lambda: readpath.open(url, request=5000), ValueError, "whole pages"),
             (lambda: readpath.open(url, request="8MiB"), ValueError, "at most 4 MiB"),
             (lambda: readpath.open(f"{url}/"), ValueError, "slash"),
-            (lambda: readpath.open(f"{url}?a=1", client="readpath"), ValueError, "query"),
+            (lambda: readpath.open(f"{url}?a=1", client="readpath"), ValueError, "query; .*client='fsspec'"),
             (lambda: readpath.open("http://"), ValueError, "no URL"),
         ]
         for call, kind, words in cases:

@@ -568,5 +568,9 @@ def _by_fsspec(name: str, options: dict[str, Any], refusal: OSError) -> Readpath
         # The URL that the refused client has requested, as it stands. fsspec would decode some
         # escapes, and keep dot segments and backslashes.
         name, given[scheme] = _native.parsed_url(name), {"encoded": True}
-    opened: ReadpathFile = open_url(name, given)
+    try:
+        opened: ReadpathFile = open_url(name, given)
+    except ImportError:
+        # fsspec lacks the file system of this scheme, such as s3fs.
+        raise refusal from None
     return opened
