@@ -393,6 +393,12 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
     PyOSError::new_err((errno, format!("{error}{cure}"), shown_url(url)))
 }
 
+/// Returns true for the text of an error about an answer without a length.
+fn has_no_length(text: &str) -> bool {
+    let is_range = text.contains("Failed to parse value for CONTENT_RANGE header");
+    text.contains("Content-Length Header missing") || is_range && text.contains("/*\"")
+}
+
 /// Error number for an error of a store: the number of the system if it has one.
 fn store_errno(error: &Error) -> i32 {
     match error {
@@ -400,6 +406,9 @@ fn store_errno(error: &Error) -> i32 {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => EACCES,
         Error::Precondition { .. } => ESTALE,
         Error::NotSupported { .. } | Error::NotImplemented { .. } => EOPNOTSUPP,
+        // Legal answers to a range: without its length, or without the length of the object. The
+        // client refuses them by private types, so that the text is all there is.
+        Error::Generic { source, .. } if has_no_length(&source.to_string()) => EOPNOTSUPP,
         _ => {
             let mut cause = error.source();
             while let Some(error) = cause {

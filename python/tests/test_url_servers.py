@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gzip
+import io
 import os
 import shutil
 import ssl
@@ -83,6 +84,41 @@ def test_server_without_ranges_is_an_error_with_url_and_remedy():
         assert readpath.open(url).read() == OLD
 
 
+class Chunked(Handler):
+    """A server that sends no length, as the ones do which compress or make an answer."""
+
+    def send_header(self, name, value):
+        name, value = ("Transfer-Encoding", "chunked") if name == "Content-Length" else (name, value)
+        super().send_header(name, value)
+
+    def answer(self):
+        plain = self.wfile
+        self.wfile = io.BytesIO()
+        super().answer()
+        header, end, body = self.wfile.getvalue().partition(b"\r\n\r\n")
+        self.wfile = plain
+        plain.write(header + end)
+        if self.command == "GET":
+            plain.write(b"%x\r\n%b\r\n" % (len(body), body) * bool(body) + b"0\r\n\r\n")
+
+
+class WithoutTotal(Handler):
+    """A server that does not know the length of the object (RFC 9110, section 14.4)."""
+
+    def send_header(self, name, value):
+        super().send_header(name, value.partition("/")[0] + "/*" if name == "Content-Range" else value)
+
+
+@pytest.mark.parametrize("kind", [Chunked, WithoutTotal])
+def test_answers_without_a_length_are_read_through_fsspec(kind):
+    with served(("strong",), kind) as (_, url):
+        with pytest.raises(OSError, match="client='fsspec'") as caught:
+            readpath.open(url, client="readpath", retries=0)
+        assert caught.value.errno == errno.EOPNOTSUPP and caught.value.filename == url
+        with readpath.open(url) as file:
+            assert type(file).__name__ != "ObjectFile" and file.read() == OLD
+
+
 @pytest.mark.parametrize("status", [206, 500])
 def test_failed_request_is_no_error_of_a_disk(status):
     class Faulty(Handler):
@@ -100,7 +136,7 @@ def test_failed_request_is_no_error_of_a_disk(status):
     assert caught.value.errno == errno.EIO and caught.value.filename == url
     assert caught.value.strerror.startswith("the request for byte 900000 of the object failed; ")
     # The page of these bytes begins at 219 * 4096.
-    assert ("500" if status == 500 else "got 897025..901120") in caught.value.strerror
+    assert ("GET http" if status == 500 else "got 897025..901120") in caught.value.strerror
 
 
 @pytest.mark.parametrize("name", ["data", "data.parquet"])
