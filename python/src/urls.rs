@@ -224,7 +224,9 @@ fn shared_client(
     if let Some(store) = known_client(process, &client_key) {
         return Ok((Box::new(store), location));
     }
-    let store: Arc<dyn ObjectStore> = make_client(url, options, retries)?.into();
+    let made = make_client(url, options.clone(), retries);
+    let store: Arc<dyn ObjectStore> =
+        made.map_err(|error| naming_option(error, url, options, retries))?.into();
     // A child of `fork` may find the list locked for ever. It then opens without the list.
     if let Ok(mut clients) = CLIENTS.try_lock() {
         // A parent's client is never dropped: its threads do not exist here.
@@ -238,6 +240,23 @@ fn shared_client(
         }
     }
     Ok((Box::new(store), location))
+}
+
+/// The error of a client that could not be made. If a value of an option is the reason, the text
+/// has the option's name: it is the one that alone has the same error.
+fn naming_option(error: Error, url: &Url, options: Vec<(String, String)>, retries: usize) -> Error {
+    let Error::Generic { store: WRONG_VALUE, source } = error else { return error };
+    let text = source.to_string();
+    let is_reason =
+        |option: &(String, String)| match make_client(url, vec![option.clone()], retries) {
+            Err(Error::Generic { store: WRONG_VALUE, source }) => source.to_string() == text,
+            _ => false,
+        };
+    let source = match options.iter().find(|option| is_reason(option)) {
+        Some((name, _)) => format!("option `{name}`: {text}").into(),
+        None => source,
+    };
+    Error::Generic { store: WRONG_VALUE, source }
 }
 
 /// Returns the client of this process with this key, which becomes the last used one. `None`
@@ -362,6 +381,9 @@ pub fn disk_error(error: &DiskError) -> PyErr {
     PyOSError::new_err((errno, error.to_string()))
 }
 
+/// Name of the store in the client's error about the value of an option.
+const WRONG_VALUE: &str = "Config";
+
 /// Name of the function that the crate advises for objects which its own clients do not read.
 const OWN_STORE: &str = "`open_object`";
 
@@ -380,6 +402,9 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
             };
         }
         OpenObjectError::Url { .. } => return refused(error),
+        OpenObjectError::Store(Error::Generic { store: WRONG_VALUE, source }) => {
+            return refused(source);
+        }
         OpenObjectError::Store(error) => store_errno(error),
         // Another try may have the same end, and fsspec opens the object.
         OpenObjectError::NoVersion { .. } | OpenObjectError::Unsettled { .. } => EOPNOTSUPP,

@@ -353,6 +353,12 @@ def test_unusable_names_and_options_are_errors_with_a_remedy():
             (lambda: readpath.open(url, client="curl"), ValueError, "readpath or fsspec"),
             (lambda: readpath.open(url, storage_options={"aws_regoin": "x"}), ValueError, "aws_regoin"),
             (lambda: readpath.open(url, storage_options={"timeout": 3}), TypeError, "strings"),
+            (lambda: readpath.open(url, storage_options={"timeout": "10 parsecs"}), ValueError, "option `timeout`"),
+            (
+                lambda: readpath.open("s3://bucket/key", storage_options={"aws_allow_http": "perhaps", "timeout": "9s"}),
+                ValueError,
+                "option `aws_allow_http`.*perhaps",
+            ),
             (lambda: readpath.open(url, disk="/tmp"), ValueError, "disk_size"),
             (lambda: readpath.open(url, retries=-1), ValueError, "-1"),
             (lambda: readpath.open(url, request="1000"), ValueError, "request"),
