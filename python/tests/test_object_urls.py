@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import http.server
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -304,6 +306,11 @@ def test_names_of_objects_in_stores_are_taken_literally(folder):
         with readpath.open(f"s3://bucket/{key}", client="readpath", storage_options=s3) as file:
             assert file.read() == OLD and file.name == f"s3://bucket/{key}"
         assert set(store.lines) == {path}
+    # Two colons, and marks of a query or a fragment, do not lead to fsspec, which would need s3fs.
+    for key, path in [("a::b", "/bucket/a::b"), ("a?b", "/bucket/a%3Fb"), ("a#b", "/bucket/a%23b")]:
+        store.objects = {path: OLD, path.replace("::", "%3A%3A"): OLD}
+        with readpath.open(f"s3://bucket/{key}", storage_options=s3, retries=1) as file:
+            assert file.read() == OLD
     for key in ("a/../b", "a "):
         with pytest.raises(OSError, match="would request.*client='fsspec'") as caught:
             readpath.open(f"s3://bucket/{key}", client="readpath", storage_options=s3)
@@ -327,6 +334,43 @@ def test_url_with_an_empty_part_is_read_through_fsspec(monkeypatch):
     monkeypatch.setattr("readpath.urls.open_url", missing)
     with pytest.raises(OSError, match="part of its path is empty"):
         readpath.open("s3://bucket/folder//x")
+
+
+def test_address_of_version_6_is_read_by_the_own_client():
+    with served(("strong",)) as (store, _):
+        server = http.server.ThreadingHTTPServer.__new__(http.server.ThreadingHTTPServer)
+        server.address_family = socket.AF_INET6
+        try:
+            server.__init__(("::1", 0), Handler)
+        except OSError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        server.store = store
+        with server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            with readpath.open(f"http://[::1]:{server.server_port}/a::b", retries=3) as file:
+                assert isinstance(file, readpath.File) and file.read() == OLD
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://host/x?signed=1", "s3://bucket/x?versionId=abc", "gs://bucket/x#1234", "zip://a::https://host/x",
+        "https://host/x::https://host/y", "s3://bucket/x::memory", "ftp://host/x",
+    ],
+)  # fmt: skip
+def test_options_of_the_own_client_are_refused_at_urls_of_fsspec(url):
+    with pytest.raises(TypeError, match="fsspec opens this URL, and has no option disk, retries; leave it out"):
+        readpath.open(url, retries=3, disk="/tmp", memory="1MiB")
+
+
+def test_options_of_the_own_client_with_ones_of_fsspec_are_refused_with_the_remedy():
+    for options, words in [
+        ({"client": "fsspec"}, "give client='readpath'$"),
+        ({"block_size": 5}, "give client='readpath' and leave out block_size$"),
+    ]:
+        with pytest.raises(TypeError, match=f"no option storage_options; {words}"):
+            readpath.open("https://host/x", storage_options={"timeout": "3s"}, **options)
 
 
 def test_options_that_fsspec_lacks_are_an_error_that_names_them():

@@ -40,6 +40,12 @@ PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 
 URL_START = re.compile(rf"{PROTOCOL.pattern}://")
 
+QUERY = re.compile(r"[?#]")
+"""Characters before a query or a fragment, which the clients of HTTP do not send."""
+
+VERSION = re.compile(r"\?versionid=|#\d+$", re.IGNORECASE)
+"""A version of an object in the URLs of s3fs and adlfs, and of gcsfs."""
+
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """Hints that apply to all later reads through a file, not to a range."""
 
@@ -216,9 +222,15 @@ FSSPEC_TOO = frozenset({"memory", "readahead", "request", "depth", "backend", "k
 
 def _is_for_client(name: str, options: Mapping[str, Any]) -> bool:
     """Returns True for the URL of one object, with options that the package's own clients have."""
+    return is_one_object(name) and options.keys() <= {*ReadPath.NAMES, *OLD_NAMES}
+
+
+def is_one_object(name: str) -> bool:
+    """Returns True for a URL of the own clients: no chain, query or version. Keys of stores may have `?`, `#`, `::`."""
     scheme, _, rest = name.partition("://")
-    is_one_object = "::" not in name and "?" not in rest and "#" not in rest
-    return scheme in CLIENT_SCHEMES and is_one_object and options.keys() <= {*ReadPath.NAMES, *OLD_NAMES}
+    not_sent = QUERY if scheme in ("http", "https") else VERSION
+    is_chain = any(URL_START.match(part) or _is_protocol(part) for part in rest.split("::")[1:])
+    return scheme in CLIENT_SCHEMES and not not_sent.search(rest) and not is_chain
 
 
 def is_url(path_or_url: PathLike) -> bool:
@@ -231,13 +243,18 @@ def is_url(path_or_url: PathLike) -> bool:
     first, *rest = os.fsdecode(path_or_url).split("::")
     if URL_START.match(first):
         return True
-    if not rest or not PROTOCOL.fullmatch(first):
+    return bool(rest) and _is_protocol(first)
+
+
+def _is_protocol(name: str) -> bool:
+    """Returns True for the name of a protocol that fsspec knows."""
+    if not PROTOCOL.fullmatch(name):
         return False
     try:
         from fsspec import available_protocols
     except ImportError:
         return False
-    return first in available_protocols()
+    return name in available_protocols()
 
 
 def position_after(offset: int, whence: int, current: int, size: int, name: Any) -> int:
@@ -504,7 +521,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
 
     A URL with `https`, `http`, `s3`, `gs`, `az` or `abfss` returns a `File` too, of one version of the object:
     an object that changes while it is read is an OSError with `errno.ESTALE`. `client="fsspec"` opens it
-    through fsspec. So do URLs with a query (presigned ones), and options that only fsspec has. An object
+    through fsspec. So do `http` URLs with a query (presigned ones), and options that only fsspec has. An object
     without ETag and time of modification, on a server without byte ranges, or with an escape in the path of its
     `http` URL that the client would change, such as `%2F`, is opened through fsspec too. Options that fsspec has
     not are an OSError with `errno.EOPNOTSUPP` then. Behind the bucket, the text of a URL is the object's key,
@@ -525,8 +542,9 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     # True if the package's own client opens the URL, and not fsspec.
     is_own = client == "readpath" or client is None and _is_for_client(name, options)
     if is_url(path_or_url) and not name.startswith("nfs://") and not is_own:
-        from readpath.urls import open_url
+        from readpath.urls import check_options, open_url
 
+        check_options(name, options)
         opened: ReadpathFile = open_url(name, options)
         return opened
     if not name:

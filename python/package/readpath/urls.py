@@ -6,10 +6,20 @@ from typing import Any
 
 import fsspec
 
-from readpath.files import PROTOCOL, URL_START, keep_with
+from readpath.files import FSSPEC_TOO, PROTOCOL, URL_START, ReadPath, is_one_object, keep_with
+from readpath.options import OLD_NAMES
 from readpath.reader import Options
 
 PREFIX = "readpath::"
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Raises TypeError for options of the package's own clients at a URL that fsspec opens."""
+    own = {*ReadPath.NAMES, *OLD_NAMES}
+    if lacking := sorted(options.keys() & own - FSSPEC_TOO):
+        others = sorted(options.keys() - own)
+        remedy = " and leave out ".join(["give client='readpath'", *others]) if is_one_object(name) else "leave it out"
+        raise TypeError(f"fsspec opens this URL, and has no option {', '.join(lacking)}; {remedy}")
 
 
 def open_url(name: str, options: dict[str, Any]) -> Any:
