@@ -19,14 +19,20 @@ use crate::urls::Reports;
 pub struct Awaited {
     /// The read, or None after its end.
     future: Mutex<Option<Own<ReadFuture<Vec<u8>>>>>,
+    /// Name of the file that is read.
+    name: Py<PyAny>,
     /// Reports about the object that is read, and its URL; None for other files.
     object: Option<(Arc<Reports>, String)>,
 }
 
 impl Awaited {
     /// Creates a read that has not been polled yet.
-    pub fn new(future: ReadFuture<Vec<u8>>, object: Option<(Arc<Reports>, String)>) -> Awaited {
-        Awaited { future: Mutex::new(Some(Own::new(future))), object }
+    pub fn new(
+        future: ReadFuture<Vec<u8>>,
+        name: Py<PyAny>,
+        object: Option<(Arc<Reports>, String)>,
+    ) -> Awaited {
+        Awaited { future: Mutex::new(Some(Own::new(future))), name, object }
     }
 }
 
@@ -56,7 +62,7 @@ impl Awaited {
             Poll::Ready((Ok(count), bytes)) => Ok(Some(PyBytes::new(py, &bytes[..count]))),
             Poll::Ready((Err(error), _)) => Err(match &self.object {
                 Some((reports, url)) => reports.explain(error.into(), url).into(),
-                None => Failure::from(error).into(),
+                None => Failure::from(error).of_file(self.name.clone_ref(py)),
             }),
         }
     }

@@ -91,6 +91,18 @@ impl From<Failure> for PyErr {
     }
 }
 
+impl Failure {
+    /// The exception, which has the name of the file that was read as its filename.
+    pub fn of_file(self, name: Py<PyAny>) -> PyErr {
+        match self {
+            Failure::Read(error) => {
+                PyOSError::new_err((read_errno(&error), error.to_string(), name))
+            }
+            other => other.into(),
+        }
+    }
+}
+
 /// Error number of the system for a failed read.
 fn read_errno(error: &ReadError) -> i32 {
     match *error {
@@ -184,7 +196,8 @@ const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 const EAGAIN: i32 = 11;
-const ESTALE: i32 = 116;
+/// Error number of a file that has become shorter, from Linux.
+pub const ESTALE: i32 = 116;
 
 /// Exception for a local name that cannot be opened. Python selects the class by the number. The
 /// path becomes the filename of the exception, and the message no longer begins with it.

@@ -80,7 +80,7 @@ impl LocalFile {
             drop(file);
             result
         });
-        result.map_err(PyErr::from)
+        result.map_err(|failure| failure.of_file(self.name(py)))
     }
 
     /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a range above
@@ -260,9 +260,8 @@ impl LocalFile {
         let filled = unsafe { self.fill_memory(py, offset.0, BufferMemory(address), byte_count)? };
         // The object has no other length, so a file that became shorter is an error.
         if filled < byte_count {
-            return Err(
-                Failure::Read(ReadError::Shrunk { offset: offset.0 + filled as u64 }).into()
-            );
+            let error = ReadError::Shrunk { offset: offset.0 + filled as u64 };
+            return Err(Failure::Read(error).of_file(self.name(py)));
         }
         Ok(bytes)
     }
@@ -288,6 +287,9 @@ impl LocalFile {
 
     /// Returns up to `size` bytes from the position, fewer only at the end, and moves the position
     /// behind them. Without a size, or with a negative one, it returns all remaining bytes.
+    ///
+    /// Threads share the position, and reads from it at a time may return the same bytes. A thread
+    /// of several reads with `readat`.
     #[pyo3(signature = (size=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
@@ -417,7 +419,7 @@ impl LocalFile {
         let future = self.with(py, |file| Ok(file.read_at_async(buffer, offset)))?;
         let url = self.path.to_str().unwrap_or_default();
         let object = self.reports.clone().map(|reports| (reports, url.to_owned()));
-        Ok(Awaited::new(future, object))
+        Ok(Awaited::new(future, self.name(py), object))
     }
 
     /// Gives a hint on this handle's reads, by its name in `posix_fadvise`.

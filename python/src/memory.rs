@@ -8,12 +8,13 @@ use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use readpath::MemoryError;
 use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::engine::backend_named;
-use crate::failure::pager_error;
+use crate::failure::{ESTALE, pager_error};
 use crate::interruptible::run_interruptible;
 use crate::many::Ranges;
 use crate::policy::advice_named;
@@ -329,6 +330,9 @@ impl MappedFile {
 fn load_error(error: &LoadError) -> PyErr {
     match error {
         LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
+        LoadError::Read(MemoryError::Shrunk { .. }) => {
+            PyOSError::new_err((ESTALE, error.to_string()))
+        }
         LoadError::Read(_) => PyOSError::new_err((EIO, error.to_string())),
     }
 }

@@ -300,6 +300,15 @@ def unprivileged_may_serve_the_kernel():
     return Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() == "1"
 
 
+def test_mapping_of_a_file_that_has_become_shorter_has_the_error_of_a_file(tmp_path):
+    (tmp_path / "shrinks").write_bytes(bytes(1_000_000))
+    with served(tmp_path / "shrinks") as mapping:
+        os.truncate(tmp_path / "shrinks", 500_000)
+        with pytest.raises(OSError, match="shorter") as caught:
+            mapping.load(600_000, 10)
+        assert caught.value.errno == errno.ESTALE
+
+
 def test_errors_of_sizes_name_the_option(path, tmp_path):
     for make, words in [
         (lambda: readpath.Region(0, swap=tmp_path), "size 0: holds no page"),

@@ -86,6 +86,12 @@ def test_wrong_header_is_an_error_with_the_name(tmp_path, header, version):
         Rows(wrong)
 
 
+def test_shape_of_negative_lengths_is_refused(path):
+    for shape in ((-1, -10), (-1, 4, -4)):
+        with pytest.raises(ValueError, match="shape"):
+            Rows(path, "f4", shape)
+
+
 def test_records_are_the_ranges_of_the_file(path):
     whole = path.read_bytes()
     pairs = [(4, 64), (0, 4), (1000, 0), (63_000, 900)]

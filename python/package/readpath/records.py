@@ -133,7 +133,7 @@ class Rows(_Samples):
             self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
             self._offset = offset
         row_bytes = self._dtype.itemsize * math.prod(self._shape)
-        if self._dtype.hasobject or row_bytes <= 0 or self._offset < 0:
+        if self._dtype.hasobject or row_bytes <= 0 or min(self._offset, *self._shape, 0) < 0:
             raise ValueError(f"{name}: rows of the type {self._dtype} and shape {self._shape} at byte {offset}")
         self._row_bytes = row_bytes
         if dtype is not None:
