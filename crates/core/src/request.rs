@@ -153,7 +153,7 @@ impl core::fmt::Display for DeviceError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             DeviceError::Medium => {
-                f.write_str("the device could not read or write these sectors (EIO)")
+                f.write_str("the storage could not read or write this range (EIO)")
             }
             DeviceError::Gone => f.write_str("the device is gone (ENODEV)"),
             DeviceError::Full => f.write_str("no space left on the device (ENOSPC)"),

@@ -141,7 +141,7 @@ fn sync_after_a_lost_write_fails() {
     ] {
         let row = run(job, &setup(device));
         assert_eq!(row.errors, errors, "{device}");
-        let error = "sync: the device could not read or write these sectors (EIO)";
+        let error = "sync: the storage could not read or write this range (EIO)";
         assert_eq!(row.first_error.as_deref(), Some(error), "{device}");
     }
 }
