@@ -171,6 +171,19 @@ fn check_user_without_permission(overlay: &Overlay) {
     }
 }
 
+/// A file of one page grows by 8 resident MiB after it was opened. Its first page stays in the
+/// kernel page cache.
+fn check_file_that_has_grown(overlay: &Overlay) {
+    let name = overlay.file.with_file_name("growing");
+    std::fs::write(&name, content(PAGE)).unwrap();
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&name).unwrap();
+    assert!(file.is_cached(0, PAGE as u64));
+    let mut appended = StdFile::options().append(true).open(&name).unwrap();
+    std::io::Write::write_all(&mut appended, &content(8 << 20)).unwrap();
+    assert!(file.is_cached(0, PAGE as u64));
+}
+
 /// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the
 /// cold half are checked all the same, and each one with its 5 pages is advised: 60 pages.
 fn check_cold_batch_after_resident_reads(overlay: &Overlay) {
@@ -214,6 +227,7 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
         let cold = readpath_record::cold::residency(&overlay.file).unwrap();
         assert_eq!((cold.pages, cold.resident), (FILE_BYTES as u64 / PAGE as u64, 0));
     }
+    check_file_that_has_grown(&overlay);
     std::fs::read(&overlay.lower_file).unwrap();
     if overlay.lower_resident(0..FILE_BYTES / PAGE) < FILE_BYTES / PAGE {
         return eprintln!("skipped: the file is not resident");

@@ -228,16 +228,16 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
     Some(resident_pages)
 }
 
-/// Distance of [`may_see_residency`]'s page from the end of the file: the largest folio of the
-/// kernel page cache, of which a part may lie behind the end.
-const FOLIO_BYTES_MAX: u64 = 2 << 20;
+/// Offset of [`may_see_residency`]'s page: 4 EiB, which no file reaches, whatever it grows to. The
+/// kernel maps regular files up to offset 2^63.
+const FAR_OFFSET: u64 = 1 << 62;
 
 /// True if `mincore(2)` reports the residency of the file's pages to this process. Without
 /// permission it reports every page as resident, also one far behind the end of the file, which
 /// never is. The permission of `cachestat(2)` shows nothing: older kernels check none.
 fn may_see_residency(target: &Target) -> bool {
-    let offset = target.bytes().next_multiple_of(FOLIO_BYTES_MAX) + FOLIO_BYTES_MAX;
-    page_cache::residency_flags(target, offset, PAGE_BYTES as usize).is_ok_and(|flags| !flags[0])
+    page_cache::residency_flags(target, FAR_OFFSET, PAGE_BYTES as usize)
+        .is_ok_and(|flags| !flags[0])
 }
 
 /// Number of pages of a range that `cachestat(2)` counts in the kernel page cache, which is 0 on
