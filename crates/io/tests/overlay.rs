@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use readpath::{PageCache, ReadPath};
 use readpath_core::unit::PageRange;
+use support::system_calls::{calls_between_marks, mark};
 use support::{content, own_cache};
 
 const FILE_BYTES: usize = 4 << 20;
@@ -184,6 +185,16 @@ fn check_file_that_has_grown(overlay: &Overlay) {
     assert!(file.is_cached(0, PAGE as u64));
 }
 
+/// Number of `mincore(2)` calls of `act`, in a child. `None` where calls cannot be counted.
+fn mincore_calls(act: impl Fn()) -> Option<usize> {
+    let calls = calls_between_marks(|| {
+        mark();
+        act();
+        mark();
+    });
+    Some(calls?[0].iter().filter(|&&call| call == libc::SYS_mincore).count())
+}
+
 /// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the
 /// cold half are checked all the same, and each one with its 5 pages is advised: 60 pages.
 fn check_cold_batch_after_resident_reads(overlay: &Overlay) {
@@ -221,6 +232,9 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
     let file = path.open(&overlay.file).unwrap();
     if overlay.drop_pages() {
         assert!(!file.is_cached(0, PAGE as u64));
+        // An absent page proves the permission too.
+        let calls = mincore_calls(|| assert!(!file.is_cached(0, PAGE as u64)));
+        assert!(calls.is_none_or(|calls| calls == 1), "{calls:?}");
         check_user_without_permission(&overlay);
         check_cold_batch_after_resident_reads(&overlay);
         assert!(overlay.drop_pages());

@@ -214,9 +214,6 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
     if !target.is_on_overlay() {
         return counted_pages(target, pages);
     }
-    if !may_see_residency(target) {
-        return None;
-    }
     let (mut resident_pages, mut rest) = (0, pages);
     while !rest.is_empty() {
         let part = rest.clipped(rest.first + MINCORE_PAGES_MAX);
@@ -225,7 +222,8 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
         resident_pages += flags.into_iter().filter(|&is_resident| is_resident).count() as u64;
         rest.first = part.end;
     }
-    Some(resident_pages)
+    // An absent page shows the permission too.
+    (resident_pages < pages.count() || may_see_residency(target)).then_some(resident_pages)
 }
 
 /// Offset of [`may_see_residency`]'s page: 4 EiB, which no file reaches, whatever it grows to. The
