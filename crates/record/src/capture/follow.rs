@@ -377,18 +377,16 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Records that `task` began a system call at `at_ns`. It ends the open fault of the task, here
     /// without a next one (`None`).
-    fn on_call_begin(
-        &mut self,
-        at_ns: u64,
-        task: u32,
-        system_call: SystemCall,
-        arguments: [u64; 6],
-    ) {
+    fn on_call_begin(&mut self, at_ns: u64, task: u32, call: SystemCall, arguments: [u64; 6]) {
         self.end_fault(task, None);
+        // The start of `io_submit` may be reported after its first requests.
+        if call != SystemCall::IoSubmit {
+            self.abandon_submit_call(at_ns, task);
+        }
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.expired_fault = None;
         state.call = Some(ActiveCall {
-            system_call,
+            system_call: call,
             arguments,
             begin_ns: at_ns,
             waited_ns: 0,
@@ -404,8 +402,9 @@ impl<N: FileNames> TaskTracker<N> {
         self.end_fault(task, None);
         let call = self.tasks.get_mut(&task).and_then(|state| state.call.take());
         // A call with a lost start gives no record.
-        if let Some(call) = call.filter(|call| call.system_call == system_call) {
-            self.on_call_end(at_ns, task, call, result);
+        match call.filter(|call| call.system_call == system_call) {
+            Some(call) => self.on_call_end(at_ns, task, call, result),
+            None => self.abandon_submit_call(at_ns, task),
         }
         self.put_inserted(at_ns, task);
     }

@@ -502,22 +502,11 @@ impl<N: FileNames> TaskTracker<N> {
             }
             !is_of_task
         });
-        let (unknown_result, unknown_wait_ns) = (None, None);
         let mut reads = take_matching(&mut self.pending.aio, is_of_task);
         for state in self.tasks.values_mut() {
             reads.extend(take_matching(&mut state.submit_call.reads, is_of_task));
         }
-        for read in reads.into_iter().chain(uring_reads).filter(|read| !read.has_no_file) {
-            match read.last_completion_ns.filter(|_| read.is_completed()) {
-                Some(end_ns) => {
-                    self.put_asynchronous(end_ns, read, unknown_result, unknown_wait_ns)
-                }
-                None => {
-                    let waited_ns = self.sleep_during_ns(at_ns, &read);
-                    self.count_missing(read.task, read.method, 1, waited_ns);
-                }
-            }
-        }
+        self.put_abandoned(at_ns, reads.into_iter().chain(uring_reads));
     }
 }
 

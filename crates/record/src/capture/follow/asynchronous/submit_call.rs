@@ -42,11 +42,36 @@ impl<N: FileNames> TaskTracker<N> {
         state.submit_call.request_count += 1;
         state.submit_call.reads.extend(read.map(|read| AsyncRead { index_in_call, ..read }));
     }
+
+    /// Ends the requests of an `io_submit` call of `task` whose start or end was not reported, so
+    /// that the next call counts its own from 0.
+    pub(in crate::capture::follow) fn abandon_submit_call(&mut self, at_ns: u64, task: u32) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let submitted = std::mem::take(&mut state.submit_call);
+        self.put_abandoned(at_ns, submitted.reads.into_iter());
+    }
+
+    /// Queues the records of reads that a device has completed, and whose end will not be reported.
+    /// Counts the others as missing, except reads of no file.
+    pub(super) fn put_abandoned(&mut self, at_ns: u64, reads: impl Iterator<Item = AsyncRead>) {
+        let (unknown_result, unknown_wait_ns) = (None, None);
+        for read in reads.filter(|read| !read.has_no_file) {
+            match read.last_completion_ns.filter(|_| read.is_completed()) {
+                Some(end_ns) => {
+                    self.put_asynchronous(end_ns, read, unknown_result, unknown_wait_ns)
+                }
+                None => {
+                    let waited_ns = self.sleep_during_ns(at_ns, &read);
+                    self.count_missing(read.task, read.method, 1, waited_ns);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use readpath_trace::recording::Activity;
+    use readpath_trace::recording::{Activity, Record};
 
     use super::super::super::super::event::{EventData, SystemCall};
     use super::super::super::tests::{INODE, asynchronous_records, enter, reads, submitted_read};
@@ -70,5 +95,47 @@ mod tests {
         ]);
         let offsets: Vec<u64> = reads(&records).iter().map(|read| read.offset).collect();
         assert_eq!(offsets, [65536, 8192]);
+    }
+
+    /// The end of the first call is lost, or its start came before the recording. Its read
+    /// counts as missing. The next call has two accepted reads.
+    #[test]
+    fn lost_end_of_a_submit_call_does_not_shift_the_next_one() {
+        let other = || EventData::AioOther { activity: Activity::Write };
+        let read = |request, offset| EventData::AioRead(submitted_read(request, offset));
+        let first_calls = [
+            // Without an end, and then another call.
+            vec![
+                (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+                (11, other()),
+                (12, read(1, 4096)),
+                (20, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+                (21, EventData::Exit(SystemCall::IoGetevents, 2)),
+            ],
+            // Without a start.
+            vec![
+                (11, other()),
+                (12, read(1, 4096)),
+                (20, EventData::Exit(SystemCall::IoSubmit, 2)),
+            ],
+        ];
+        for first_call in first_calls {
+            let next_call = vec![
+                (30, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+                (31, read(2, 8192)),
+                (32, read(3, 65536)),
+                (40, EventData::Exit(SystemCall::IoSubmit, 2)),
+                (50, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+                (60, EventData::Exit(SystemCall::IoGetevents, 2)),
+            ];
+            let records = asynchronous_records([first_call, next_call].concat());
+            let offsets: Vec<u64> = reads(&records).iter().map(|read| read.offset).collect();
+            assert_eq!(offsets, [8192, 65536]);
+            let missing = records.iter().filter_map(|record| match record {
+                Record::Unseen(unseen) => Some(unseen.count),
+                _ => None,
+            });
+            assert_eq!(missing.sum::<u64>(), 1);
+        }
     }
 }
