@@ -73,7 +73,7 @@ pub(in crate::page_cache) struct BufferedFile {
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     is_nowait_unsupported: AtomicBool,
-    /// True once a read has tried `RWF_NOWAIT`.
+    /// True once a read has tried `RWF_NOWAIT`, and `is_nowait_unsupported` has its answer.
     is_nowait_tried: AtomicBool,
 }
 
@@ -149,15 +149,11 @@ impl BufferedFile {
         if self.is_nowait_unsupported.load(Ordering::Relaxed) {
             return None;
         }
-        // Written once, because all readers of the file share it.
-        if !self.is_nowait_tried.load(Ordering::Relaxed) {
-            self.is_nowait_tried.store(true, Ordering::Relaxed);
-        }
-        match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
-        {
+        let file = self.file_for_mode(kernel_readahead);
+        let result = match preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT) {
             Ok(bytes) => Some(bytes as u64),
             // The kernel has no offsets of 2^63 or more, with any flag.
-            Err(Errno::INVAL) if i64::try_from(offset).is_err() => Some(0),
+            Err(Errno::INVAL) if i64::try_from(offset).is_err() => return Some(0),
             // The file system, the kernel or a sandbox has no such flag. It is not tried again.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.is_nowait_unsupported.store(true, Ordering::Relaxed);
@@ -165,7 +161,13 @@ impl BufferedFile {
             }
             // EAGAIN: the first page is absent. The read that waits finds any other error again.
             Err(_) => Some(0),
+        };
+        // After the answer, so that a thread that finds it true finds the answer too. Written once,
+        // because all readers of the file share it.
+        if !self.is_nowait_tried.load(Ordering::Relaxed) {
+            self.is_nowait_tried.store(true, Ordering::Release);
         }
+        result
     }
 
     /// Reads from `offset` on until `buffer` is full, and waits for the device if needed. Returns
@@ -256,7 +258,7 @@ impl BufferedFile {
     /// True if the file system supports `RWF_NOWAIT`. The first call reads a byte at `offset` with
     /// it, unless another read has tried it before.
     pub(in crate::page_cache) fn supports_nowait(&self, offset: u64) -> bool {
-        if !self.is_nowait_tried.load(Ordering::Relaxed) {
+        if !self.is_nowait_tried.load(Ordering::Acquire) {
             let mut byte = [0];
             let buffers = &mut [IoSliceMut::new(&mut byte)];
             self.read_nowait(offset, KernelReadahead::Enabled, buffers);
@@ -273,5 +275,46 @@ impl BufferedFile {
     /// wait then go without kernel readahead.
     pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Files of procfs, which has no `RWF_NOWAIT`. Two threads ask for it at once, file by file. Both
+    /// learn that it is missing.
+    #[test]
+    fn missing_nowait_is_known_to_all_threads_at_once() {
+        const FILES: usize = 20_000;
+        let file = Arc::new(StdFile::open("/proc/version").unwrap());
+        let new_file = || BufferedFile {
+            file: Arc::clone(&file),
+            key: FileKey::default(),
+            no_readahead_file: OnceLock::new(),
+            is_memory_short: AtomicBool::new(false),
+            is_nowait_unsupported: AtomicBool::new(false),
+            is_nowait_tried: AtomicBool::new(false),
+        };
+        let files: Vec<BufferedFile> = (0..FILES).map(|_| new_file()).collect();
+        let arrivals = AtomicUsize::new(0);
+        let count_supported = || {
+            let supported = files.iter().enumerate().filter(|(index, file)| {
+                // Both threads begin with a file together.
+                arrivals.fetch_add(1, Ordering::AcqRel);
+                while arrivals.load(Ordering::Acquire) < 2 * (index + 1) {
+                    std::hint::spin_loop();
+                }
+                file.supports_nowait(0)
+            });
+            supported.count()
+        };
+        let counts = std::thread::scope(|scope| {
+            let threads = [0; 2].map(|_| scope.spawn(count_supported));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(counts, [0, 0]);
     }
 }
