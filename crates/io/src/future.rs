@@ -49,7 +49,8 @@ impl File {
     ///
     /// # Errors
     /// The future returns the errors of [`read_at`](File::read_at), and the system's error if it
-    /// provides no thread for the reactor.
+    /// provides no thread for the reactor. Without memory for a piece of at most 256 KiB, where the
+    /// file system has no `RWF_NOWAIT`, the error is a [`ReadError::Device`] with `ENOMEM`.
     ///
     /// ```
     /// # let folder = std::env::temp_dir();

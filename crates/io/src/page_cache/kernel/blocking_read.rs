@@ -94,21 +94,23 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Returns the error of the ended read: of the device, or an earlier end of the file. `None` if
-    /// all bytes were read.
+    /// Returns the error of the ended read: of the device, an earlier end of the file, or `ENOMEM`
+    /// if there was no memory. `None` if all bytes were read.
     pub(in crate::page_cache) fn error(&self) -> Option<ReadError> {
         self.error.get().copied()
     }
 
     /// Makes the read on the calling thread, and keeps the content if requested. Without memory for
-    /// it the content is missing, and the owner reads again.
+    /// it the read ends at once, with an error.
     pub(super) fn execute(&self) {
-        let wanted_bytes = self.copies_bytes.then_some(self.bytes as usize);
-        let kept = wanted_bytes.and_then(AlignedBytes::try_allocate);
-        let keeps_content = kept.is_some();
-        // Content that is not kept, or for which there is no memory, goes through a small buffer.
-        let small_bytes = self.bytes.min(COPY_BYTES_MAX) as usize;
-        let mut buffer = kept.unwrap_or_else(|| AlignedBytes::allocate(small_bytes, None));
+        // Content that is not kept goes through a small buffer.
+        let buffer_bytes =
+            if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
+        let Some(mut buffer) = AlignedBytes::try_allocate(buffer_bytes as usize) else {
+            let error = device_error(libc::ENOMEM);
+            let _ = self.error.set(ReadError::Device { offset: self.offset, error });
+            return;
+        };
         let end_offset = self.offset + self.bytes;
         let mut offset = self.offset;
         while offset < end_offset {
@@ -119,7 +121,7 @@ impl BlockingRead {
             }
             offset += bytes as u64;
         }
-        if keeps_content {
+        if self.copies_bytes {
             *self.copy.lock().expect(POISON) = Some(buffer);
         }
     }
@@ -155,6 +157,8 @@ impl BlockingRead {
 
 #[cfg(test)]
 mod tests {
+    use readpath_core::request::DeviceError;
+
     use super::*;
 
     /// Offset of the reads in the test file.
@@ -197,6 +201,16 @@ mod tests {
                 assert!(copy.is_none_or(is_file_content));
             }
         }
+    }
+
+    /// 4 EiB of memory for the content are not available. The read ends before its first byte.
+    #[test]
+    fn waiter_without_memory_for_the_content_reports_it() {
+        let read = new_read(1 << 62).copying_bytes();
+        execute_and_wake(&read);
+        assert!(read.poll(Waker::noop()) && read.take_copy().is_none());
+        let error = DeviceError::Other(libc::ENOMEM);
+        assert_eq!(read.error(), Some(ReadError::Device { offset: OFFSET, error }));
     }
 
     /// The read fails, because its last byte does not exist.

@@ -419,8 +419,8 @@ fn finish_blocking_read(
         let is_whole = piece_end == buffer.len();
         return Ok(if is_whole { FinishedRead::Whole } else { FinishedRead::Piece { end } });
     }
-    // Without `RWF_NOWAIT` another read may wait in this call, so the error is final. If there is
-    // none, the thread had no memory for the content.
+    // Without `RWF_NOWAIT` another read may wait in this call, so the error is final. `ENOMEM` is
+    // the thread's, which had no memory for the content.
     if buffered_file.is_nowait_unsupported() {
         return Err(blocking_read.error().map_or(io::ErrorKind::OutOfMemory.into(), |error| {
             ReadError::from_machine(error).into()

@@ -17,6 +17,7 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use readpath_core::machine::ReadError;
+use readpath_core::request::DeviceError;
 
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel::KernelFile;
@@ -36,7 +37,7 @@ pub(crate) enum KernelReadStatus {
     Copied(AlignedBytes),
     /// The caller reads the bytes through the kernel page cache. The pages are resident as far as
     /// known, so that the call does not block. They may be absent only if no thread was available
-    /// to wait for them.
+    /// to wait for them, or if the thread had no memory.
     LeftToCaller,
     /// The kernel cannot provide the bytes: the read must bypass its page cache.
     MustBypass,
@@ -182,8 +183,7 @@ impl Handle {
             return KernelReadStatus::MustBypass;
         };
         if buffered_file.is_nowait_unsupported() {
-            let left_to_caller = KernelReadStatus::LeftToCaller;
-            return blocking_read.error().map_or(left_to_caller, KernelReadStatus::Failed);
+            return status_without_content(blocking_read.error());
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
@@ -193,5 +193,29 @@ impl Handle {
         buffered_file.record_eviction();
         free_buffers.push(copy);
         KernelReadStatus::MustBypass
+    }
+}
+
+/// Status of a thread's read without its content, on a file system without `RWF_NOWAIT`. The
+/// caller, whose memory may suffice, makes a read for which the thread had none.
+fn status_without_content(error: Option<ReadError>) -> KernelReadStatus {
+    match error {
+        None | Some(ReadError::Device { error: DeviceError::Other(libc::ENOMEM), .. }) => {
+            KernelReadStatus::LeftToCaller
+        }
+        Some(error) => KernelReadStatus::Failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caller_makes_a_read_for_which_the_thread_had_no_memory() {
+        let status = |error| status_without_content(Some(ReadError::Device { offset: 0, error }));
+        let no_memory = status(DeviceError::Other(libc::ENOMEM));
+        assert!(matches!(no_memory, KernelReadStatus::LeftToCaller));
+        assert!(matches!(status(DeviceError::Medium), KernelReadStatus::Failed(_)));
     }
 }
