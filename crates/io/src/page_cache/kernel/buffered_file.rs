@@ -284,8 +284,8 @@ mod tests {
 
     use super::*;
 
-    /// Files of procfs, which has no `RWF_NOWAIT`. Two threads ask for it at once, file by file. Both
-    /// learn that it is missing.
+    /// Files of procfs, which has no `RWF_NOWAIT`. Two threads ask for it at once, file by file.
+    /// Both learn that it is missing.
     #[test]
     fn missing_nowait_is_known_to_all_threads_at_once() {
         const FILES: usize = 20_000;
