@@ -197,6 +197,35 @@ fn mincore_calls(act: impl Fn()) -> Option<usize> {
     Some(calls?[0].iter().filter(|&&call| call == libc::SYS_mincore).count())
 }
 
+/// Number of `mincore(2)` calls of `reads` resident reads of a batch, in order. None is advised.
+fn mincore_calls_of_batch(overlay: &Overlay, reads: u64) -> Option<usize> {
+    mincore_calls(|| {
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&overlay.file).unwrap();
+        let mut batch = path.batch();
+        (0..reads).for_each(|nth| batch.read(&file, nth * 9_000, 9_000, nth).unwrap());
+        assert_eq!(path.stats().kernel_advised_bytes, 0);
+    })
+}
+
+/// 64 reads within 2 resident MiB. The first checks its pages, the 2nd and the 34th check their
+/// window, and 31 reads after each of these check nothing. A check of resident pages has two calls,
+/// one of them for the permission.
+fn check_calls_of_warm_batch(overlay: &Overlay) {
+    let calls = mincore_calls_of_batch(overlay, 64);
+    assert!(calls.is_none_or(|calls| calls == 6), "{calls:?}");
+}
+
+/// Half of the window is resident. Each of 10 reads there checks its pages, with two calls. The
+/// second one checks the window too, where an absent page saves the call for the permission.
+fn check_calls_of_half_resident_window(overlay: &Overlay) {
+    let lower = StdFile::open(&overlay.lower_file).unwrap();
+    rustix::fs::fadvise(&lower, 0, None, rustix::fs::Advice::Random).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&lower, &mut vec![0; 1 << 20], 0).unwrap();
+    let calls = mincore_calls_of_batch(overlay, 10);
+    assert!(calls.is_none_or(|calls| calls == 21), "{calls:?}");
+}
+
 /// The first half of the file is resident. Small reads of a batch there earn trust. Reads of the
 /// cold half are checked all the same, and each one with its 5 pages is advised: 60 pages.
 fn check_cold_batch_after_resident_reads(overlay: &Overlay) {
@@ -239,6 +268,7 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
         assert!(calls.is_none_or(|calls| calls == 1), "{calls:?}");
         let is_warm = false;
         check_user_without_permission(&overlay, is_warm);
+        check_calls_of_half_resident_window(&overlay);
         check_cold_batch_after_resident_reads(&overlay);
         assert!(overlay.drop_pages());
         let cold = readpath_record::cold::residency(&overlay.file).unwrap();
@@ -251,6 +281,7 @@ fn residency_of_a_file_on_overlayfs_is_that_of_the_file_below() {
     }
     let is_warm = true;
     check_user_without_permission(&overlay, is_warm);
+    check_calls_of_warm_batch(&overlay);
     // Reads of a batch are found resident when they are added, so that none is advised. They are
     // far apart, and reach the policy later.
     let mut batch = path.batch();

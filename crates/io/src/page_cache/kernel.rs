@@ -39,11 +39,13 @@ pub(crate) mod buffered_file;
 pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
 mod resident_file;
+mod resident_window;
 mod spare_memory;
 
 use buffered_file::BufferedFile;
 use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};
 pub(crate) use resident_file::{ResidentFile, is_fully_resident};
+use resident_window::ResidentWindow;
 
 /// Page cache of a path.
 #[derive(Clone)]
@@ -79,6 +81,8 @@ pub(crate) struct KernelFile {
     pub(super) target: Target,
     /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
+    /// Checks of a batch's reads, on overlayfs.
+    resident_window: ResidentWindow,
     /// Advised pages of the file, and the path's knowledge of its device.
     pub(super) readahead: FileKernelReadahead,
 }
@@ -128,6 +132,7 @@ impl PathPages {
             (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
                 target: target.clone(),
                 buffered_file: OnceLock::new(),
+                resident_window: ResidentWindow::default(),
                 readahead: FileKernelReadahead::new(Arc::clone(readahead), file_number),
             }),
             (PathPages::None, _) => FilePages::None,
@@ -174,6 +179,15 @@ impl KernelFile {
         self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
     }
 
+    /// True if all these pages of a batch's read are resident. On overlayfs an earlier check of
+    /// their window may decide.
+    pub(super) fn are_resident_for_batch(&self, pages: PageRange) -> bool {
+        match self.target.is_on_overlay() {
+            true => self.resident_window.is_resident(&self.target, pages),
+            false => are_pages_resident(&self.target, pages),
+        }
+    }
+
     /// Readahead estimate of the file, as shown by the public API.
     pub(crate) fn readahead_state(&self) -> readahead::ReadaheadState {
         self.readahead.readahead_state()
@@ -191,6 +205,7 @@ impl KernelFile {
 
     /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay.
     pub(crate) fn drop_pages(&self, range: PageRange) {
+        self.resident_window.forget();
         self.readahead.drop_pages(&self.target, range);
     }
 

@@ -25,7 +25,7 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Largest number of consecutive reads without a check: the largest number of 5 bits.
-const UNCHECKED_READS_MAX: u16 = 31;
+pub(super) const UNCHECKED_READS_MAX: u16 = 31;
 
 /// Number of consecutive misses after which a miss is expected.
 const MISSES_BEFORE_EXPECTED: u16 = 8;

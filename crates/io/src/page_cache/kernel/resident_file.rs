@@ -39,7 +39,7 @@ const FAILURES_BEFORE_BACKOFF: u32 = 4;
 const CHECK_PERIOD_MAX_LOG2: u32 = 6;
 
 /// Size of a residency window in pages (2 MiB).
-const WINDOW_PAGES: u64 = 512;
+pub(super) const WINDOW_PAGES: u64 = 512;
 /// Largest number of remembered windows of a file: 2 GiB.
 const WINDOWS_MAX: u64 = 1024;
 /// Rate of small reads that check for evictions: one of 2^3.

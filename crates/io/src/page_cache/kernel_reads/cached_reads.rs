@@ -39,11 +39,11 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
+use crate::page_cache::kernel::KernelFile;
 use crate::page_cache::kernel::blocking_pool::BlockingRead;
 use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::kernel::kernel_readahead::{KernelReadTimer, PolicyAccess};
 use crate::page_cache::kernel::residency_sampling::ReadMethod;
-use crate::page_cache::kernel::{KernelFile, are_pages_resident};
 use crate::page_cache::kernel_reads::submitted_reads::{COPIED_BYTES_MAX, SubmittedResidency};
 use crate::page_cache::own::Handle;
 use crate::probes;
@@ -230,7 +230,7 @@ impl Handle {
     fn submit_if_absent(&self, file: &KernelFile, offset: u64, bytes: u64) -> bool {
         let KernelFile { target, readahead, .. } = file;
         let request = PageRange::covering(offset, bytes);
-        let is_resident = are_pages_resident(target, request);
+        let is_resident = file.are_resident_for_batch(request);
         // While advised pages wait for their reader, the policy must see every read.
         if !is_resident || readahead.is_prefetching() {
             let reads = self.read_counters.kernel_reads();
