@@ -191,7 +191,7 @@ impl RecordingInput {
             lists.push(self.read_list(reads, &file_indexes, &mut files));
         }
         let threads: Vec<_> = std::iter::zip(&self.reads_by_thread, &lists)
-            .map(|((&thread, reads), list)| (thread, ThreadEvents::new(reads), list))
+            .map(|((&thread, reads), list)| (thread, ThreadEvents::new(reads, list)))
             .collect();
         let advice = thread_advice(&self.advice, &threads, &file_indexes, &files);
         let advisers = vec![ReadList::default(); advice.by_thread.len() - lists.len()];

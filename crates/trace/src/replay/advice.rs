@@ -14,20 +14,45 @@ use readpath_sim::workload::{FileId, GivenAdvice, ReadList, WorkloadFile};
 
 use crate::recording::{AdviceGiven, AdviceType, ReadRecord};
 
-/// Begins and ends of the reads of one thread, each in order.
+/// Reads of one thread, as the position of its advice needs them.
 pub(super) struct ThreadEvents {
+    /// Begins of the reads, in order.
     begins: Vec<u64>,
+    /// Ends of the reads, in order.
     ends: Vec<u64>,
+    /// True if the replayed reads are touches of mappings.
+    is_of_mappings: bool,
+    /// First and last offset of the replayed reads of each file.
+    offsets: BTreeMap<FileId, (u64, u64)>,
 }
 
 impl ThreadEvents {
-    /// Events of these reads, in any order.
-    pub(super) fn new(reads: &[ReadRecord]) -> ThreadEvents {
+    /// Events of these reads, in any order, which are replayed by `list`.
+    pub(super) fn new(reads: &[ReadRecord], list: &ReadList) -> ThreadEvents {
         let mut begins: Vec<u64> = reads.iter().map(|read| read.begin_ns).collect();
         let mut ends: Vec<u64> = reads.iter().map(|read| read.end_ns).collect();
         begins.sort_unstable();
         ends.sort_unstable();
-        ThreadEvents { begins, ends }
+        let mut offsets = BTreeMap::new();
+        for read in &list.reads {
+            let (first, last) = offsets.entry(read.file).or_insert((read.offset, read.offset));
+            *first = read.offset.min(*first);
+            *last = read.offset.max(*last);
+        }
+        let is_of_mappings = list.engine == JobEngine::Mmap;
+        ThreadEvents { begins, ends, is_of_mappings, offsets }
+    }
+
+    /// Returns true if a hint about the order of accesses holds for all replayed reads of `file`,
+    /// of which there is at least one. A hint on a descriptor holds for the whole file.
+    fn is_under(&self, hint: &AdviceGiven, file: FileId) -> bool {
+        let Some(&(first, last)) = self.offsets.get(&file) else { return false };
+        let end = match hint.bytes {
+            0 => u64::MAX,
+            bytes => hint.offset.saturating_add(bytes),
+        };
+        self.is_of_mappings == hint.is_of_mapping
+            && (!hint.is_of_mapping || hint.offset <= first && last < end)
     }
 
     /// Returns the number of reads that begin before `at_ns`, and the last event until then. A call
@@ -50,14 +75,14 @@ pub(super) struct ThreadAdvice {
 }
 
 /// Returns the replayed form of `advice`, which is in the order of its times. `threads` has the
-/// number, the events and the replayed reads of each thread with reads.
+/// number and the events of each thread with reads.
 pub(super) fn thread_advice(
     advice: &[AdviceGiven],
-    threads: &[(u32, ThreadEvents, &ReadList)],
+    threads: &[(u32, ThreadEvents)],
     file_indexes: &BTreeMap<u32, usize>,
     files: &[WorkloadFile],
 ) -> ThreadAdvice {
-    let last_begins = threads.iter().filter_map(|(_, events, _)| events.begins.last());
+    let last_begins = threads.iter().filter_map(|(_, events)| events.begins.last());
     let last_begin_ns = last_begins.copied().max().unwrap_or(0);
     let mut by_thread = vec![Vec::new(); threads.len()];
     // Advice of the threads without reads. No read separates it: all times have one start.
@@ -85,7 +110,7 @@ pub(super) fn thread_advice(
             // It removes pages from a page table, and none from the page cache.
             AdviceType::DontNeed if recorded.is_of_mapping => {}
             AdviceType::WillNeed | AdviceType::DontNeed => {
-                match threads.iter().position(|(thread, ..)| *thread == recorded.thread) {
+                match threads.iter().position(|(thread, _)| *thread == recorded.thread) {
                     Some(index) => {
                         by_thread[index].push(given(threads[index].1.position(recorded.at_ns)));
                     }
@@ -94,8 +119,8 @@ pub(super) fn thread_advice(
             }
             AdviceType::Normal | AdviceType::Random | AdviceType::Sequential => {
                 let mut is_repeated = false;
-                for (index, (thread, events, list)) in threads.iter().enumerate() {
-                    if holds_for_reads(recorded, FileId(file_index as u32), list) {
+                for (index, (thread, events)) in threads.iter().enumerate() {
+                    if events.is_under(recorded, FileId(file_index as u32)) {
                         let (reads_before, since_ns) = events.position(recorded.at_ns);
                         // Another thread does not wait for the advice.
                         let is_own = *thread == recorded.thread;
@@ -111,20 +136,6 @@ pub(super) fn thread_advice(
     }
     by_thread.extend(advisers.into_values());
     ThreadAdvice { by_thread, left_out }
-}
-
-/// Returns true if a hint about the order of accesses holds for all reads of `file` in the list, of
-/// which there is at least one. A hint on a descriptor holds for the whole file.
-fn holds_for_reads(hint: &AdviceGiven, file: FileId, list: &ReadList) -> bool {
-    let end = match hint.bytes {
-        0 => u64::MAX,
-        bytes => hint.offset.saturating_add(bytes),
-    };
-    let mut reads = list.reads.iter().filter(|read| read.file == file).peekable();
-    (list.engine == JobEngine::Mmap) == hint.is_of_mapping
-        && reads.peek().is_some()
-        && (!hint.is_of_mapping
-            || reads.all(|read| hint.offset <= read.offset && read.offset < end))
 }
 
 /// Returns the advice of a recorded type. `Other` has no effect that can be repeated.
