@@ -311,6 +311,33 @@ fn announced_reads_are_not_one_request_at_a_time() {
     assert_eq!(found_causes(true), (vec![], 1_228_800));
 }
 
+/// Without root: the program announces a file of 1 GiB in one call, and reads 300 pages of it at
+/// random positions. The kernel has brought in a part of at most a few MiB, and each read waits for
+/// its own request.
+#[test]
+fn announcement_of_a_whole_file_leaves_its_reads_one_at_a_time() {
+    let found_causes = |advised_bytes: u64, is_of_mapping: bool| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        let bytes = Some(1 << 30);
+        let file = FileRecord { file: 0, device: 7, bytes, ..FileRecord::default() };
+        made.records.push(Record::File(file));
+        made.hint(AdviceType::WillNeed, is_of_mapping);
+        if let Some(Record::Advice(advice)) = made.records.last_mut() {
+            advice.bytes = advised_bytes;
+        }
+        // A sampled fault has a window of 128 KiB.
+        let (method, bytes) = match is_of_mapping {
+            true => (ReadMethod::Fault, 128 * KIB),
+            false => (ReadMethod::Pread, 4 * KIB),
+        };
+        (0..300).for_each(|at| made.read(0, method, (far(at), bytes), 0, 1000));
+        causes(&made.explained())
+    };
+    // 0: to the end of the file.
+    assert_eq!(found_causes(0, false), [WaitCause::Depth]);
+    assert_eq!(found_causes(1 << 30, true), [WaitCause::Depth]);
+}
+
 /// Without root: 300 sampled faults at random positions, with a window of 128 KiB each, of which
 /// the used page is not known. By hand they fetched 300 times 131,072 bytes.
 #[test]

@@ -70,7 +70,7 @@ pub(super) struct FileData {
     pub fetched: PageSet,
     /// Pages fetched by an advice of the program.
     advised: PageSet,
-    /// Pages that the program announced with WILLNEED, brought in by it or not.
+    /// Pages that the kernel may have brought in for announcements with WILLNEED.
     announced: PageSet,
     /// Number of bytes fetched for the program, with repetitions.
     pub fetched_bytes: u64,
@@ -273,6 +273,8 @@ pub(super) struct ThreadData {
 pub(super) struct DeviceData {
     /// Name in `/sys/block`. Empty if it has none.
     pub name: String,
+    /// The kernel's readahead window in bytes. 0 if unknown.
+    readahead_bytes: u64,
     /// Read requests of recorded threads.
     pub reads: IntervalUnion,
     /// Bytes of these requests.
@@ -396,6 +398,7 @@ impl RecordingData {
             Record::Device(device) => {
                 let device_data = self.devices.entry(device.device).or_default();
                 device_data.name.clone_from(&device.name);
+                device_data.readahead_bytes = device.readahead_bytes;
             }
             Record::File(file) => {
                 let file_data = self.files.entry(file.file).or_default();

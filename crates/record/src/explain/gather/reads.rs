@@ -22,6 +22,11 @@ use readpath_trace::recording::{
 /// readahead. Chosen.
 const FAULT_READAHEAD_NS: u64 = 1_000_000;
 
+/// Maximum bytes that the kernel brings in for one call with WILLNEED, if the readahead window of
+/// the device is smaller. The kernel takes the largest request of the device then, which is not
+/// recorded. This is its default, `BLK_DEF_MAX_SECTORS_CAP` of Linux 6.18. Linux 6.1 has 1280 KiB.
+const ADVISED_BYTES_MAX: u64 = 4 << 20;
+
 /// Pages that a thread inserted into the page cache since its last read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inserted {
@@ -65,7 +70,9 @@ impl RecordingData {
             0 => bytes_to_end,
             bytes => bytes.min(bytes_to_end),
         };
-        let pages = PageRange::covering(advice.offset, bytes);
+        let window_bytes = self.devices.get(&file.device).map_or(0, |it| it.readahead_bytes);
+        let fetched_bytes = bytes.min(window_bytes.max(ADVISED_BYTES_MAX));
+        let pages = PageRange::covering(advice.offset, fetched_bytes);
         file.announced.add(pages.first, pages.end);
         let thread = self.threads.entry(advice.thread).or_default();
         thread.will_need = Some(advice.clone());
@@ -392,7 +399,8 @@ impl RecordingData {
 impl FileData {
     /// Returns true if the program announced the page at an offset with WILLNEED. The kernel brings
     /// in a part of a long announcement only. Measured waits come with insertions, which show that
-    /// part. Otherwise all announced pages count.
+    /// part. Otherwise it is taken to be the first [`ADVISED_BYTES_MAX`] bytes, or the readahead
+    /// window if that is larger.
     fn is_announced(&self, offset: u64, has_measured_waits: bool) -> bool {
         let pages = if has_measured_waits { &self.advised } else { &self.announced };
         pages.has(offset / PAGE_BYTES)
