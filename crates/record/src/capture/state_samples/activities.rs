@@ -3,10 +3,9 @@
 use std::fs;
 use std::io;
 
-use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
-use super::call_faults::{CallFaults, FaultEvidence, wait_function};
+use super::call_faults::{CallFaults, FaultEvidence, state_and_major_faults, wait_function};
 use super::call_kind::{CallKind, call_kind};
 use super::descriptor_kind::is_file;
 use super::{Process, aio};
@@ -33,17 +32,21 @@ pub(super) fn activity(
         "running" => return Some(Activity::Processor),
         number => number.parse::<i64>().ok()?,
     };
-    let is_disk_sleep = || state_letter(process, thread) == Some('D');
+    let state = || state_and_major_faults(process, thread);
+    let is_disk_sleep = || state().is_some_and(|(letter, _)| letter == 'D');
     if number < 0 {
         // -1: outside of a system call, as in a page fault.
         // A worker thread of io_uring has no stack in user space, and sleeps while it has no work.
         let is_kernel_worker = words.all(|word| word == "0x0");
-        return Some(match state_letter(process, thread) {
-            Some('D') if is_kernel_worker => Activity::AsyncIo,
+        return Some(match state() {
+            Some(('D', _)) if is_kernel_worker => Activity::AsyncIo,
             _ if is_kernel_worker => return None,
-            Some('D') => traits.fault_activity(),
+            Some(('D', major_faults)) => {
+                faults.on_fault_outside(thread, major_faults);
+                traits.fault_activity()
+            }
             // Stopped by a signal or a debugger.
-            Some('T' | 't') => Activity::Others,
+            Some(('T' | 't', _)) => Activity::Others,
             _ => Activity::Unknown,
         });
     }
@@ -110,13 +113,6 @@ pub(super) fn is_copying(process: u32, thread: u32) -> bool {
     let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
     let number = call.ok().and_then(|call| call.split_whitespace().next()?.parse().ok());
     number.is_some_and(|number| matches!(call_kind(number), CallKind::Copy { .. }))
-}
-
-/// State of a thread as in `/proc/PID/stat`: `D` in a wait that signals do not end, `S` in another.
-/// `None` if the thread has ended.
-fn state_letter(process: u32, thread: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    proc_text::stat_fields(&stat)?.next()?.chars().next()
 }
 
 #[cfg(test)]

@@ -62,6 +62,13 @@ impl CallFaults {
         is_fault
     }
 
+    /// Notes a page fault of a thread outside of its system calls. `major_faults` does not count it
+    /// yet: a next wait with one fault more is none within its call.
+    pub fn on_fault_outside(&mut self, thread: u32, major_faults: u64) {
+        let wait = PageWait { is_named: false, major_faults: major_faults + 1, run_count: None };
+        self.last.insert(thread, (wait, false));
+    }
+
     /// Forgets the threads that a search did not find.
     pub fn on_search(&mut self, found: &BTreeSet<u32>) {
         self.last.retain(|thread, _| found.contains(thread));
@@ -72,26 +79,31 @@ impl PageWait {
     /// Returns the wait of a thread, or `None` if it sleeps in another function. If the kernel
     /// hides the function, any sleep that signals do not end may be such a wait.
     fn of_thread(process: u32, thread: u32) -> Option<PageWait> {
-        /// Index of the number of major faults among the fields after the name.
-        const MAJOR_FAULTS: usize = 9;
         let function = wait_function(process, thread);
         if function.as_ref().is_some_and(|function| !is_page_wait(function)) {
             return None;
         }
-        let read = |file: &str| {
-            fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default()
-        };
-        let stat = read("stat");
-        let mut fields = proc_text::stat_fields(&stat)?;
-        if fields.next()? != "D" {
+        let (state, major_faults) = state_and_major_faults(process, thread)?;
+        if state != 'D' {
             return None;
         }
-        let major_faults = fields.nth(MAJOR_FAULTS - 1)?.parse().ok()?;
         // Time on a processor, time in the queue of one, number of time slices.
-        let slices = read("schedstat");
+        let slices = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
+        let slices = slices.unwrap_or_default();
         let run_count = slices.split_ascii_whitespace().nth(2).and_then(|word| word.parse().ok());
         Some(PageWait { is_named: function.is_some(), major_faults, run_count })
     }
+}
+
+/// State of a thread as in `/proc/PID/stat`, and its number of major faults: `D` in a wait that
+/// signals do not end, `S` in another. `None` if the thread has ended.
+pub(super) fn state_and_major_faults(process: u32, thread: u32) -> Option<(char, u64)> {
+    /// Index of the number of major faults among the fields after the name.
+    const MAJOR_FAULTS: usize = 9;
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    let mut fields = proc_text::stat_fields(&stat)?;
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(MAJOR_FAULTS - 1)?.parse().ok()?))
 }
 
 /// Name of the kernel's function in which a thread sleeps, from `/proc`. `None` if the thread runs,
@@ -145,6 +157,23 @@ mod tests {
             let is_fault = faults.is_fault_by(1, sample, FaultEvidence::MajorFault);
             assert_eq!(is_fault, expected, "sample {index}");
         }
+    }
+
+    /// In each round the program touches a cold mapped page, which is fault 6, and writes to a file
+    /// with `O_DSYNC`. The kernel counts the fault before the write waits. The next count is of a
+    /// fault within the write.
+    #[test]
+    fn fault_outside_of_a_call_is_none_within_the_next_write() {
+        let mut faults = CallFaults::default();
+        let is_fault =
+            |faults: &mut CallFaults, wait| faults.is_fault_by(1, wait, FaultEvidence::MajorFault);
+        assert!(!is_fault(&mut faults, wait(5, 10)));
+        faults.on_fault_outside(1, 5);
+        assert!(!is_fault(&mut faults, wait(6, 12)));
+        assert!(is_fault(&mut faults, wait(7, 13)));
+        // A sleep outside ends the fault within the call, also with an equal count of runs.
+        faults.on_fault_outside(1, 7);
+        assert!(!is_fault(&mut faults, wait(8, 13)));
     }
 
     /// Without a name, the number of major faults decides for sockets, too.
