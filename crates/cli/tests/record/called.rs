@@ -1,9 +1,11 @@
 //! Recording without root, as another user: functions of the C library beyond the read calls, and
 //! calls on a busy machine.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -159,6 +161,12 @@ fn announcing_program() {
         assert_eq!(libc::posix_madvise(start.add(BYTES), 1, libc::POSIX_MADV_WILLNEED), 0);
         assert_eq!(libc::madvise(start, 0, libc::MADV_WILLNEED), 0);
         assert_eq!(libc::madvise(start, bytes, libc::MADV_DONTNEED), 0);
+        // `é` in Latin-1 is the byte E9, which is not UTF-8.
+        let other = File::open(OsStr::from_bytes(b"caf\xe9")).unwrap();
+        let start =
+            libc::mmap(null, bytes, libc::PROT_READ, libc::MAP_SHARED, other.as_raw_fd(), 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(libc::madvise(start, BYTES, libc::MADV_SEQUENTIAL), 0);
     }
     // The recorder looks up the mapping after the call.
     std::thread::sleep(Duration::from_millis(500));
@@ -204,6 +212,8 @@ fn splice_is_recorded_without_root() {
 fn announcements_are_recorded_without_root() {
     let scratch = Scratch::under(&std::env::temp_dir(), "announcements");
     scratch.data("data", 4 * BYTES);
+    let other = scratch.path("data").with_file_name(OsStr::from_bytes(b"caf\xe9"));
+    fs::copy(scratch.path("data"), other).unwrap();
     let arguments = ["record", "-o", "r.rec", "--"];
     if ran(&scratch, &arguments, Some("called::announcing_program")).is_none() {
         return;
@@ -221,10 +231,15 @@ fn announcements_are_recorded_without_root() {
         (8192, 8192, "random", true),
         // The page of the advised byte.
         (12288, 4096, "will_need", true),
+        (0, 4096, "sequential", true),
     ];
     let expected =
         expected.map(|(offset, bytes, hint, mapped)| (offset, bytes, hint.to_owned(), mapped));
     assert_eq!(given.collect::<Vec<_>>(), expected);
+    let files = of_kind(&records, "file");
+    let path = |file: &serde_json::Value| file["path"].as_str().unwrap().to_owned();
+    let other = files.iter().find(|file| path(file).contains("/caf")).expect("the other file");
+    assert_eq!(other["bytes"], 4 * BYTES as u64);
 }
 
 /// The reads are made within the C library: the program must not be said to read no file.

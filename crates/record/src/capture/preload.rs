@@ -56,7 +56,7 @@ mod layout;
 // environment variable in which the library finds the path of the shared memory.
 use last_opens::LastOpens;
 use layout::{ABANDONED, ADVICE, BYTES, Cells, REQUESTS_SHIFT, RecordRing, RingSlot, VARIABLE};
-use memory_advice::memory_advice_number;
+use memory_advice::{ProcessMappings, memory_advice_number};
 use opens::{TakenOpen, TakenOpens};
 use own_requests::OwnRequests;
 use pending::PendingRecords;
@@ -131,6 +131,8 @@ pub struct Preload {
     written_opens: LastOpens,
     /// Counts of the bytes that threads requested from devices.
     own_requests: OwnRequests,
+    /// Mappings of the processes with advice in the present `record`, by process.
+    advised_mappings: BTreeMap<u32, ProcessMappings>,
     /// Number of the started process. 0 before its start.
     process: u32,
 }
@@ -206,6 +208,7 @@ impl Preload {
             opens: TakenOpens::default(),
             written_opens: LastOpens::default(),
             own_requests: OwnRequests::default(),
+            advised_mappings: BTreeMap::new(),
             process: 0,
         })
     }
@@ -295,6 +298,8 @@ impl Preload {
         let short = self.take_names(Cells::Short, writer)?;
         let long = self.take_names(Cells::Long, writer)?;
         slots.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
+        // The slots were taken before their mappings are read: one reading serves all.
+        self.advised_mappings.clear();
         for slot in &slots {
             self.put_opens_until(get(&slot.end_ns), writer)?;
             self.record_slot(slot, writer)?;
