@@ -217,22 +217,25 @@ fn call_readahead(
 /// Number of the advice `POPULATE_READ` of `madvise(2)`.
 const POPULATE_READ: c_int = 22;
 
-/// Calls `madvise(2)`, and records advice on reads. Allocators often advise that memory is free,
-/// and this advice is not recorded.
+/// Returns true for advice on reads of memory. Allocators often advise that memory is free, and
+/// this advice is neither recorded nor counted.
+fn is_read_advice(advice: c_int) -> bool {
+    matches!(advice, 0..=3 | POPULATE_READ)
+}
+
+/// Calls `madvise(2)`, and records advice on reads. Other advice gets here before the search for
+/// the functions.
 fn call_madvise(
     address: *mut c_void,
     bytes: usize,
     advice: c_int,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    match advice {
-        0..=3 | POPULATE_READ => {
-            let position = ReadPosition::InMemory(address as u64);
-            recorded_call(MEMORY_ADVICE + advice as u64, -1, position, Some(bytes))
-                .call_and_record(real)
-        }
-        _ => real(),
+    if !is_read_advice(advice) {
+        return real();
     }
+    let position = ReadPosition::InMemory(address as u64);
+    recorded_call(MEMORY_ADVICE + advice as u64, -1, position, Some(bytes)).call_and_record(real)
 }
 
 before! {
@@ -273,10 +276,10 @@ before! {
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn readahead(fd: c_int, offset: off64_t, bytes: usize) -> ssize_t
         => |real| call_readahead(fd, offset, bytes, real);
-    fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int
+    fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int, if is_read_advice(advice)
         => |real| call_madvise(address, bytes, advice, real);
-    fn posix_madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int
-        => |real| call_madvise(address, bytes, advice, real);
+    fn posix_madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int,
+        if is_read_advice(advice) => |real| call_madvise(address, bytes, advice, real);
     fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
         if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
     fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,

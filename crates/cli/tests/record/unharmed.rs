@@ -87,13 +87,13 @@ fn reads_of_data(scratch: &Scratch) -> usize {
 fn seccomp_strict_mode_ends_the_recording_and_not_the_program() {
     // `no-clock` may not read the time stamp counter: prctl(2), PR_SET_TSC.
     for name in ["strict", "strict-by-number", "no-clock"] {
-        goes_on(name, 2, &["1 of the programs entered a sandbox", "3 calls are not in it"]);
+        goes_on(name, 2, &["1 of the programs entered a sandbox", ": 3 calls are not in it"]);
     }
 }
 
 #[test]
 fn a_seccomp_filter_ends_the_recording_and_not_the_program() {
-    goes_on("filter", 2, &["1 of the programs entered a sandbox", "3 calls are not in it"]);
+    goes_on("filter", 2, &["1 of the programs entered a sandbox", ": 3 calls are not in it"]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_handler_on_a_small_signal_stack_does_not_overrun_it() {
         assert!(ran.stdout.contains("finished"), "{}", ran.stdout);
     }
     let Some(ran) = recorded(&scratch, &["stack", &least.to_string()]) else { return };
-    ran.says(&["1 calls are not in it", "signal stack"], "the smallest stack");
+    ran.says(&[": 1 calls are not in it", "signal stack"], "the smallest stack");
     let Some(ran) = recorded(&scratch, &["stack", "65536"]) else { return };
     assert_eq!(reads_of_data(&scratch), 1);
     let more = used(&ran).saturating_sub(used_alone(65536).unwrap());

@@ -164,10 +164,14 @@ int main(int count, char **arguments) {
         syscall(SYS_exit, 0);
     }
     if (!strcmp(name, "filter")) {
+        void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         reads(2);
-        int allowed[] = {SYS_read, SYS_write, SYS_exit_group};
-        filter(allowed, 3, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW);
+        int allowed[] = {SYS_read, SYS_write, SYS_exit_group, SYS_madvise};
+        filter(allowed, 4, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW);
         reads(3);
+        /* An allocator that gives memory back: no call that a recording would have. */
+        for (int nth = 0; nth < 4; nth++)
+            if (madvise(page, 4096, MADV_DONTNEED)) _exit(3);
         say("finished\n");
         _exit(0);
     }
