@@ -345,7 +345,7 @@ impl FileNames for System {
         let lines = maps_text(process).unwrap_or_default();
         let executable = lines.lines().filter(|line| is_executable(line)).filter_map(parse_mapping);
         let with_lengths = executable.map(|(first, mapping, named)| {
-            let bytes = mapped_file_bytes(process, first, &mapping, &named.path);
+            let bytes = file_bytes(process, first, &mapping, &named.path);
             (mapping.inode, NamedFile { bytes, ..named })
         });
         with_lengths.collect()
@@ -454,12 +454,7 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
 
 /// Returns the length in bytes of the file of a mapping that begins at `first`. Without the right
 /// to open mapped files, the file at `path` is taken if it has the inode. `None` for other files.
-pub(super) fn mapped_file_bytes(
-    process: u32,
-    first: u64,
-    mapping: &Mapping,
-    path: &str,
-) -> Option<u64> {
+pub(super) fn file_bytes(process: u32, first: u64, mapping: &Mapping, path: &str) -> Option<u64> {
     let by_address = format!("/proc/{process}/map_files/{first:x}-{:x}", mapping.end);
     let by_path = || {
         let path = path_of_text(&format!("/proc/{process}/root{path}"));

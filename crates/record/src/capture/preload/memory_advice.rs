@@ -6,7 +6,7 @@ use readpath_core::unit::PAGE_BYTES;
 use readpath_trace::recording::{AdviceGiven, AdviceType, Record, RecordingWriter};
 
 use super::super::maps::Mapping;
-use super::super::names::{NamedFile, mapped_file_bytes, maps_text, parse_mapping};
+use super::super::names::{NamedFile, file_bytes, maps_text, parse_mapping};
 use super::layout::{MEMORY_ADVICE, RingSlot};
 use super::{HINTS, METHOD_MASK, Preload, get};
 
@@ -60,7 +60,7 @@ impl Preload {
         let is_new = !self.files.contains_key(&inode);
         // An unknown length is passed as the largest number.
         let named = is_new.then(|| {
-            let length = mapped_file_bytes(process, first, &mapping, &named.path);
+            let length = file_bytes(process, first, &mapping, &named.path);
             (named.path.clone(), length.unwrap_or(u64::MAX))
         });
         let file = self.file_number(inode, named, writer)?;
