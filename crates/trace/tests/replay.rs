@@ -1,6 +1,7 @@
 //! Replays of hand-made recordings, whose time on another device is worked by hand.
 
 use readpath_core::policy::Spec;
+use readpath_core::readahead::Advice;
 use readpath_core::unit::Time;
 use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::SimulationSetup;
@@ -237,6 +238,26 @@ fn random_advice_switches_readahead_off_in_the_replay() {
     assert!(without < 0.050, "{without}");
     records.insert(4, advice(1, 0, 0, 0, AdviceType::Random));
     near(seconds(&gathered(&records).unwrap(), &setup), 0.320);
+}
+
+/// Thread 0 gives RANDOM 1,000 times before its first read, and NORMAL twice behind it. Each of the
+/// two threads that read the file repeats one RANDOM and one NORMAL.
+#[test]
+fn equal_hints_in_succession_are_repeated_once() {
+    let mut records = start();
+    records.extend((0..1000).map(|_| advice(0, 0, 0, 0, AdviceType::Random)));
+    records.extend(read(0, MS, 2 * MS, 0));
+    records.extend(read(1, MS, 2 * MS, 0));
+    records.extend((0..2).map(|_| advice(0, 3 * MS, 0, 0, AdviceType::Normal)));
+    records.extend(read(0, 4 * MS, 5 * MS, 0));
+    records.extend(read(1, 4 * MS, 5 * MS, 0));
+    records.push(end(5 * MS));
+    let recorded = gathered(&records).unwrap();
+    assert_eq!(recorded.advice_left_out, 0);
+    for (_, advice) in recorded.threads_with_advice() {
+        let given: Vec<_> = advice.iter().map(|given| (given.reads_before, given.advice)).collect();
+        assert_eq!(given, [(0, Advice::Random), (1, Advice::Normal)]);
+    }
 }
 
 /// Advice without an effect in the replay is counted: of another kind, or about an unread file.

@@ -87,6 +87,8 @@ pub(super) fn thread_advice(
     let mut by_thread = vec![Vec::new(); threads.len()];
     // Advice of the threads without reads. No read separates it: all times have one start.
     let mut advisers: BTreeMap<u32, Vec<GivenAdvice>> = BTreeMap::new();
+    // The last repeated hint by thread and file. An equal one changes nothing.
+    let mut last_hints: BTreeMap<(usize, usize), AdviceType> = BTreeMap::new();
     let mut left_out = 0;
     for recorded in advice.iter().filter(|advice| advice.at_ns < last_begin_ns) {
         let Some(&file_index) = file_indexes.get(&recorded.file) else {
@@ -121,12 +123,16 @@ pub(super) fn thread_advice(
                 let mut is_repeated = false;
                 for (index, (thread, events)) in threads.iter().enumerate() {
                     if events.is_under(recorded, FileId(file_index as u32)) {
+                        is_repeated = true;
+                        let last_hint = last_hints.insert((index, file_index), recorded.hint);
+                        if last_hint == Some(recorded.hint) {
+                            continue;
+                        }
                         let (reads_before, since_ns) = events.position(recorded.at_ns);
                         // Another thread does not wait for the advice.
                         let is_own = *thread == recorded.thread;
                         let since_ns = if is_own { since_ns } else { recorded.at_ns };
                         by_thread[index].push(given((reads_before, since_ns)));
-                        is_repeated = true;
                     }
                 }
                 left_out += u64::from(!is_repeated);
