@@ -295,6 +295,13 @@ impl Workload {
         }
         self
     }
+
+    /// Keeps the cached pages of a file when a process opens it. Otherwise they are dropped, as in
+    /// fio (`invalidate`).
+    pub fn with_cached_pages_kept(mut self) -> Workload {
+        self.processes.iter_mut().for_each(Process::keep_cached_pages);
+        self
+    }
 }
 
 impl Workload {

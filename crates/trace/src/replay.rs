@@ -391,7 +391,9 @@ impl RecordedProgram {
             .threads_with_advice()
             .map(|(list, advice)| (list.clone(), advice.to_vec()))
             .unzip();
-        let workload = Workload::from_lists(self.files.clone(), lists).with_advice(advice);
+        let workload = Workload::from_lists(self.files.clone(), lists)
+            .with_advice(advice)
+            .with_cached_pages_kept();
         let setup = SimulationSetup { host: self.host, ..setup.clone() };
         // The reads come from no job file, whose sections would be in the row.
         let no_job = None;

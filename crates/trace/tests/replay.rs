@@ -260,6 +260,17 @@ fn equal_hints_in_succession_are_repeated_once() {
     }
 }
 
+/// A second thread opens the file at 10 ms, and reads the page that the first has fetched by 5 ms.
+/// The open of a file drops no page: no request follows.
+#[test]
+fn opened_file_keeps_the_pages_of_other_threads() {
+    let mut records = start();
+    records.extend(read(0, 0, MS, 0));
+    records.extend(read(1, 10 * MS, 11 * MS, 0));
+    records.push(end(11 * MS));
+    near(seconds(&gathered(&records).unwrap(), &five_ms()), 0.010);
+}
+
 /// Advice without an effect in the replay is counted: of another kind, or about an unread file.
 #[test]
 fn advice_that_is_not_repeated_is_counted() {

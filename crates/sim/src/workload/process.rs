@@ -404,6 +404,11 @@ impl Process {
         self.remaining_reads = Some(reads);
     }
 
+    /// Keeps the cached pages of the files that the process opens.
+    pub(crate) const fn keep_cached_pages(&mut self) {
+        self.rules.invalidates = false;
+    }
+
     /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together
     /// they transfer `all_bytes`, which end the process.
     pub(crate) fn set_steps(
