@@ -288,10 +288,11 @@ impl Workload {
         Workload { processes: processes.collect(), files }
     }
 
-    /// Adds the advice of each process, in the order of the processes.
-    pub fn with_advice(mut self, advice: Vec<Vec<GivenAdvice>>) -> Workload {
+    /// Adds the advice of each process, in the order of the processes. `window_bytes` is the
+    /// kernel's readahead window, which limits one `WillNeed`.
+    pub fn with_advice(mut self, advice: Vec<Vec<GivenAdvice>>, window_bytes: u64) -> Workload {
         for (process, advice) in self.processes.iter_mut().zip(advice) {
-            process.set_advice(advice);
+            process.set_advice(advice, window_bytes);
         }
         self
     }

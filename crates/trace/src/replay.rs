@@ -391,8 +391,12 @@ impl RecordedProgram {
             .threads_with_advice()
             .map(|(list, advice)| (list.clone(), advice.to_vec()))
             .unzip();
+        // An invalid parameter is an error of the simulation.
+        let window_kib =
+            setup.readahead.integer("read_ahead_kb", setup.window_bytes >> 10, 0..=1 << 20);
+        let window_bytes = window_kib.map_or(setup.window_bytes, |kib| kib << 10);
         let workload = Workload::from_lists(self.files.clone(), lists)
-            .with_advice(advice)
+            .with_advice(advice, window_bytes)
             .with_cached_pages_kept();
         let setup = SimulationSetup { host: self.host, ..setup.clone() };
         // The reads come from no job file, whose sections would be in the row.

@@ -240,6 +240,50 @@ fn random_advice_switches_readahead_off_in_the_replay() {
     near(seconds(&gathered(&records).unwrap(), &setup), 0.320);
 }
 
+/// A file of 8 MiB is announced as a whole, and 128 of its pages are then read, one every 4 KiB.
+fn announced_file() -> Vec<Record> {
+    let mut records = start();
+    records.push(advice(0, 0, 0, 0, AdviceType::Random));
+    records.push(advice(0, 0, 0, 8 * KIB * KIB, AdviceType::WillNeed));
+    for nth in 0..128 {
+        records.extend(read(0, nth * MS, (nth + 1) * MS, nth * 4 * KIB));
+    }
+    records.push(end(128 * MS));
+    records
+}
+
+/// `force_page_cache_ra` fetches at most the larger of the readahead window and the largest request
+/// of the device. With a request of 256 KiB that is 64 pages, in 5 ms, and each other page takes
+/// 5 ms. With a window of 512 KiB it is all 128 pages, in two concurrent requests of 5 ms.
+#[test]
+fn announced_range_is_fetched_up_to_the_kernels_limit() {
+    let recorded = gathered(&announced_file()).unwrap();
+    let device = five_ms().device.to_string() + ",request_max=256k";
+    let setup = |readahead: &str, window_bytes| SimulationSetup {
+        device: Spec::parse(&device).unwrap(),
+        readahead: Spec::parse(readahead).unwrap(),
+        window_bytes,
+        ..five_ms()
+    };
+    // 127 calls of a microsecond find their page.
+    let is_one_wait = |seconds: f64| assert!((0.005..0.0055).contains(&seconds), "{seconds}");
+    near(seconds(&recorded, &setup("none", 128 * KIB)), 65.0 * 0.005);
+    is_one_wait(seconds(&recorded, &setup("none", 512 * KIB)));
+    near(seconds(&recorded, &setup("ondemand", 128 * KIB)), 65.0 * 0.005);
+    is_one_wait(seconds(&recorded, &setup("ondemand,read_ahead_kb=512", 128 * KIB)));
+}
+
+/// A second thread opens the file at 10 ms, and reads the page that the first has fetched by 5 ms.
+/// The open of a file drops no page: no request follows.
+#[test]
+fn opened_file_keeps_the_pages_of_other_threads() {
+    let mut records = start();
+    records.extend(read(0, 0, MS, 0));
+    records.extend(read(1, 10 * MS, 11 * MS, 0));
+    records.push(end(11 * MS));
+    near(seconds(&gathered(&records).unwrap(), &five_ms()), 0.010);
+}
+
 /// Thread 0 gives RANDOM 1,000 times before its first read, and NORMAL twice behind it. Each of the
 /// two threads that read the file repeats one RANDOM and one NORMAL.
 #[test]
@@ -258,17 +302,6 @@ fn equal_hints_in_succession_are_repeated_once() {
         let given: Vec<_> = advice.iter().map(|given| (given.reads_before, given.advice)).collect();
         assert_eq!(given, [(0, Advice::Random), (1, Advice::Normal)]);
     }
-}
-
-/// A second thread opens the file at 10 ms, and reads the page that the first has fetched by 5 ms.
-/// The open of a file drops no page: no request follows.
-#[test]
-fn opened_file_keeps_the_pages_of_other_threads() {
-    let mut records = start();
-    records.extend(read(0, 0, MS, 0));
-    records.extend(read(1, 10 * MS, 11 * MS, 0));
-    records.push(end(11 * MS));
-    near(seconds(&gathered(&records).unwrap(), &five_ms()), 0.010);
 }
 
 /// Advice without an effect in the replay is counted: of another kind, or about an unread file.

@@ -1,8 +1,9 @@
 //! Advice of processes with listed reads.
 
 use readpath_core::machine::Machine;
+use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
-use readpath_core::unit::{PageRange, Time};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::{RunningJob, RunningProcess};
 use crate::workload::NextAction;
@@ -11,6 +12,10 @@ impl RunningJob<'_> {
     /// Returns the next action of process number `id`, and the process. Before it, gives the advice
     /// that is due, which opens its file if the process has not done so. Advice takes no processor
     /// time.
+    ///
+    /// One `WillNeed` fetches at most the larger of the readahead window and the largest request of
+    /// the device, as in the kernel (`force_page_cache_ra`). The machine would fetch all of its
+    /// range.
     pub(super) fn next_action(
         &mut self,
         machine: &mut Machine,
@@ -18,9 +23,15 @@ impl RunningJob<'_> {
         id: u32,
     ) -> (NextAction, &mut RunningProcess) {
         let next_action = self.processes[id as usize].process.next(now);
+        let window_bytes = self.processes[id as usize].process.advice_window_bytes();
+        let request_pages_max = u64::from(machine.caps().request_sectors_max) / PAGE_SECTORS;
+        let pages_max = request_pages_max.max(window_bytes / PAGE_BYTES);
         while let Some(given) = self.processes[id as usize].process.take_due_advice() {
             let handle = self.open_once(machine, now, id, given.file);
-            let range = PageRange::covering(given.offset, given.bytes);
+            let mut range = PageRange::covering(given.offset, given.bytes);
+            if given.advice == Advice::WillNeed {
+                range.end = range.end.min(range.first + pages_max);
+            }
             machine.advise(now, handle, ProcessId(id), given.advice, range);
         }
         (next_action, &mut self.processes[id as usize])

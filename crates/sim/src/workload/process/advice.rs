@@ -39,21 +39,31 @@ pub(super) struct AdviceQueue {
     think_begin: Option<Time>,
     /// Number of listed reads before the first operation.
     read_count: usize,
+    /// The kernel's readahead window, in bytes.
+    window_bytes: u64,
 }
 
 impl Process {
-    /// Adds advice to the listed reads, in the order in which it is given.
-    pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>) {
+    /// Adds advice to the listed reads, in the order in which it is given. `window_bytes` is the
+    /// kernel's readahead window.
+    pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>, window_bytes: u64) {
         advice.reverse();
         let due = VecDeque::with_capacity(advice.len());
         let read_count = self.remaining_reads.as_ref().map_or(0, Vec::len);
-        self.advice = AdviceQueue { waiting: advice, due, think_begin: None, read_count };
+        self.advice =
+            AdviceQueue { waiting: advice, due, think_begin: None, read_count, window_bytes };
     }
 
     /// Removes and returns the next advice that is due before the action that
     /// [`next`](Process::next) has returned. `None` if there is none left.
     pub fn take_due_advice(&mut self) -> Option<GivenAdvice> {
         self.advice.due.pop_front()
+    }
+
+    /// Returns the kernel's readahead window in bytes, which limits one `WillNeed`. 0 without
+    /// advice.
+    pub const fn advice_window_bytes(&self) -> u64 {
+        self.advice.window_bytes
     }
 
     /// Returns the end of the pause before the next listed read or before the next advice,
