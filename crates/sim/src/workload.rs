@@ -31,7 +31,9 @@ mod together;
 pub use chance::below;
 pub use process::ScriptStep;
 pub use process::seed_of;
-pub use process::{GivenAdvice, GivenRead, Lateness, NextAction, Process, ProcessOperation};
+pub use process::{
+    DueAdvice, GivenAdvice, GivenRead, Lateness, NextAction, Process, ProcessOperation,
+};
 pub use skew::SkewedPositions;
 
 /// Identifier of a file of the workload: its index in [`Workload::files`].

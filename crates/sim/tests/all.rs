@@ -1,6 +1,7 @@
 //! Tests of the simulation through its public API. All files below are one program, which is linked
 //! once and runs on all processors.
 
+mod advice;
 mod array_tables;
 mod decisions;
 mod depth;

@@ -45,7 +45,7 @@ mod script;
 mod syncs;
 mod verification;
 
-pub use advice::GivenAdvice;
+pub use advice::{DueAdvice, GivenAdvice};
 pub use script::Lateness;
 pub use script::ScriptStep;
 use script::TraceSteps;

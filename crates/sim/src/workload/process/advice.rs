@@ -3,7 +3,7 @@
 //! A process thinks before each listed read. Its advice of that time is given at its own moments in
 //! it. Advice behind the last read counts from the end of that read.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::Time;
@@ -28,6 +28,16 @@ pub struct GivenAdvice {
     pub advice: Advice,
 }
 
+/// Advice that the runner gives now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueAdvice {
+    /// The advice.
+    pub given: GivenAdvice,
+    /// True if the process closes the file afterwards: no later read uses it, nor does the next
+    /// advice.
+    pub closes: bool,
+}
+
 /// Advice of a process, in order.
 #[derive(Debug, Default)]
 pub(super) struct AdviceQueue {
@@ -39,6 +49,8 @@ pub(super) struct AdviceQueue {
     think_begin: Option<Time>,
     /// Number of listed reads before the first operation.
     read_count: usize,
+    /// Index of the last listed read of each file.
+    last_read_indices: BTreeMap<FileId, usize>,
     /// The kernel's readahead window, in bytes.
     window_bytes: u64,
 }
@@ -49,15 +61,30 @@ impl Process {
     pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>, window_bytes: u64) {
         advice.reverse();
         let due = VecDeque::with_capacity(advice.len());
-        let read_count = self.remaining_reads.as_ref().map_or(0, Vec::len);
-        self.advice =
-            AdviceQueue { waiting: advice, due, think_begin: None, read_count, window_bytes };
+        let reads = self.remaining_reads.as_deref().unwrap_or_default();
+        // The next read is the last entry. A later read replaces the index of an earlier one.
+        let last_read_indices =
+            reads.iter().rev().enumerate().map(|(index, read)| (read.file, index)).collect();
+        self.advice = AdviceQueue {
+            waiting: advice,
+            due,
+            think_begin: None,
+            read_count: reads.len(),
+            last_read_indices,
+            window_bytes,
+        };
     }
 
     /// Removes and returns the next advice that is due before the action that
     /// [`next`](Process::next) has returned. `None` if there is none left.
-    pub fn take_due_advice(&mut self) -> Option<GivenAdvice> {
-        self.advice.due.pop_front()
+    pub fn take_due_advice(&mut self) -> Option<DueAdvice> {
+        let AdviceQueue { waiting, due, last_read_indices, .. } = &mut self.advice;
+        let given = due.pop_front()?;
+        let last_read_index = last_read_indices.get(&given.file);
+        let is_read_later = last_read_index.is_some_and(|&index| index >= given.reads_before);
+        let is_advised_next =
+            due.front().or(waiting.last()).is_some_and(|next| next.file == given.file);
+        Some(DueAdvice { given, closes: !is_read_later && !is_advised_next })
     }
 
     /// Returns the kernel's readahead window in bytes, which limits one `WillNeed`. 0 without
