@@ -246,6 +246,60 @@ fn advice_is_repeated_on_real_storage() {
     assert!(table.stdout.contains("1 advices of the program to the kernel are not repeated"));
 }
 
+/// Recording of a program that opens, reads, advises and closes each of `files` files of 4 KiB.
+fn dropped_files(files: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    let start = RecordingStart { page_bytes: 4096, ..RecordingStart::default() };
+    writer.put(Record::Start(start)).unwrap();
+    for file in 0..files {
+        let path = format!("/data/{file}");
+        let record = FileRecord { file, path, bytes: Some(4096), ..FileRecord::default() };
+        writer.put(Record::File(record)).unwrap();
+    }
+    writer.put(Record::Thread(ThreadName::default())).unwrap();
+    for file in 0..files {
+        let begin_ns = u64::from(file) * 100_000;
+        let end_ns = begin_ns + 50_000;
+        let inserted = PagesInserted { at_ns: begin_ns, file, bytes: 4096, ..Default::default() };
+        writer.put(Record::Insert(inserted)).unwrap();
+        let read = ReadRecord {
+            begin_ns,
+            end_ns,
+            waited_ns: 50_000,
+            way: ReadMethod::Pread,
+            descriptor: Some(3),
+            file,
+            asked_bytes: 4096,
+            outcome: ReadOutcome::Bytes(4096),
+            ..ReadRecord::default()
+        };
+        writer.put(Record::Read(read)).unwrap();
+        let (at_ns, hint) = (end_ns, AdviceType::DontNeed);
+        let dropped = AdviceGiven { at_ns, file, hint, ..AdviceGiven::default() };
+        writer.put(Record::Advice(dropped)).unwrap();
+    }
+    writer.put(Record::End(RecordingEnd { at_ns: 1 << 30, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// 300 files are read one after the other, each with DONTNEED behind its read. A process that may
+/// have 100 open files replays them.
+#[test]
+fn file_is_closed_after_the_advice_behind_its_last_read() {
+    let scratch = Scratch::new("what-if-dropped");
+    scratch.file("r.rec", dropped_files(300));
+    let command = "ulimit -n 100; exec \"$0\" replay r.rec --on kernel:. --json";
+    let output = std::process::Command::new("bash")
+        .args(["-c", command, env!("CARGO_BIN_EXE_readpath")])
+        .current_dir(scratch.path("."))
+        .output();
+    let ran = support::Ran::of(output.unwrap());
+    ran.has_ended(0, command);
+    assert_eq!(ran.results()[1]["reads"], 300);
+}
+
 /// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the
 /// device twice, and otherwise once. The difference is the same with readpath and with the kernel.
 #[test]

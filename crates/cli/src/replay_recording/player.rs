@@ -246,7 +246,8 @@ impl<'a> RecordedThread<'a> {
         Ok(Some((read, opened)))
     }
 
-    /// Gives the advice that precedes the next read, each at its own moment of the think time.
+    /// Gives the advice that precedes the next read, each at its own moment of the think time. A
+    /// file without a later read closes afterwards, unless the next advice is about it too.
     fn give_advice(
         &self,
         cursor: &mut ReplayCursor,
@@ -261,6 +262,12 @@ impl<'a> RecordedThread<'a> {
             let opened = self.opened_file(cursor, given.file)?;
             wait_until(begin + given.think_time, clock);
             (opened.advise)(given.advice, given.offset, given.bytes);
+            let last_read_index = self.last_read_indices.get(&given.file);
+            let is_read_later = last_read_index.is_some_and(|&index| index >= cursor.next_index);
+            let next = self.advice.get(cursor.next_advice_index);
+            if !is_read_later && next.is_none_or(|next| next.file != given.file) {
+                cursor.open_files.remove(&given.file);
+            }
         }
         Ok(())
     }
