@@ -300,6 +300,37 @@ fn file_is_closed_after_the_advice_behind_its_last_read() {
     assert_eq!(ran.results()[1]["reads"], 300);
 }
 
+/// The library drops whole files only, and has no advice for direct reads. Two advices on parts of
+/// a file by the thread that reads through the page cache, and one by the direct thread, have no
+/// effect. The row says so; in a row of the kernel they have their effect.
+#[test]
+fn advice_without_effect_in_the_library_is_counted() {
+    let scratch = Scratch::new("what-if-partial");
+    let ways = [(0, ReadMethod::Pread), (2, ReadMethod::Uring)];
+    let reads: Vec<_> =
+        (0..4).flat_map(|nth| ways.map(|(thread, way)| (thread, way, nth * MIB, 4096))).collect();
+    let dropped = |thread, offset, bytes| AdviceGiven {
+        thread,
+        offset,
+        bytes,
+        hint: AdviceType::DontNeed,
+        ..AdviceGiven::default()
+    };
+    let advice = [
+        dropped(0, 0, MIB),
+        dropped(0, MIB, MIB),
+        dropped(0, 0, 0),
+        AdviceGiven { hint: AdviceType::WillNeed, ..dropped(2, 0, MIB) },
+    ];
+    scratch.file("r.rec", advised_reads_of(&advice, 8 * MIB, 1_000_000, &reads));
+    let ran = scratch.run("replay r.rec --on file:. --on kernel:. --readahead none --json");
+    ran.has_ended(0, "replay");
+    let rows = ran.results();
+    let note = rows[1]["note"].as_str().unwrap_or_default();
+    assert!(note.contains("3 advices of the program have no effect in the library"), "{rows:?}");
+    assert!(!rows[2].to_string().contains("have no effect"), "{rows:?}");
+}
+
 /// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the
 /// device twice, and otherwise once. The difference is the same with readpath and with the kernel.
 #[test]

@@ -11,6 +11,7 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use readpath::pager::MappingMode;
@@ -92,6 +93,8 @@ struct LibraryState {
     mappings: BTreeMap<FileId, Arc<Mapping>>,
     /// True if any thread reads with direct I/O, whose requests are not counted.
     has_direct_reads: bool,
+    /// Number of advices that the library cannot carry out.
+    advice_without_effect: Arc<AtomicU64>,
 }
 
 impl Policies {
@@ -180,8 +183,8 @@ impl<'a> ReadMethods<'a> {
     }
 
     /// Returns a caveat about the figures: a mapping that the library does not serve, another
-    /// backend than the best one, or a memory limit for each file. `None` otherwise, and for reads
-    /// through the kernel.
+    /// backend than the best one, a memory limit for each file, or advice without effect. `None`
+    /// otherwise, and for reads through the kernel.
     pub fn note(&self) -> Option<String> {
         let library = self.library.as_ref()?;
         let mut modes = library.mappings.values().map(|mapping| mapping.mode());
@@ -190,7 +193,15 @@ impl<'a> ReadMethods<'a> {
         let backend_note = library.read_path.stats().backend.and_then(note::backend_caveat);
         let limit_note = (library.mappings.len() > 1 && self.order.memory_bytes.is_some())
             .then(|| "the memory limit applies to each mapped file".to_owned());
-        note::join(note::join(mapping_note, backend_note), limit_note)
+        let advices = library.advice_without_effect.load(Ordering::Relaxed);
+        let advice_note = (advices > 0).then(|| {
+            format!(
+                "{advices} advices of the program have no effect in the library: it drops whole \
+                    files only, and has none for direct reads"
+            )
+        });
+        let notes = note::join(note::join(mapping_note, backend_note), limit_note);
+        note::join(notes, advice_note)
     }
 }
 
@@ -210,7 +221,13 @@ impl LibraryState {
         let read_path = builder.build().map_err(|error| error.to_string())?;
         let mappings = map_files(order, recorded, |path| map_by_library(path, order, policies))?;
         let has_direct_reads = recorded.threads().iter().any(|thread| thread.is_direct);
-        Ok(LibraryState { read_path, files: Mutex::default(), mappings, has_direct_reads })
+        Ok(LibraryState {
+            read_path,
+            files: Mutex::default(),
+            mappings,
+            has_direct_reads,
+            advice_without_effect: Arc::default(),
+        })
     }
 
     /// True if the library issues all requests to the device itself.
@@ -240,7 +257,14 @@ impl LibraryState {
             let read: ReadFn = Box::new(move |memory, offset| {
                 raw.read_exact_at(memory, offset).map_err(|error| error.to_string())
             });
-            return Ok(OpenedFile { read, advise: Box::new(|_, _, _| {}) });
+            let without_effect = Arc::clone(&self.advice_without_effect);
+            let advise: AdviseFn = Box::new(move |advice, _, _| {
+                // A hint about the order has no effect on direct reads of the kernel either.
+                if matches!(advice, Advice::WillNeed | Advice::DontNeed) {
+                    without_effect.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            return Ok(OpenedFile { read, advise });
         }
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         // A thread has its own handle of a shared file, and with it its own readahead state.
@@ -254,6 +278,7 @@ impl LibraryState {
             }
         };
         let advised = file.clone();
+        let without_effect = Arc::clone(&self.advice_without_effect);
         Ok(OpenedFile {
             read: Box::new(move |memory, offset| {
                 file.read_exact_at(memory, offset).map_err(|error| error.to_string())
@@ -261,7 +286,9 @@ impl LibraryState {
             advise: Box::new(move |advice, offset, bytes| match advice {
                 Advice::WillNeed => advised.prefetch(offset, bytes),
                 // The library drops whole files.
-                Advice::DontNeed if bytes < advised.len() => {}
+                Advice::DontNeed if bytes < advised.len() => {
+                    without_effect.fetch_add(1, Ordering::Relaxed);
+                }
                 _ => advised.advise(advice),
             }),
         })
