@@ -485,8 +485,9 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
         .filter(|waits| waits.seconds() >= OTHER_WAITS_SHARE_MIN * recorded.total.seconds());
     let waits_note = waits.map(|waits| {
         format!(
-            "between its reads, threads waited {:.2} s in all without a processor, for locks, pipes \
-                or timers; every row repeats these waits as long as recorded",
+            "between its reads, threads waited {:.2} s in all for other things than reads: locks, \
+                pipes, timers, writes, other calls, or a processor; every row repeats these waits \
+                as long as recorded",
             waits.seconds()
         )
     });

@@ -319,7 +319,8 @@ pub struct RecordedProgram {
     /// Number of reads that found data cached before the recording.
     pub cached_before: u64,
     /// Sum of the times between the reads of each thread in which it can have had no processor: it
-    /// waited for a lock, a pipe, a timer or another thing. A lower bound. `None` if unknown.
+    /// waited for a lock, a pipe, a timer, a write, another call, or a processor. A lower bound.
+    /// `None` if unknown.
     pub other_waits: Option<Time>,
     /// Number of replayed reads.
     pub reads: u64,
