@@ -139,6 +139,28 @@ fn holes_are_no_bytes_from_devices() {
     assert_eq!(shape(Made::by(RecordingMethod::Preload), 64).device_bytes, None);
 }
 
+/// 64 reads of 1 MiB without a request. A file of `/dev/sda` (block major 8) has holes there, which
+/// are no bytes from a device. Network and FUSE file systems have major 0, and their reads cause no
+/// request that a recording sees.
+#[test]
+fn requests_of_a_network_file_system_are_unknown() {
+    let shape = |device: u64| {
+        let mut made = Made::new();
+        for record in &mut made.records {
+            if let Record::File(file) = record {
+                file.device = device;
+            }
+        }
+        for at in 0..64 {
+            made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 0);
+        }
+        made.explained().shape
+    };
+    let (network, disk) = (shape(53), shape(8 << 20));
+    assert_eq!((network.device_bytes, network.few_device_bytes()), (None, None));
+    assert_eq!((disk.device_bytes, disk.few_device_bytes()), (Some(0), Some(0)));
+}
+
 /// 100 reads wait 1 ms each, and the samples have 100 ms of another activity. Other threads are
 /// named only if a second thread has read.
 #[test]

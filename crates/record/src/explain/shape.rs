@@ -10,6 +10,9 @@ use readpath_trace::recording::ReadMethod;
 /// Maximum number of listed files, threads and distances. Chosen.
 const LISTED_MAX: usize = 8;
 
+/// Position of the major number in a device number (`MINORBITS` of the kernel).
+const MAJOR_SHIFT: u32 = 20;
+
 /// Statistics of the reads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReadShape {
@@ -22,7 +25,7 @@ pub struct ReadShape {
     /// Bytes brought into the page cache for it, or read past it. Holes of files are among them.
     pub fetched_bytes: u64,
     /// Bytes of its own read requests to block devices, with their metadata. `None` if the
-    /// recording has no requests.
+    /// recording has no requests, or if the program made none and read no file on a block device.
     pub device_bytes: Option<u64>,
     /// Number of fetched bytes that had been fetched before.
     pub again_bytes: u64,
@@ -53,8 +56,8 @@ pub struct ReadShape {
 }
 
 impl ReadShape {
-    /// Returns the bytes of its device requests if they are less than half (chosen) of the bytes
-    /// that count as fetched: most of these came from no device, as holes of files do.
+    /// Returns the bytes of its device requests if most of the bytes that count as fetched, more
+    /// than half, came from no device, as holes of files do.
     pub fn few_device_bytes(&self) -> Option<u64> {
         self.device_bytes.filter(|bytes| *bytes < self.fetched_bytes / 2)
     }
@@ -129,9 +132,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         errors: gathered.errors,
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
-        device_bytes: gathered
-            .has_measured_waits()
-            .then(|| gathered.devices.values().map(|device| device.read_bytes).sum()),
+        device_bytes: device_bytes(gathered),
         again_bytes: files.clone().map(|file| file.refetched_bytes).sum(),
         unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
         mapped_bytes: files
@@ -147,6 +148,16 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         threads: top_threads(gathered),
         reuse: gathered.reuse.curve(),
     }
+}
+
+/// Returns the bytes of the program's read requests to block devices. `None` if they are unknown:
+/// without requests in the recording, or if there are none and all files that were read are on file
+/// systems without a block device. Their device numbers have the major number 0.
+fn device_bytes(gathered: &RecordingData) -> Option<u64> {
+    let read_bytes = gathered.devices.values().map(|device| device.read_bytes).sum();
+    let mut read_files = gathered.files.values().filter(|file| file.reads > 0);
+    let is_known = read_bytes > 0 || read_files.any(|file| file.device >> MAJOR_SHIFT > 0);
+    (gathered.has_measured_waits() && is_known).then_some(read_bytes)
 }
 
 /// Returns up to [`LISTED_MAX`] files with the longest waits. If waits are equal, those with more
