@@ -14,7 +14,7 @@ impl RunningJob<'_> {
     /// read uses it. Advice takes no processor time.
     ///
     /// One `WillNeed` fetches at most the larger of the readahead window and the largest request of
-    /// the device, as in the kernel (`force_page_cache_ra`). The machine would fetch all of its
+    /// the device, as in the kernel (mm/readahead.c). The machine would fetch all of its
     /// range.
     pub(super) fn next_action(
         &mut self,
