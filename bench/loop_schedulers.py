@@ -205,8 +205,7 @@ def once(name: str, device: str, disk: pathlib.Path, queue: pathlib.Path, kernel
         answer = run(text.replace("direct=1", "direct=0"), f"file:{disk}", *options, "--scheduler", scheduler)
         rows.append(row("ours", scheduler, name, answer))
     for scheduler in OURS:
-        rows.append(row("modelled", scheduler, name,
-                        run(text, device, "--readahead", "none", "--scheduler", scheduler)))
+        rows.append(row("modelled", scheduler, name, run(text, device, "--scheduler", scheduler)))
     return rows
 
 

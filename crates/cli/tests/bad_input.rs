@@ -76,9 +76,23 @@ fn options_without_a_meaning_are_refused() {
     ] {
         for storage in ["hdd", "file:data"] {
             let arguments = format!("run t.trace --on {storage} {option} {value}");
-            scratch.refused(&arguments, &[option, "trace", "leave it out"]);
+            scratch.refused(&arguments, &[option, "direct", "leave it out"]);
         }
     }
+    scratch.file("direct.fio", format!("{RANDOM}direct=1\n"));
+    scratch.file("mapped.fio", format!("{RANDOM}ioengine=mmap\n"));
+    for (arguments, option) in [
+        ("t.trace --on file:data --scheduler noop,deadline", "--scheduler"),
+        ("direct.fio --on file:data --on kernel:data --scheduler noop,deadline", "--scheduler"),
+        ("mapped.fio --on file:data --scheduler noop,deadline", "--scheduler"),
+        ("direct.fio --on hdd --on file:data --readahead none,adaptive", "--readahead"),
+        ("direct.fio --on file:data --page-cache own", "--page-cache"),
+        ("direct.fio --on hdd --eviction lirs", "--eviction"),
+    ] {
+        scratch.refused(&format!("run {arguments}"), &[option, "direct", "leave it out"]);
+    }
+    let accepted = scratch.run("run mapped.fio --on file:data --readahead none");
+    accepted.has_ended(0, "a mapping has readahead");
     let accepted = scratch.run("run j.fio --on hdd --on kernel:data --readahead none --memory 1m");
     accepted.has_ended(0, "the modelled device has readahead");
     scratch.run("run t.trace --on hdd --scheduler noop").has_ended(0, "a trace has a scheduler");

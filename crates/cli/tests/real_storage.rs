@@ -71,6 +71,24 @@ fn note_about_buffered_reads_is_only_for_jobs_that_read_through_the_cache() {
     assert!(mixed.contains("c, e: buffered (the kernel keeps the pages)"), "{mixed}");
 }
 
+/// Two runs that differ in nothing would differ by noise, and one would be named fastest.
+#[test]
+fn file_has_one_row_if_its_jobs_bypass_the_scheduler() {
+    let scratch = Scratch::new("bypass");
+    scratch.data("data", 4 << 20);
+    for (lines, readahead) in [("direct=1", None), ("ioengine=mmap", Some("adaptive"))] {
+        scratch.file("j.fio", format!("{RANDOM}{lines}\n"));
+        let command = "run j.fio --on hdd --on file:data --scheduler noop,deadline --json";
+        let ran = scratch.run(command);
+        ran.has_ended(0, lines);
+        let rows = ran.results();
+        let storages: Vec<_> = rows.iter().map(|row| row["storage"].as_str().unwrap()).collect();
+        assert_eq!(storages, ["hdd", "hdd", "file:data"], "{lines}");
+        assert!(rows[2]["scheduler"].is_null(), "{lines}");
+        assert_eq!(rows[2]["readahead"].as_str(), readahead, "{lines}");
+    }
+}
+
 /// Three runs have three throughputs, whose median is the row's. A modelled row has one run.
 #[test]
 fn repeated_rows_have_the_median_of_their_runs() {
@@ -293,7 +311,10 @@ fn shrunk_file_is_an_error_and_no_crash() {
         );
         scratch.file("j.fio", job);
         // Without readahead, no block is read before it is requested.
-        let policy = if way == "file" { "--page-cache own --readahead none" } else { "" };
+        let policy = match (way, engine.contains("direct=1")) {
+            ("file", false) => "--page-cache own --readahead none",
+            _ => "",
+        };
         let arguments = format!("run j.fio --on {way}:data --json {policy}");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

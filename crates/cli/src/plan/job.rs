@@ -148,7 +148,7 @@ impl JobPlan {
         if let Some(trace) = &run.trace {
             trace.check_storages(&storages)?;
         }
-        refuse_unused_options(args, &storages, run.trace.as_ref())?;
+        refuse_unused_options(args, &storages, &run.jobs, run.trace.is_some())?;
         refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args, &storages)?;
         // The kernel's page cache does not have the size of `--memory`.
@@ -216,6 +216,7 @@ impl Policies {
     /// Returns the rows of one storage, one for each combination of policies.
     fn rows(&self, storage: &Storage, run: &JobRun, memory_bytes: u64) -> Vec<JobRow> {
         let is_raw = run.jobs.has_raw();
+        let bypasses_scheduler = run.jobs.jobs.iter().all(bypasses_cache);
         let mut rows = Vec::new();
         for (readahead_index, readahead) in self.readaheads.iter().enumerate() {
             for (scheduler_index, scheduler) in self.schedulers.iter().enumerate() {
@@ -227,6 +228,10 @@ impl Policies {
                     let (label, is_repeated) = match runner {
                         JobRunner::Kernel(_) => {
                             (storage.to_string(), !is_first_pair || chunking_index > 0)
+                        }
+                        // Direct jobs and mappings of a file have no scheduler.
+                        JobRunner::Library(_) if bypasses_scheduler => {
+                            (format!("{storage} {readahead}"), scheduler_index > 0)
                         }
                         JobRunner::Raw(_) => (format!("{storage} {chunking}"), !is_first_pair),
                         _ if is_raw => {
@@ -250,6 +255,12 @@ impl Policies {
         }
         rows
     }
+}
+
+/// True if the job's reads do not go through the cache of the read path. A mapping has a cache of
+/// its own, or the kernel's.
+pub fn bypasses_cache(job: &Job) -> bool {
+    job.is_direct || job.engine == JobEngine::Mmap
 }
 
 /// Parses and validates the eviction policy. Rows of the kernel would not detect an unknown one.

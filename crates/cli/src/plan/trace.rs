@@ -390,11 +390,6 @@ impl TraceSource {
         Ok((transform, Cow::Owned(pass.summary), note))
     }
 
-    /// True if the replay uses direct I/O, past the page cache.
-    pub fn is_direct(&self) -> bool {
-        self.is_direct
-    }
-
     /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
         let any_storage_bytes = u64::MAX;

@@ -1,16 +1,19 @@
 //! Options of `run` that no row of a job or a trace would use.
 
+use readpath_sim::job::{JobEngine, JobFile};
+
+use super::job::bypasses_cache;
 use super::storage::Storage;
-use super::trace::TraceSource;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 
-/// Refuses an option that no row would use. It would be ignored in silence. `trace` is the trace
-/// that is replayed in place of a job.
+/// Refuses an option that no row would use. It would be ignored in silence. `is_trace` is true
+/// if a trace is replayed in place of a job.
 pub fn refuse_unused_options(
     args: &RunArgs,
     storages: &[Storage],
-    trace: Option<&TraceSource>,
+    jobs: &JobFile,
+    is_trace: bool,
 ) -> CommandResult {
     let through_library = |storage: &Storage| {
         matches!(storage, Storage::File(_)) || matches!(storage, Storage::Nfs(_))
@@ -30,14 +33,20 @@ pub fn refuse_unused_options(
         ("--memory", args.memory.is_some() && !has_own_path, needs_own_path),
         ("--create", args.create && !has_path, needs_path),
     ];
-    // A trace with direct I/O uses neither a page cache nor readahead.
-    let is_past_cache = trace.is_some_and(TraceSource::is_direct);
-    let needs_cache = "has no effect on the replay of a trace past the page cache";
+    // Direct I/O uses neither a page cache nor readahead. A mapping has both. The memory of a job
+    // is accepted: it is a limit, and one value for all rows.
+    let is_past_cache = jobs.jobs.iter().all(|job| job.is_direct && job.engine != JobEngine::Mmap);
+    let needs_cache = "has no effect on direct I/O, which is past the page cache";
+    let is_file = |storage: &Storage| matches!(storage, Storage::File(_) | Storage::Kernel(_));
+    let has_scheduler = !storages.iter().all(is_file) || !jobs.jobs.iter().all(bypasses_cache);
+    let needs_scheduler =
+        "has no effect on direct I/O or mappings of a file, and --on names no modelled device";
     let options_of_cache = [
         ("--readahead", args.readahead.is_some() && is_past_cache, needs_cache),
         ("--eviction", args.eviction.is_some() && is_past_cache, needs_cache),
-        ("--memory", args.memory.is_some() && is_past_cache, needs_cache),
+        ("--memory", args.memory.is_some() && is_past_cache && is_trace, needs_cache),
         ("--page-cache", args.page_cache.is_some() && is_past_cache, needs_cache),
+        ("--scheduler", args.scheduler.is_some() && !has_scheduler, needs_scheduler),
     ];
     match options_of_cache.iter().chain(&options).find(|(_, is_unused, _)| *is_unused) {
         Some((option, _, reason)) => {

@@ -25,7 +25,7 @@ use readpath::{BackendKind, Direct, File, Mapping, PageCache, ReadPath};
 use readpath_core::request::Op;
 use readpath_eval::kernel::copy_mapped;
 use readpath_eval::usage::storage_read_bytes;
-use readpath_sim::job::{Job, JobEngine};
+use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::{Process, Workload};
@@ -37,7 +37,7 @@ use super::processes::{
 };
 use crate::exit::Failure;
 use crate::note;
-use crate::plan::job::{JobRun, LibraryOptions};
+use crate::plan::job::{JobRun, LibraryOptions, bypasses_cache};
 use crate::real_file::make_cold;
 
 /// Checks that [`run`] could start, without running.
@@ -97,8 +97,14 @@ pub fn run(
         _ => "kernel",
     };
     row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapping_cache);
-    row.readahead = Some(readahead_name(read_path.page_cache(), setup));
-    row.scheduler = Some(setup.scheduler.to_string());
+    // Direct reads have neither policy, and mappings have no scheduler.
+    row.readahead = match run.jobs.jobs.iter().all(|job| job.is_direct) {
+        true => None,
+        false if is_mapped => Some(setup.readahead.to_string()),
+        false => Some(readahead_name(read_path.page_cache(), setup)),
+    };
+    let uses_scheduler = !run.jobs.jobs.iter().all(bypasses_cache);
+    row.scheduler = uses_scheduler.then(|| setup.scheduler.to_string());
     let caveats = note::join(layout.note, note::priority_caveat(&run.jobs));
     row.note = note::join(note::join(row.note, note), caveats);
     Ok(row)
@@ -140,12 +146,6 @@ pub fn run_nfs(
     let caveats = note::join(layout.note, note::priority_caveat(&run.jobs));
     row.note = note::join(note::join(row.note, note), caveats);
     Ok(row)
-}
-
-/// True if the job's reads do not go through the cache of the read path. A mapping has a cache of
-/// its own, or the kernel's.
-fn bypasses_cache(job: &Job) -> bool {
-    job.is_direct || job.engine == JobEngine::Mmap
 }
 
 /// Opens the file on the server and lays the job out on it. Refuses jobs that write, are direct or
