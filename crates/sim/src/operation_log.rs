@@ -243,12 +243,9 @@ impl ProcessLog {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us_since_base(now);
         let ProcessOperation { file, offset, bytes, op, .. } = *operation;
+        trace.open(us, file);
         let named_file = trace.files.iter().find(|(known_file, _)| *known_file == file);
         let Some((_, name)) = named_file else { return };
-        if !trace.opened.contains(&file) {
-            trace.opened.push(file);
-            trace.sink.line(format_args!("{us} {name} open"));
-        }
         let action = match op {
             Op::Read => "read",
             Op::Write => "write",
@@ -257,10 +254,13 @@ impl ProcessLog {
     }
 
     /// Writes a sync of written data to the trace, if there is one, with `datasync` if
-    /// `is_data_enough`, otherwise with `sync`. `file` has the line, or with `None` each opened
-    /// file has one.
+    /// `is_data_enough`, otherwise with `sync`. `file` has the line, with `open`
+    /// before it if it is not open yet. With `None` each opened file has one.
     pub fn on_synced(&mut self, now: Time, is_data_enough: bool, file: Option<FileId>) {
         let action = if is_data_enough { "datasync" } else { "sync" };
+        if let (Some(trace), Some(file)) = (&mut self.trace, file) {
+            trace.open(trace.us_since_base(now), file);
+        }
         self.for_each_opened(now, |us, opened, name, sink| {
             if file.is_none_or(|file| file == opened) {
                 sink.line(format_args!("{us} {name} {action} 0 0"));
@@ -340,6 +340,14 @@ impl TraceLog {
     /// Returns the time `now` in µs since the time base of the trace.
     fn us_since_base(&self, now: Time) -> u64 {
         now.since(self.time_base).ns() / 1_000
+    }
+
+    /// Writes `open` for a file of the process, unless it is open.
+    fn open(&mut self, us: u64, file: FileId) {
+        let named_file = self.files.iter().find(|(known_file, _)| *known_file == file);
+        let Some((_, name)) = named_file.filter(|_| !self.opened.contains(&file)) else { return };
+        self.opened.push(file);
+        self.sink.line(format_args!("{us} {name} open"));
     }
 }
 

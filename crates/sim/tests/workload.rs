@@ -258,12 +258,10 @@ impl LogSink for Lines {
     }
 }
 
-/// The `sync` lines of fio 3.33 in the iolog of this job: one for the file whose turn it is, and at
-/// the end one for each file.
-#[test]
-fn a_sync_has_one_line_in_the_iolog() {
-    let text = "[j]\nrw=write\nbs=4k\nsize=96k\nnrfiles=3\nfsync=4\nend_fsync=1\nwrite_iolog=log\n";
-    let jobs = JobFile::parse(text).unwrap();
+/// Returns the iolog of a job of 24 writes with these options.
+fn iolog_of_writes(options: &str) -> Vec<String> {
+    let text = format!("[j]\nrw=write\nbs=4k\nsize=96k\nfsync=4\nwrite_iolog=log\n{options}\n");
+    let jobs = JobFile::parse(&text).unwrap();
     let mut workload = Workload::new(&jobs, FileSource::Modelled, 1).unwrap();
     let mut process = workload.processes.remove(0);
     let lines = Lines::default();
@@ -278,14 +276,25 @@ fn a_sync_has_one_line_in_the_iolog() {
             next => unreachable!("everything issued is complete: {next:?}"),
         }
     }
-    let lines = lines.0.lock().unwrap();
-    let synced: Vec<&str> = lines
-        .iter()
-        .filter(|line| line.contains(" sync "))
-        .map(|line| line.split(' ').nth(1).unwrap())
-        .collect();
-    let at_end = ["j.0.0", "j.0.1", "j.0.2"];
-    assert_eq!(synced, [&["j.0.1", "j.0.0", "j.0.2", "j.0.1", "j.0.0"], &at_end[..]].concat());
+    lines.0.lock().unwrap().clone()
+}
+
+/// The `sync` lines of fio 3.33 in the iolog of this job: one for the file whose turn it is, and at
+/// the end one for each file. With eight files, the first sync opens the fifth.
+#[test]
+fn a_sync_has_one_line_in_the_iolog() {
+    for (options, expected) in [
+        ("nrfiles=3\nend_fsync=1", "j.0.1 j.0.0 j.0.2 j.0.1 j.0.0 j.0.0 j.0.1 j.0.2"),
+        ("nrfiles=8", "j.0.4 j.0.1 j.0.6 j.0.3 j.0.0"),
+    ] {
+        let lines = iolog_of_writes(options);
+        let synced = lines.iter().filter(|line| line.contains(" sync "));
+        let synced: Vec<&str> = synced.map(|line| line.split(' ').nth(1).unwrap()).collect();
+        assert_eq!(synced.join(" "), expected, "{options}");
+    }
+    let lines = iolog_of_writes("nrfiles=8");
+    let first = lines.iter().position(|line| line.contains(" sync ")).unwrap();
+    assert_eq!(lines[first - 1..=first], ["0 j.0.4 open", "0 j.0.4 sync 0 0"]);
 }
 
 /// fio 3.33 has 1,102 operations, of which one reaches out of its zone. The others are cut at the
