@@ -297,6 +297,34 @@ fn a_sync_has_one_line_in_the_iolog() {
     assert_eq!(lines[first - 1..=first], ["0 j.0.4 open", "0 j.0.4 sync 0 0"]);
 }
 
+/// As in fio 3.33, the log has the operations of the search for a depth, and none of the ramp time.
+/// Reads of 1 ms, one at a time: one of 10 reads starts in the last millisecond.
+#[test]
+fn value_logs_begin_after_the_ramp_time() {
+    for (options, expected) in
+        [("latency_target=10ms\nlatency_window=1s", 10), ("ramp_time=9ms", 1)]
+    {
+        let text = format!("[j]\nrw=read\nbs=4k\nsize=40k\nwrite_lat_log=p\n{options}\n");
+        let jobs = JobFile::parse(&text).unwrap();
+        let mut workload = Workload::new(&jobs, FileSource::Modelled, 1).unwrap();
+        let mut process = workload.processes.remove(0);
+        let lines = Lines::default();
+        let sinks: Vec<(LogKind, Box<dyn LogSink>)> =
+            vec![(LogKind::Latency, Box::new(lines.clone()))];
+        let log = ProcessLog::new(&jobs.jobs[0], &process.files(), &workload.files, sinks);
+        process.keep_log(log.unwrap());
+        for issued_ms in 0..10 {
+            let (issued, ended) = (Time::from_ms(issued_ms), Time::from_ms(issued_ms + 1));
+            let NextAction::Operation(operation) = process.next(issued) else {
+                panic!("{options}: no read at {issued_ms} ms")
+            };
+            process.record_latency(ended, issued, &operation, operation.bytes);
+            process.completed(ended);
+        }
+        assert_eq!(lines.0.lock().unwrap().len(), expected, "{options}");
+    }
+}
+
 /// fio 3.33 has 1,102 operations, of which one reaches out of its zone. The others are cut at the
 /// end of the zone.
 #[test]

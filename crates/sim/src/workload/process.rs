@@ -480,9 +480,14 @@ impl Process {
     /// Returns true if an operation issued at `issued` is measured, which excludes the ramp time
     /// (`ramp_time`) and the search for a queue depth, if its end ends the job.
     pub fn is_measured(&self, issued: Time) -> bool {
+        self.is_past_ramp(issued)
+            && self.search.as_ref().is_none_or(|search| search.is_measured(issued))
+    }
+
+    /// Returns true if an operation issued at `issued` is not in the ramp time.
+    fn is_past_ramp(&self, issued: Time) -> bool {
         // Before the start there is no ramp time to exclude.
         self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
-            && self.search.as_ref().is_none_or(|search| search.is_measured(issued))
     }
 
     /// Returns the queue depth that the search for a latency has reached (`latency_target`). `None`
@@ -566,7 +571,8 @@ impl Process {
     ) {
         let latency = now.since(issued);
         self.pace.on_completed(operation.op, bytes);
-        if self.is_measured(issued)
+        // As in fio, the log includes the search for a queue depth.
+        if self.is_past_ramp(issued)
             && let Some(log) = &mut self.log
         {
             log.on_completed(issued, now, operation);
