@@ -40,7 +40,6 @@ pub use measurements::RunMeasurements;
 pub use watch::{Progress, ProgressAnswer, RunObserver};
 
 use raw::{ChunksInFlight, RawOperation};
-use unmeasured::UnmeasuredCounters;
 use writes::{IS_SYNC, flush_of, process_of_flush};
 
 /// State of one process.
@@ -51,6 +50,9 @@ struct RunningProcess {
     share: ProcessShare,
     /// True once an operation in the measured time of the process has ended.
     is_measured: bool,
+    /// Counters of its reads and writes before that time. `None` without any, and once they are
+    /// dropped.
+    unmeasured: Option<Box<[ReadCounters; 2]>>,
     /// Open files, with the machine's handles on them.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
@@ -139,8 +141,6 @@ struct RunningJob<'a> {
     unended_processes: usize,
     /// Counters of the reads and writes of each job.
     jobs: Vec<[ReadCounters; 2]>,
-    /// Operations before the measured time of each job.
-    unmeasured: UnmeasuredCounters,
     /// Number of device flushes, one for each process in a sync.
     flushes_in_flight: u32,
     /// Bytes of all successful operations, for the progress.
@@ -178,6 +178,7 @@ impl<'a> RunningJob<'a> {
             processes.push(RunningProcess {
                 share: ProcessShare::new(&process),
                 is_measured: false,
+                unmeasured: None,
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
@@ -199,7 +200,6 @@ impl<'a> RunningJob<'a> {
             later: BinaryHeap::new(),
             unended_processes: 0,
             jobs: vec![Default::default(); job_count.unwrap_or(0)],
-            unmeasured: UnmeasuredCounters::new(job_count.unwrap_or(0)),
             flushes_in_flight: 0,
             bytes_moved: 0,
             bytes_planned,

@@ -211,3 +211,17 @@ fn process_that_never_waits_does_not_delay_other_completions() {
     assert!(direct.bytes > 150 * 4096, "{} bytes past the cache", direct.bytes);
     assert!(cached.bytes > 10 * direct.bytes);
 }
+
+/// Two processes read 1 MiB each in a ramp time that ends 3 ms before the slower one. fio counts
+/// each process by itself: all of the one without measured reads, and the last two of the other.
+#[test]
+fn process_that_ends_in_its_ramp_time_counts_in_full() {
+    let job = "[j]\nrw=randread\nbs=4k\nsize=1m\nnumjobs=2\nioengine=psync\ndirect=1\n";
+    let whole = run(job, &setup("hdd"));
+    let ramp_us = (whole.seconds * 1e6) as u64 - 3_000;
+    let row = run(&format!("{job}ramp_time={ramp_us}us\n"), &setup("hdd"));
+    let mut of_processes: Vec<u64> = row.streams.iter().map(|stream| stream.bytes).collect();
+    of_processes.sort_unstable();
+    assert_eq!(of_processes, [2 * 4096, 1 << 20]);
+    assert_eq!((row.bytes, row.sections[0].bytes), (1_056_768, 1_056_768));
+}

@@ -30,7 +30,7 @@ impl RunningJob<'_> {
     /// Sums up the results of all processes. Only the observer stops a run early, so that a stopped
     /// one counts as interrupted.
     pub(super) fn into_measurements(mut self) -> RunMeasurements {
-        self.unmeasured.add_to(&mut self.jobs);
+        self.add_unmeasured();
         let mut total = ReadCounters::default();
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
         let mut trace_lateness = Lateness::default();
