@@ -10,6 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use serde::Serialize;
 
 use crate::job::LatencyTarget;
+use crate::workload::SearchedDepth;
 
 mod direction;
 mod fairness;
@@ -105,9 +106,12 @@ pub struct SectionRow {
     pub iops: Option<f64>,
     /// Latency from the issue of an operation to its end.
     pub latency_us: LatencySummary,
-    /// Queue depth of the search for a latency (`latency_target`), of the section's first process.
-    /// Null without a search.
+    /// Queue depth found for a latency (`latency_target`), of the section's first process. Null
+    /// without a search, and if it has not found one.
     pub latency_depth: Option<u32>,
+    /// State of that search. Not part of the JSON document.
+    #[serde(skip)]
+    pub searched_depth: Option<SearchedDepth>,
     /// The latency of that search, and its window. Not part of the JSON document.
     #[serde(skip)]
     pub latency_target: Option<LatencyTarget>,
@@ -262,6 +266,7 @@ impl ReadCounters {
             iops: per_second(self.operations as f64, seconds),
             latency_us: self.latency(),
             latency_depth: None,
+            searched_depth: None,
             latency_target: None,
             fsyncs: 0,
             directions: Default::default(),

@@ -29,6 +29,7 @@ mod skew;
 mod together;
 
 pub use chance::below;
+pub use pace::SearchedDepth;
 pub use process::ScriptStep;
 pub use process::seed_of;
 pub use process::{

@@ -150,3 +150,23 @@ fn latency_target_finds_the_deepest_queue_that_meets_it() {
     assert!(short <= 2.0, "10 ms: {short} in flight");
     assert!((17.0..=26.0).contains(&long), "60 ms: {long} in flight");
 }
+
+/// A window of 3 s is not over after 5 s for the second depth. No disk answers within 1 µs.
+#[test]
+fn depth_that_was_not_found_is_not_reported_as_found() {
+    for (options, reason) in [
+        ("latency_target=10ms\nlatency_window=3s\nruntime=5", "the search had not ended (at depth"),
+        ("latency_target=1us\nlatency_window=100ms\nruntime=60", "no depth meets the target"),
+    ] {
+        let text = format!(
+            "[r]\nrw=randread\nbs=4k\nsize=1g\nioengine=libaio\ndirect=1\niodepth=64\n\
+             latency_percentile=90\ntime_based\n{options}\n"
+        );
+        let setup = SimulationSetup::new(Spec::parse("hdd").unwrap());
+        let job = JobFile::parse(&text).unwrap();
+        let row = simulate("reads", &job, &setup, &mut |_| ProgressAnswer::Continue).unwrap();
+        assert_eq!(row.sections[0].latency_depth, None, "{options}");
+        let note = row.note.unwrap_or_default();
+        assert!(note.contains(&format!("latency_target of `r`: {reason}")), "{note}");
+    }
+}

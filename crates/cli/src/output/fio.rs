@@ -7,6 +7,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use readpath_sim::report::{DirectionResults, PERCENTILES, ResultRow, SectionRow, Statistics};
+use readpath_sim::workload::SearchedDepth;
 use serde_json::{Map, Value, json};
 
 use super::print_plain;
@@ -91,7 +92,8 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
         (target_ns, window_us) = (target.target.ns(), target.window.ns() / US_NS);
         percentile = target.percentile;
     }
-    job["latency_depth"] = json!(section.latency_depth.unwrap_or(0));
+    // As in fio, the present depth, also if the search has found none.
+    job["latency_depth"] = json!(section.searched_depth.map_or(0, SearchedDepth::present));
     job["latency_target"] = json!(target_ns);
     job["latency_percentile"] = json!(percentile);
     job["latency_window"] = json!(window_us);

@@ -11,7 +11,7 @@ use readpath_core::unit::Time;
 use readpath_eval::clock::Clock;
 use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
 use readpath_sim::run::{Progress, RunMeasurements};
-use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
+use readpath_sim::workload::{Lateness, Process, ProcessOperation, SearchedDepth, Workload};
 
 use super::start::PhaseStart;
 
@@ -28,8 +28,8 @@ pub struct ProcessFigures {
     read_write_counters: [ReadCounters; 2],
     /// True once an operation in the measured time of the process has ended.
     is_measured: bool,
-    /// Queue depth that the process has found for a latency.
-    found_depth: Option<u32>,
+    /// State of its search for a queue depth.
+    searched_depth: Option<SearchedDepth>,
     /// Number of syncs (`fsync`).
     fsyncs: u64,
     /// Message of the first failed operation or sync.
@@ -186,8 +186,8 @@ impl ProcessFigures {
             both_directions.add(read_counters);
         }
         measured.fsyncs[stream.job] += self.fsyncs;
-        let found_depth = &mut measured.found_depths[stream.job];
-        *found_depth = found_depth.or(self.found_depth);
+        let searched_depth = &mut measured.searched_depths[stream.job];
+        *searched_depth = searched_depth.or(self.searched_depth);
         measured.streams.push(stream.with_tally(&both_directions));
         measured.first_error = measured.first_error.take().or(self.first_error);
         measured.trace_lateness.join(self.trace_lateness);
@@ -197,7 +197,7 @@ impl ProcessFigures {
     /// failed read.
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.trace_lateness = process.lateness();
-        (self.found_depth, self.fsyncs) = (process.found_depth(), process.fsyncs());
+        (self.searched_depth, self.fsyncs) = (process.searched_depth(), process.fsyncs());
         if let Some(failure) = process.failure() {
             // The failed read begins and ends now, and has no duration.
             self.read_write_counters[Op::Read as usize].record_error(now, now);
@@ -278,7 +278,7 @@ pub fn run_processes(
         first_error: None,
         is_interrupted: false,
         trace_lateness: Lateness::default(),
-        found_depths: vec![None; job_count],
+        searched_depths: vec![None; job_count],
         fsyncs: vec![0; job_count],
     };
     let mut engines: Vec<String> = Vec::new();

@@ -3,7 +3,7 @@
 use super::{RunningJob, RunningProcess};
 use crate::job::JobFile;
 use crate::report::{ProcessShare, ReadCounters, ResultRow, SectionRow, jain_index, stream_rows};
-use crate::workload::Lateness;
+use crate::workload::{Lateness, SearchedDepth};
 
 /// Results of the operations of a run.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct RunMeasurements {
     pub is_interrupted: bool,
     /// Delays of a trace's operations behind their recorded times.
     pub trace_lateness: Lateness,
-    /// Queue depth of each job's search (`latency_target`), of its first process with one.
-    pub found_depths: Vec<Option<u32>>,
+    /// State of each job's search for a queue depth (`latency_target`), of its first process with one.
+    pub searched_depths: Vec<Option<SearchedDepth>>,
     /// Number of each job's syncs (`fsync`).
     pub fsyncs: Vec<u64>,
 }
@@ -34,12 +34,13 @@ impl RunningJob<'_> {
         let mut total = ReadCounters::default();
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
         let mut trace_lateness = Lateness::default();
-        let mut found_depths = vec![None; self.jobs.len()];
+        let mut searched_depths = vec![None; self.jobs.len()];
         let mut fsyncs = vec![0; self.jobs.len()];
         for RunningProcess { process, .. } in &self.processes {
             trace_lateness.join(process.lateness());
             fsyncs[process.job()] += process.fsyncs();
-            found_depths[process.job()] = found_depths[process.job()].or(process.found_depth());
+            searched_depths[process.job()] =
+                searched_depths[process.job()].or(process.searched_depth());
         }
         RunMeasurements {
             total,
@@ -48,7 +49,7 @@ impl RunningJob<'_> {
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
             trace_lateness,
-            found_depths,
+            searched_depths,
             fsyncs,
         }
     }
@@ -79,17 +80,18 @@ impl RunMeasurements {
             .zip(&self.jobs)
             .map(|(job, counters)| ReadCounters::section(counters, &job.name, job.processes))
             .collect();
-        let searches = job_file.jobs.iter().zip(&self.found_depths);
+        let searches = job_file.jobs.iter().zip(&self.searched_depths);
         for (section, (job, depth)) in row.sections.iter_mut().zip(searches) {
-            (section.latency_depth, section.latency_target) = (*depth, job.latency_target);
+            section.latency_depth = depth.and_then(SearchedDepth::found);
+            (section.searched_depth, section.latency_target) = (*depth, job.latency_target);
         }
         for (section, fsyncs) in row.sections.iter_mut().zip(&self.fsyncs) {
             section.fsyncs = *fsyncs;
         }
         // The depth is the result of a search, so the table has it too.
         let depth_of = |section: &SectionRow| {
-            let depth = section.latency_depth?;
-            Some(format!("latency_target of `{}`: depth {depth}", section.name))
+            let depth = section.searched_depth?;
+            Some(format!("latency_target of `{}`: {depth}", section.name))
         };
         let notes = row.note.take().into_iter().chain(row.sections.iter().filter_map(depth_of));
         row.note = notes.reduce(|first, second| format!("{first}; {second}"));

@@ -287,6 +287,48 @@ pub struct DepthSearch {
     late_operations: u64,
 }
 
+/// State of a search for the queue depth that meets a latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchedDepth {
+    /// The search has ended with this depth.
+    Found(u32),
+    /// The search has not ended, and has this depth at present.
+    Searching(u32),
+    /// No depth meets the latency. The process uses depth 1.
+    NoneMeets,
+}
+
+impl SearchedDepth {
+    /// Returns the depth found; `None` without one.
+    pub fn found(self) -> Option<u32> {
+        match self {
+            SearchedDepth::Found(depth) => Some(depth),
+            SearchedDepth::Searching(_) | SearchedDepth::NoneMeets => None,
+        }
+    }
+
+    /// Returns the depth that the process uses at present.
+    pub fn present(self) -> u32 {
+        match self {
+            SearchedDepth::Found(depth) | SearchedDepth::Searching(depth) => depth,
+            SearchedDepth::NoneMeets => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for SearchedDepth {
+    /// Writes the result of the search for a note.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SearchedDepth::Found(depth) => write!(f, "depth {depth}"),
+            SearchedDepth::Searching(depth) => {
+                write!(f, "the search had not ended (at depth {depth})")
+            }
+            SearchedDepth::NoneMeets => f.write_str("no depth meets the target"),
+        }
+    }
+}
+
 impl DepthSearch {
     /// Creates a search of depths from 1 to `depth`.
     pub fn new(rule: LatencyTarget, depth: u32) -> DepthSearch {
@@ -307,6 +349,15 @@ impl DepthSearch {
     /// Returns the present queue depth.
     pub fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Returns the state of the search.
+    pub fn searched_depth(&self) -> SearchedDepth {
+        match (self.is_found, self.largest_good_depth) {
+            (false, _) => SearchedDepth::Searching(self.depth),
+            (true, 0) => SearchedDepth::NoneMeets,
+            (true, depth) => SearchedDepth::Found(depth),
+        }
     }
 
     /// Returns true if an operation issued at `issued` belongs to the results of the process.

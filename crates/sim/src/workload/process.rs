@@ -32,7 +32,7 @@ use super::FileId;
 use super::chance::RandomChoices;
 use super::layout::FileArea;
 use super::offsets::{PositionRules, ProcessOffsets, TooManyBlocks};
-use super::pace::{DepthSearch, RateControl, SteadyStateDetector};
+use super::pace::{DepthSearch, RateControl, SearchedDepth, SteadyStateDetector};
 use super::random::ProcessSeeds;
 use super::rules::ProcessRules;
 use super::together::ProcessDependencies;
@@ -490,10 +490,10 @@ impl Process {
         self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
     }
 
-    /// Returns the queue depth that the search for a latency has reached (`latency_target`). `None`
-    /// without a search.
-    pub fn found_depth(&self) -> Option<u32> {
-        self.search.as_ref().map(DepthSearch::depth)
+    /// Returns the state of the search for a queue depth (`latency_target`). `None` without a
+    /// search.
+    pub fn searched_depth(&self) -> Option<SearchedDepth> {
+        self.search.as_ref().map(DepthSearch::searched_depth)
     }
 
     /// Returns the seed of the written contents. `None` if they are not verified (`verify`).
