@@ -98,15 +98,16 @@ impl Process {
     /// The first call for a read starts the time. Until its end each call collects completions, and
     /// operations in flight continue.
     pub(super) fn think_time_end(&mut self, now: Time) -> Option<Time> {
-        let next_advice = self.advice.waiting.last().copied();
         let reads_left = self.remaining_reads.as_ref().map_or(0, Vec::len);
         let reads_begun = self.advice.read_count - reads_left.min(self.advice.read_count);
-        let next_advice = next_advice.filter(|advice| advice.reads_before <= reads_begun);
-        if next_advice.is_none() && self.think_times.is_empty() {
+        let next_advice = |advice: &AdviceQueue| {
+            advice.waiting.last().copied().filter(|advice| advice.reads_before <= reads_begun)
+        };
+        if next_advice(&self.advice).is_none() && self.think_times.is_empty() {
             return None;
         }
         let begin = *self.advice.think_begin.get_or_insert(now);
-        if let Some(advice) = next_advice {
+        while let Some(advice) = next_advice(&self.advice) {
             let end = begin + advice.think_time;
             if now < end {
                 self.collect_completions(self.completed_not_collected);
@@ -114,7 +115,6 @@ impl Process {
             }
             self.advice.waiting.pop();
             self.advice.due.push_back(advice);
-            return self.think_time_end(now);
         }
         let end = begin + *self.think_times.last()?;
         if now < end {
@@ -124,5 +124,27 @@ impl Process {
         self.advice.think_begin = None;
         self.think_times.pop();
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobFile;
+    use crate::workload::{FileSource, GivenRead, NextAction, Workload};
+
+    /// A recursion has a stack frame for each, and overflows the 2 MiB of a test thread.
+    #[test]
+    fn advice_of_one_time_needs_no_stack() {
+        let jobs = JobFile::parse("[j]\nsize=4k\n").unwrap();
+        let mut process =
+            Workload::new(&jobs, FileSource::Modelled, 1).unwrap().processes.remove(0);
+        let (file, offset, bytes) = (FileId(0), 0, 4096);
+        process.set_reads(vec![GivenRead { file, offset, bytes }], vec![Time::ZERO]);
+        let (reads_before, think_time, advice) = (0, Time::ZERO, Advice::Random);
+        let given = GivenAdvice { reads_before, think_time, file, offset, bytes, advice };
+        process.set_advice(vec![given; 1 << 17]);
+        assert!(matches!(process.next(Time::ZERO), NextAction::Operation(_)));
+        assert_eq!(std::iter::from_fn(|| process.take_due_advice()).count(), 1 << 17);
     }
 }
