@@ -89,6 +89,18 @@ fn file_has_one_row_if_its_jobs_bypass_the_scheduler() {
     }
 }
 
+/// Both names are of one file, which is created once.
+#[test]
+fn created_file_may_have_two_names() {
+    let scratch = Scratch::new("names");
+    scratch.file("w.fio", "[w]\nrw=write\nbs=64k\nsize=1m\n");
+    let ran = scratch.run("run w.fio --on file:new --on kernel:./new --create --json");
+    ran.has_ended(0, "file:new and kernel:./new");
+    let bytes: Vec<_> = ran.results().iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(bytes, [1 << 20, 1 << 20]);
+    assert!(!scratch.path("new").exists());
+}
+
 /// Three runs have three throughputs, whose median is the row's. A modelled row has one run.
 #[test]
 fn repeated_rows_have_the_median_of_their_runs() {

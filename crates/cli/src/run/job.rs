@@ -127,9 +127,11 @@ fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Fai
     let mut created_paths = BTreeSet::new();
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
         // The data of an existing file must not be lost: its creation fails.
-        let must_create = plan.writes_only_created && created_paths.insert(path);
-        if must_create || !path.exists() {
+        // A created file may have a second spelling, such as `./new` for `new`.
+        let is_created = path.canonicalize().is_ok_and(|path| created_paths.contains(&path));
+        if (plan.writes_only_created && !is_created) || !path.exists() {
             created_files.add(path, bytes, plan.run.seed, interrupt)?;
+            created_paths.extend(path.canonicalize());
         }
     }
     Ok(created_files)
