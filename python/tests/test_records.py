@@ -78,7 +78,10 @@ def test_names_of_fields_of_npy_files_are_those_that_numpy_loads(tmp_path, name)
 
 
 @pytest.mark.parametrize("version", [b"\2", b"\3", b"\4"])
-@pytest.mark.parametrize("header", [b"{'descr': '<f4'}", b"[1]", b"\xff\xfe", b"{'descr'", b"{'descr': 7, 'shape': (1,)}"])
+@pytest.mark.parametrize("header", [
+    b"{'descr': '<f4'}", b"[1]", b"\xff\xfe", b"{'descr'", b"{'descr': 7, 'shape': (1,)}",
+    b"{'descr': ('<f4',), 'fortran_order': False, 'shape': (1,)}",
+])  # fmt: skip
 def test_wrong_header_is_an_error_with_the_name(tmp_path, header, version):
     wrong = tmp_path / "wrong.npy"
     wrong.write_bytes(b"\x93NUMPY" + version + b"\0" + len(header).to_bytes(4, "little") + header)

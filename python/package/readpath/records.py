@@ -222,7 +222,7 @@ def _npy_header(file: Any, name: str) -> tuple[Any, tuple[int, ...], int, int]:
             raise ValueError(f"its version is {version}; known are {', '.join(map(str, readers))}")
         shape, is_by_columns, dtype = readers[version](start)
     # NumPy looks for integers of Python 2 in a wrong header, by tokens.
-    except (ValueError, tokenize.TokenError) as error:
+    except (ValueError, IndexError, MemoryError, RecursionError, tokenize.TokenError) as error:
         raise ValueError(f"{name}: no file of NumPy: {error}") from None
     if not shape or (is_by_columns and len(shape) > 1):
         raise ValueError(f"{name}: an array of the shape {shape} has no adjacent rows")
