@@ -116,7 +116,7 @@ impl Reports {
     pub fn explain(&self, failure: Failure, url: &str) -> Failure {
         let Failure::Read(error) = failure else { return failure };
         let cause = self.last_error.lock().expect("no thread panics while holding it").clone();
-        Failure::Url { error, cause, url: shown_url(url) }
+        Failure::Url { error, cause, url: shown_name(url) }
     }
 
     /// The version at the last opening.
@@ -415,7 +415,19 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         EOPNOTSUPP => "; or open it with client='fsspec', which checks no version",
         _ => "",
     };
-    PyOSError::new_err((errno, format!("{error}{cure}"), shown_url(url)))
+    PyOSError::new_err((errno, format!("{error}{cure}"), shown_name(url)))
+}
+
+/// Returns the URL of an object for a message, without its credentials. A `?` and a `#` belong to a
+/// key of an object store, and are not cut there.
+pub fn shown_name(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") {
+        return shown_url(url);
+    }
+    let (host, key) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or(host);
+    format!("{scheme}://{host}{key}")
 }
 
 /// Returns true for the text of an error about an answer without a length.

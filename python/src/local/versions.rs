@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use readpath::{File, shown_url};
+use readpath::File;
 
 use super::LocalFile;
 use crate::failure::{Failure, open_error};
 use crate::process::Own;
-use crate::urls::Reports;
+use crate::urls::{Reports, shown_name};
 
 /// The version that the program knows by its length, and differences of the file that this process
 /// has opened.
@@ -71,7 +71,7 @@ impl LocalFile {
             return Ok(file);
         }
         let name = match &self.reports {
-            Some(_) => shown_url(self.path.to_str().unwrap_or_default()).into(),
+            Some(_) => shown_name(self.path.to_str().unwrap_or_default()).into(),
             None => self.path.clone().into_os_string(),
         };
         Err(Failure::Replaced { name }.into())
