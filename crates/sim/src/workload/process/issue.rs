@@ -399,8 +399,8 @@ impl Process {
     /// Returns true if the limits of the job end this pass. A pass also ends when no file has a
     /// position left, which only the choice of the next operation finds.
     fn is_pass_over(&self) -> bool {
-        // A job limited by time writes until its end. With a backlog it verifies in between, and
-        // the bytes of a pass end the pass.
+        // A job with one file, limited by time, writes until its end. With a backlog it verifies in
+        // between, and the bytes of a pass end the pass.
         let has_end = self.rules.is_time_based && self.verification.has_backlog();
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
