@@ -21,16 +21,12 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Size of the largest table of page metadata, in bytes per page.
 const METADATA_BYTES_PER_PAGE: u64 = 128;
 
-/// Maximum number of pages (16 GiB) whose metadata is allocated without a check. The number is
-/// chosen, not measured.
-const UNCHECKED_PAGES_MAX: u64 = 1 << 22;
-
 /// True if the system can provide the metadata of `pages` pages. A failure at its real allocation
 /// would abort the process.
 pub(crate) fn can_allocate_page_metadata(pages: u64) -> bool {
     let bytes =
         usize::try_from(pages.saturating_mul(METADATA_BYTES_PER_PAGE)).unwrap_or(usize::MAX);
-    pages <= UNCHECKED_PAGES_MAX || Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+    Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
 /// Memory of a fixed number of frames, contiguous and page-aligned. The owner decides on the use of

@@ -304,7 +304,15 @@ impl Engine {
         let mut reactor = self.reactor.lock().expect("nothing panics under this lock");
         if reactor.is_none() {
             let engine = Arc::clone(self);
-            *reactor = Some(spawn("readpath-react", move || engine.run_reactor())?);
+            let thread = spawn("readpath-react", move || engine.run_reactor());
+            // The kernel's EAGAIN alone would have the kind `WouldBlock`, which asks for another
+            // poll.
+            *reactor = Some(thread.map_err(|error| {
+                std::io::Error::other(format!(
+                    "the path's thread for futures can't be started ({error}); end other threads, \
+                     or raise their limit (`ulimit -u`)"
+                ))
+            })?);
         }
         Ok(())
     }

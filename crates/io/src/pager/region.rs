@@ -69,6 +69,10 @@ impl RegionBuilder {
     /// Sets the maximum memory for pages of the region, in bytes. Default 256 MiB, but at most half
     /// of the free memory.
     ///
+    /// A direct transfer from or into the region keeps its pages pinned: memory that holds fewer
+    /// pages than one transfer would wait for ever. A [`RawFile`](crate::RawFile) transfers 512 KiB
+    /// at once.
+    ///
     /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
     /// reduced to that. In addition the region takes about 100 bytes for each page of this memory.
     /// Its tables have 17 bytes for each page of its length, which take memory at their first use.

@@ -290,8 +290,10 @@ impl Builder {
                     self.whole_file_bytes_max,
                 );
                 let pages = PathPages::Kernel(Arc::new(readahead));
-                // The engine is built when a read first needs it.
-                let owner = LazyEngine::with_builder(coherence, pages, Box::new(self));
+                // The engine is built when a read first needs it, with this mode: unnamed, the
+                // mode of an engine is `Own`, where other options have an effect.
+                let builder = Builder { page_cache: Some(PageCache::Kernel), ..self };
+                let owner = LazyEngine::with_builder(coherence, pages, Box::new(builder));
                 return Ok(ReadPath::from_engine(Arc::new(owner)));
             }
             PageCache::Own { bytes } => {

@@ -32,6 +32,12 @@ impl fmt::Display for UffdError {
                 "this kernel has no userfaultfd, by which faults are served in user space; it \
                  needs one built with CONFIG_USERFAULTFD",
             ),
+            UffdError::Forbidden { errno: errno @ (libc::EMFILE | libc::ENFILE) } => write!(
+                f,
+                "userfaultfd, by which faults are served in user space, can't be opened ({}); \
+                 close files, or raise the limit (`ulimit -n`)",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
             UffdError::Forbidden { errno } => write!(
                 f,
                 "userfaultfd, by which faults are served in user space, is refused here ({}); \
