@@ -143,7 +143,7 @@ mod tests {
         process.set_reads(vec![GivenRead { file, offset, bytes }], vec![Time::ZERO]);
         let (reads_before, think_time, advice) = (0, Time::ZERO, Advice::Random);
         let given = GivenAdvice { reads_before, think_time, file, offset, bytes, advice };
-        process.set_advice(vec![given; 1 << 17]);
+        process.set_advice(vec![given; 1 << 17], u64::MAX);
         assert!(matches!(process.next(Time::ZERO), NextAction::Operation(_)));
         assert_eq!(std::iter::from_fn(|| process.take_due_advice()).count(), 1 << 17);
     }
