@@ -10,7 +10,7 @@ pub mod log;
 pub mod storage;
 pub mod trace;
 mod trace_options;
-mod unused_options;
+pub mod unused_options;
 
 use std::path::Path;
 

@@ -17,7 +17,7 @@ use super::environment;
 use super::log;
 use super::storage::Storage;
 use super::trace::TraceSource;
-use super::unused_options::refuse_unused_options;
+use super::unused_options::{bypasses_cache, refuse_unused_options};
 use crate::args::{PageCacheMode, RunArgs};
 use crate::exit::{CommandResult, Failure};
 use crate::input;
@@ -255,12 +255,6 @@ impl Policies {
         }
         rows
     }
-}
-
-/// True if the job's reads do not go through the cache of the read path. A mapping has a cache of
-/// its own, or the kernel's.
-pub fn bypasses_cache(job: &Job) -> bool {
-    job.is_direct || job.engine == JobEngine::Mmap
 }
 
 /// Parses and validates the eviction policy. Rows of the kernel would not detect an unknown one.

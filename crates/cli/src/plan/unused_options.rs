@@ -1,8 +1,7 @@
 //! Options of `run` that no row of a job or a trace would use.
 
-use readpath_sim::job::{JobEngine, JobFile};
+use readpath_sim::job::{Job, JobEngine, JobFile};
 
-use super::job::bypasses_cache;
 use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
@@ -54,4 +53,10 @@ pub fn refuse_unused_options(
         }
         None => Ok(()),
     }
+}
+
+/// True if the job's reads do not go through the cache of the read path. A mapping has a cache of
+/// its own, or the kernel's.
+pub fn bypasses_cache(job: &Job) -> bool {
+    job.is_direct || job.engine == JobEngine::Mmap
 }

@@ -37,7 +37,8 @@ use super::processes::{
 };
 use crate::exit::Failure;
 use crate::note;
-use crate::plan::job::{JobRun, LibraryOptions, bypasses_cache};
+use crate::plan::job::{JobRun, LibraryOptions};
+use crate::plan::unused_options::bypasses_cache;
 use crate::real_file::make_cold;
 
 /// Checks that [`run`] could start, without running.

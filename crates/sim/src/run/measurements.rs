@@ -20,7 +20,8 @@ pub struct RunMeasurements {
     pub is_interrupted: bool,
     /// Delays of a trace's operations behind their recorded times.
     pub trace_lateness: Lateness,
-    /// State of each job's search for a queue depth (`latency_target`), of its first process with one.
+    /// State of each job's search for a queue depth (`latency_target`), of its first process with
+    /// one.
     pub searched_depths: Vec<Option<SearchedDepth>>,
     /// Number of each job's syncs (`fsync`).
     pub fsyncs: Vec<u64>,
