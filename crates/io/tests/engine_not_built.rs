@@ -53,18 +53,3 @@ fn read_stays_in_the_batch_until_the_engine_is_built() {
     read.bytes().unwrap_err();
     assert!(batch.wait().unwrap().is_none());
 }
-
-/// Reads that the kernel page cache does not answer come to the engine, whose options were checked
-/// in the mode of the path. Expected: the results of a path without the option.
-#[test]
-fn path_with_whole_file_memory_reads_past_a_moved_end() {
-    let temp = TempFile::new(100_000);
-    let path = ReadPath::builder().whole_file_memory(1 << 20).build().unwrap();
-    let file = path.open(&temp.path).unwrap();
-    let mut batch = path.batch();
-    batch.read(&file, 200_000, 5, 1).unwrap();
-    assert_eq!(batch.wait().unwrap().unwrap().bytes().unwrap(), 0);
-    StdFile::options().write(true).open(&temp.path).unwrap().set_len(10).unwrap();
-    let error = file.read_at(&mut [0; 5], 50_000).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-}

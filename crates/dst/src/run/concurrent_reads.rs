@@ -110,7 +110,7 @@ impl Thread {
                 match polled {
                     Ok(Poll::Pending) => continue,
                     Ok(Poll::Ready((result, buffer))) => match result {
-                        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                        Err(error) if error.to_string().contains("thread for futures") => {
                             // The reactor's thread could not be started.
                             if self.shared.scenario.settings.refuse_thread_one_in == 0 {
                                 self.world.fail_run(format!("{error} of {read_start:?}"));

@@ -457,31 +457,43 @@ fn build_machine(
     config: &Config,
     mut plan: MemoryPlan,
 ) -> Result<(machine::Machine, Arc<FrameCache>, MemoryPlan), BuildError> {
+    loop {
+        match (build_machine_of(config, &plan), plan.halved()) {
+            (Ok((machine, frame_cache)), _) => return Ok((machine, Arc::new(frame_cache), plan)),
+            // Address space is shorter than memory: ulimit(1) or strict overcommit. The next round
+            // tries half, with another machine of that size.
+            (Err(BuildError::Memory(_)), Some(halved)) => plan = halved,
+            (Err(error), _) => return Err(error),
+        }
+    }
+}
+
+/// Builds the machine and the frames of exactly this plan; `config` is as for [`build_machine`].
+///
+/// # Errors
+/// As for [`build_machine`].
+fn build_machine_of(
+    config: &Config,
+    plan: &MemoryPlan,
+) -> Result<(machine::Machine, FrameCache), BuildError> {
     let pages_max = plan.bytes_max / PAGE_BYTES;
     // With more pages than a `u32` can number, `Machine::new` below reports the error.
     if pages_max < u64::from(u32::MAX) && !can_allocate_page_metadata(pages_max) {
         let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
         return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
     }
-    loop {
-        // Number of pages that guards may pin.
-        let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
-        let machine = machine::Machine::new(Config {
-            memory_bytes: plan.limit_bytes,
-            memory_bytes_max: plan.bytes_max,
-            pinned_bytes_max: held_pages * PAGE_BYTES,
-            ..config.clone()
-        });
-        let machine = machine.map_err(BuildError::Config)?;
-        let pages_max = plan.bytes_max / PAGE_BYTES;
-        match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
-            (Ok(frame_cache), _) => return Ok((machine, Arc::new(frame_cache), plan)),
-            // Address space is shorter than memory: ulimit(1) or strict overcommit. The next round
-            // tries half, with another machine of that size.
-            (Err(_), Some(halved)) => plan = halved,
-            (Err(error), None) => return Err(BuildError::Memory(error)),
-        }
-    }
+    // Number of pages that guards may pin.
+    let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
+    let machine = machine::Machine::new(Config {
+        memory_bytes: plan.limit_bytes,
+        memory_bytes_max: plan.bytes_max,
+        pinned_bytes_max: held_pages * PAGE_BYTES,
+        ..config.clone()
+    });
+    let machine = machine.map_err(BuildError::Config)?;
+    let frame_cache =
+        FrameCache::new(pages_max as u32, held_pages as u32).map_err(BuildError::Memory)?;
+    Ok((machine, frame_cache))
 }
 
 impl BuildEngine for Builder {

@@ -18,8 +18,7 @@
 //! Verification without a backlog repeats the pass: the same random choices return the same
 //! positions, and the written data is read there. No list of writes is needed.
 //!
-//! An operation counts as in flight until it is *collected*. This is later than its completion if
-//! completions are batched.
+//! An operation counts as in flight until it is *collected*, later than its completion in a batch.
 
 use std::collections::BTreeSet;
 
