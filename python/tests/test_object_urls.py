@@ -327,7 +327,7 @@ def test_url_with_an_empty_part_is_read_through_fsspec(monkeypatch):
             readpath.open(name, client="readpath")
         assert caught.value.errno == errno.EOPNOTSUPP and caught.value.filename == name
 
-    # Where fsspec has no file system for the URL, the error of the package's own client stays.
+    # The error of the package's own client stays if fsspec has no file system for the URL.
     def missing(*arguments, **options):
         raise ImportError("Install s3fs to access S3")
 

@@ -392,7 +392,7 @@ fn imported_requests_name_the_writes_left_out_and_the_missing_waits() {
     assert!(scratch.run("explain writes.rec").stdout.contains("the trace has no reads"));
 }
 
-/// Empty inputs of each format: each command names the file, what is missing, and what to do.
+/// Empty inputs of each format: each command names the file, the missing part, and the remedy.
 #[test]
 fn input_without_requests_is_refused_with_a_remedy() {
     let scratch = Scratch::new("without-requests");

@@ -144,7 +144,7 @@ fn compared_windows(present_bytes: u64) -> impl Iterator<Item = u64> {
 /// whole pages, as begin and end in bytes. At most [`SEEKS_MAX`] ranges are looked at. Moves the
 /// file position.
 ///
-/// Holes are left out. So is preallocated space (`fallocate(2)`), which ext4, XFS and Btrfs report
+/// Holes are left out, with preallocated space (`fallocate(2)`), which ext4, XFS and Btrfs report
 /// as holes. A block device, or a file system without this report, is one range.
 fn written_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
     // The metadata of a block device has no length.

@@ -262,9 +262,9 @@ fn advice_opposite_to_the_access_pattern_is_a_finding() {
 }
 
 /// A hundred touches of a mapping under MADV_SEQUENTIAL fetch 128 KiB each, and twenty reads of
-/// another file 4 KiB. Where these take 60 µs and 560 µs, the bytes ahead cost 100 × 500 µs. Where
-/// both take 560 µs they cost nothing, and one request at a time is the cause. With one size alone
-/// the cost of the bytes is unknown.
+/// another file 4 KiB. Reads of 60 µs next to touches of 560 µs show that the bytes ahead cost
+/// 100 × 500 µs. Both at 560 µs show that they cost nothing, and one request at a time is the
+/// cause. With one size alone the cost of the bytes is unknown.
 #[test]
 fn sequential_advice_costs_only_the_time_of_unused_bytes() {
     let explanation = |small_count: u64, small_us, large_us| {

@@ -212,8 +212,8 @@ fn process_that_never_waits_does_not_delay_other_completions() {
     assert!(cached.bytes > 10 * direct.bytes);
 }
 
-/// Two processes read 1 MiB each in a ramp time that ends 3 ms before the slower one. fio counts
-/// each process by itself: all of the one without measured reads, and the last two of the other.
+/// Two processes read 1 MiB each. The ramp time ends 3 ms before the slower one. fio counts each
+/// process by itself: all reads of the one without measured reads, and the other's last two.
 #[test]
 fn process_that_ends_in_its_ramp_time_counts_in_full() {
     let job = "[j]\nrw=randread\nbs=4k\nsize=1m\nnumjobs=2\nioengine=psync\ndirect=1\n";

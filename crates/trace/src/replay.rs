@@ -318,9 +318,9 @@ pub struct RecordedProgram {
     pub lost: u64,
     /// Number of reads that found data cached before the recording.
     pub cached_before: u64,
-    /// Sum of the times between the reads of each thread in which it can have had no processor: it
-    /// waited for a lock, a pipe, a timer, a write, another call, or a processor. A lower bound.
-    /// `None` if unknown.
+    /// Sum of the times between the reads of each thread in which it can have had no processor, a
+    /// lower bound. It then waited for a lock, a pipe, a timer, a write, another call, or a
+    /// processor. `None` if unknown.
     pub other_waits: Option<Time>,
     /// Number of replayed reads.
     pub reads: u64,
