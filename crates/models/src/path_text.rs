@@ -8,46 +8,61 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Code point that byte 0 would have. Only bytes from 0x80 on are outside of UTF-8.
+/// Code point of an escaped byte, less the byte. Only bytes from 0x80 on are outside of UTF-8.
 const FIRST_CODE_POINT: u32 = 0x10_ff00;
 
-/// The characters of the bytes from 0x80 to 0xff.
-const BYTE_CHARACTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+/// Returns the text of a path. A path in UTF-8 without escapes stays as it is.
+pub fn path_text(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match escaped_byte(letter) {
+                None => text.push(letter),
+                Some(_) => {
+                    text.extend(letter.encode_utf8(&mut [0; 4]).bytes().filter_map(escape));
+                }
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().filter_map(escape));
+    }
+    text
+}
+
+/// Returns the bytes of the path with this text.
+pub fn path_bytes(text: &str) -> Vec<u8> {
+    let mut path = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match escaped_byte(letter) {
+            None => path.extend(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+            Some(byte) => path.push(byte),
+        }
+    }
+    path
+}
+
+/// Returns the character of a byte of at least 128.
+fn escape(byte: u8) -> Option<char> {
+    char::from_u32(FIRST_CODE_POINT + u32::from(byte))
+}
+
+/// Returns the byte of an escape, which is at least 0x80, and `None` for another character.
+pub fn escaped_byte(letter: char) -> Option<u8> {
+    let byte = u32::from(letter).checked_sub(FIRST_CODE_POINT)?;
+    u8::try_from(byte).ok().filter(|byte| !byte.is_ascii())
+}
 
 /// Returns the text of a path, or of an argument with a path in it.
 #[cfg(unix)]
 pub fn encode(path: &OsStr) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let character_of = |byte: u8| {
-        char::from_u32(FIRST_CODE_POINT + u32::from(byte))
-            .expect("the code point is below U+10FFFF")
-    };
-    let mut text = String::new();
-    for chunk in path.as_bytes().utf8_chunks() {
-        for character in chunk.valid().chars() {
-            // A reserved character of the path itself must not be taken for a byte.
-            match BYTE_CHARACTERS.contains(&character) {
-                true => text.extend(character.encode_utf8(&mut [0; 4]).bytes().map(character_of)),
-                false => text.push(character),
-            }
-        }
-        text.extend(chunk.invalid().iter().copied().map(character_of));
-    }
-    text
+    path_text(path.as_bytes())
 }
 
 /// Returns the path of a text.
 #[cfg(unix)]
 pub fn decode(text: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
-    let mut bytes = Vec::with_capacity(text.len());
-    for character in text.chars() {
-        match BYTE_CHARACTERS.contains(&character) {
-            true => bytes.push((u32::from(character) - FIRST_CODE_POINT) as u8),
-            false => bytes.extend(character.encode_utf8(&mut [0; 4]).bytes()),
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+    PathBuf::from(std::ffi::OsString::from_vec(path_bytes(text)))
 }
 
 /// Returns the text of a path, or of an argument with a path in it.
@@ -86,5 +101,23 @@ mod tests {
         }
         assert_eq!(texts.len(), paths.len());
         assert_eq!(encode(OsStr::from_bytes(b"a,\xff=")), "a,\u{10ffff}=");
+    }
+
+    /// By hand: `é` in Latin-1 is the byte E9. A path in UTF-8 keeps its text.
+    #[test]
+    fn bytes_outside_of_utf8_have_an_escape() {
+        assert_eq!(path_text(b"/caf\xe9.bin"), "/caf\u{10ffe9}.bin");
+        assert_eq!(path_text("/café".as_bytes()), "/café");
+        assert_eq!(path_bytes("/caf\u{10ffe9}.bin"), b"/caf\xe9.bin");
+    }
+
+    /// A path may contain the character of an escape itself: F4 8F BF A9 for U+10FFE9.
+    #[test]
+    fn each_path_is_restored() {
+        let paths: [&[u8]; 4] =
+            [b"/a\xff\xfe", b"\xc3", b"/\xf4\x8f\xbf\xa9", "/\u{10ff00}\u{10fe80}".as_bytes()];
+        for path in paths {
+            assert_eq!(path_bytes(&path_text(path)), path);
+        }
     }
 }

@@ -63,11 +63,11 @@
 
 use serde::Serialize;
 
+mod advice;
 mod code;
 mod fields;
 mod mapped;
 mod merge;
-mod path_text;
 mod read;
 pub mod strace;
 mod sums;
@@ -77,8 +77,8 @@ mod write;
 pub use mapped::{FaultUse, MappedUse};
 
 pub use merge::MergedRecords;
-pub use path_text::{path_bytes, path_text};
 pub use read::RecordingReader;
+pub use readpath_models::path_text::{path_bytes, path_text};
 pub use totals::{Activity, OthersRequests, OthersSampled, TimeSpent};
 pub use write::RecordingWriter;
 

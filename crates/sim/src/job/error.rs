@@ -94,7 +94,7 @@ pub fn printable(text: &str) -> String {
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
-        if let Some(byte) = u32::from(letter).checked_sub(0x10_ff00).filter(|byte| *byte >= 0x80) {
+        if let Some(byte) = readpath_models::path_text::escaped_byte(letter) {
             // A byte of a path that is not UTF-8, as in a recording.
             escaped += &format!("\\x{byte:02x}");
             continue;

@@ -23,14 +23,15 @@ impl RunningJob<'_> {
         id: u32,
     ) -> (NextAction, &mut RunningProcess) {
         let next_action = self.processes[id as usize].process.next(now);
-        let window_bytes = self.processes[id as usize].process.advice_window_bytes();
-        let request_pages_max = u64::from(machine.caps().request_sectors_max) / PAGE_SECTORS;
-        let pages_max = request_pages_max.max(window_bytes / PAGE_BYTES);
         while let Some(due) = self.processes[id as usize].process.take_due_advice() {
             let DueAdvice { given, closes } = due;
             let handle = self.open_once(machine, now, id, given.file);
             let mut range = PageRange::covering(given.offset, given.bytes);
             if given.advice == Advice::WillNeed {
+                let window_bytes = self.processes[id as usize].process.advice_window_bytes();
+                let request_pages_max =
+                    u64::from(machine.caps().request_sectors_max) / PAGE_SECTORS;
+                let pages_max = request_pages_max.max(window_bytes / PAGE_BYTES);
                 range.end = range.end.min(range.first + pages_max);
             }
             machine.advise(now, handle, ProcessId(id), given.advice, range);

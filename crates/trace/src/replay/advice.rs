@@ -47,12 +47,8 @@ impl ThreadEvents {
     /// of which there is at least one. A hint on a descriptor holds for the whole file.
     fn is_under(&self, hint: &AdviceGiven, file: FileId) -> bool {
         let Some(&(first, last)) = self.offsets.get(&file) else { return false };
-        let end = match hint.bytes {
-            0 => u64::MAX,
-            bytes => hint.offset.saturating_add(bytes),
-        };
         self.is_of_mappings == hint.is_of_mapping
-            && (!hint.is_of_mapping || hint.offset <= first && last < end)
+            && (!hint.is_of_mapping || hint.offset <= first && last < hint.end())
     }
 
     /// Returns the number of reads that begin before `at_ns`, and the last event until then. A call
@@ -95,17 +91,12 @@ pub(super) fn thread_advice(
             left_out += 1;
             continue;
         };
-        let bytes_to_end = files[file_index].bytes.saturating_sub(recorded.offset);
         let given = |(reads_before, since_ns)| GivenAdvice {
             reads_before,
             think_time: Time(recorded.at_ns.saturating_sub(since_ns)),
             file: FileId(file_index as u32),
             offset: recorded.offset,
-            bytes: if recorded.bytes == 0 {
-                bytes_to_end
-            } else {
-                recorded.bytes.min(bytes_to_end)
-            },
+            bytes: recorded.bytes_within(files[file_index].bytes),
             advice: replayed_advice(recorded.hint),
         };
         match recorded.hint {
