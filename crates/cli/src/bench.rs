@@ -118,10 +118,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         results: &judged,
     };
     print_results(args, &document)?;
-    match judged.is_empty() {
-        true => outcome,
-        false => outcome.map_err(Failure::after_figures),
-    }
+    outcome.map_err(|failure| failure.after_figures(judged.len()))
 }
 
 /// Prints the results and writes the requested picture and page.

@@ -39,10 +39,11 @@ impl Failure {
         Failure::Usage(format!("{thing}: {error}"))
     }
 
-    /// Turns an interrupt into one after figures were printed. Other failures stay.
-    pub fn after_figures(self) -> Failure {
+    /// Turns an interrupt into one after figures, if any of this number were printed. Other
+    /// failures stay.
+    pub fn after_figures(self, printed: usize) -> Failure {
         match self {
-            Failure::Interrupted => Failure::InterruptedAfterFigures,
+            Failure::Interrupted if printed > 0 => Failure::InterruptedAfterFigures,
             failure => failure,
         }
     }

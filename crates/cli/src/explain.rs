@@ -11,7 +11,7 @@ use readpath_trace::recording::ReadMethod;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
 use crate::output::{print, print_document};
-use crate::output_file::check_not_needed;
+use crate::output_file::{check_not_needed, unused_path};
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
 use crate::replay_recording::is_recording;
@@ -128,10 +128,8 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
 /// Creates an empty file in the folder for temporary files, and returns its path. If this process
 /// is killed, the next run removes the file. A name that is in use is left alone.
 fn create_temporary_recording(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
-    let name = |number: u32| format!("readpath-explain-{}-{number}.rec", std::process::id());
-    let folder = std::env::temp_dir();
-    let mut paths = (0..).map(|number| folder.join(name(number)));
-    let path = paths.find(|path| path.symlink_metadata().is_err()).expect("some name is free");
+    let (folder, process) = (std::env::temp_dir(), std::process::id());
+    let path = unused_path(|n| folder.join(format!("readpath-explain-{process}-{n}.rec")));
     scratch.create_empty(&path)?;
     Ok(path)
 }

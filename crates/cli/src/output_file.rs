@@ -150,7 +150,11 @@ fn can_be_replaced(path: &Path, metadata: &Metadata) -> bool {
 /// Path of the partial file of `target`: an unused one in the same folder.
 fn partial_path(target: &Path) -> PathBuf {
     let process = std::process::id();
-    let paths = (0..).map(|n: u32| target.with_file_name(format!(".readpath-{process}-{n}.part")));
-    let mut unused = paths.filter(|path| path.symlink_metadata().is_err());
+    unused_path(|n| target.with_file_name(format!(".readpath-{process}-{n}.part")))
+}
+
+/// Returns the first path of those for the numbers from 0 on at which nothing exists.
+pub fn unused_path(path_of: impl Fn(u32) -> PathBuf) -> PathBuf {
+    let mut unused = (0..).map(path_of).filter(|path| path.symlink_metadata().is_err());
     unused.next().expect("a folder has fewer names than there are numbers")
 }

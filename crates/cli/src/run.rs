@@ -84,10 +84,7 @@ fn print_completed<R>(
     if !rows.is_empty() || matches!(outcome, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }
-    match rows.is_empty() {
-        true => outcome,
-        false => outcome.map_err(Failure::after_figures),
-    }
+    outcome.map_err(|failure| failure.after_figures(rows.len()))
 }
 
 #[cfg(test)]

@@ -297,7 +297,7 @@ pub unsafe fn copy_mapped(from: &[u8], to: &mut [u8]) -> Result<(), usize> {
 }
 
 /// Converts the advice for `posix_fadvise(2)`.
-pub(crate) fn fadvise_advice(advice: Advice) -> rustix::fs::Advice {
+pub fn fadvise_advice(advice: Advice) -> rustix::fs::Advice {
     match advice {
         Advice::Normal => rustix::fs::Advice::Normal,
         Advice::Sequential => rustix::fs::Advice::Sequential,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use readpath::{PageCache, ReadPath};
 use readpath_core::unit::PageRange;
 use support::system_calls::{calls_between_marks, mark};
-use support::{content, own_cache};
+use support::{content, own_cache, status_bytes};
 
 const FILE_BYTES: usize = 4 << 20;
 const PAGE: usize = 4096;
@@ -97,12 +97,6 @@ impl Wake for Woken {
     }
 }
 
-/// Resident memory of this process in bytes (proc_pid_statm(5)).
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
-}
-
 /// Futures of 64 MiB in all are polled once, woken, and not polled again. They keep a piece
 /// of 256 KiB each, 4 MiB in all. Their zeroed buffers are not resident yet. Then each one has all
 /// its bytes.
@@ -110,14 +104,14 @@ fn check_memory_of_unpolled_futures(file: &readpath::File, content: &[u8]) {
     const FUTURES: usize = 16;
     let (sender, woken) = channel();
     let waker = Waker::from(Arc::new(Woken(sender)));
-    let before = resident_bytes();
+    let before = status_bytes("VmRSS:");
     let mut futures: Vec<_> =
         (0..FUTURES).map(|_| Box::pin(file.read_at_async(vec![0; FILE_BYTES], 0))).collect();
     for future in &mut futures {
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     (0..FUTURES).for_each(|_| woken.recv_timeout(Duration::from_secs(60)).unwrap());
-    let growth = resident_bytes().saturating_sub(before);
+    let growth = status_bytes("VmRSS:").saturating_sub(before);
     assert!(growth < 16 << 20, "{growth} bytes");
     for future in futures {
         let (count, buffer) = pollster::block_on(future);

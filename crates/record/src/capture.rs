@@ -53,12 +53,13 @@ mod uring_operations;
 pub use advise::{AdviceResult, StopReason, Waits};
 pub use tracing::{Tracing, TracingPermit, is_initial_pid_namespace};
 
+pub(crate) use device_number::is_without_block_device;
+pub(crate) use names::path_of_text;
+
 use advise::{Advisor, SHORT_BYTES_MAX};
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use main_threads::MainThreads;
-pub(crate) use names::path_of_text;
-
 use names::System;
 use rest::Rest;
 use time_split::TimeSplit;

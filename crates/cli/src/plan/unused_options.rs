@@ -14,9 +14,7 @@ pub fn refuse_unused_options(
     jobs: &JobFile,
     is_trace: bool,
 ) -> CommandResult {
-    let through_library = |storage: &Storage| {
-        matches!(storage, Storage::File(_)) || matches!(storage, Storage::Nfs(_))
-    };
+    let through_library = |storage: &Storage| matches!(storage, Storage::File(_) | Storage::Nfs(_));
     let has_library = storages.iter().any(through_library);
     let has_own_path = storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_)));
     let has_path = storages.iter().any(|storage| storage.path().is_some());

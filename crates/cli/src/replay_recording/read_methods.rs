@@ -18,7 +18,7 @@ use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 use readpath::{Builder, File, Mapping, PageCache, ReadPath};
 use readpath_core::readahead::Advice;
-use readpath_eval::kernel::copy_mapped;
+use readpath_eval::kernel::{copy_mapped, fadvise_advice};
 use readpath_eval::mapping::PlainMapping;
 use readpath_eval::usage::storage_read_bytes;
 use readpath_sim::job::JobEngine;
@@ -365,14 +365,7 @@ fn mapping_advise_fn(mapping: &Arc<PlainMapping>, path: &Path) -> Result<AdviseF
 
 /// Calls `posix_fadvise(2)`. Advice that fails has no effect.
 fn advise_kernel(file: &fs::File, advice: Advice, offset: u64, bytes: u64) {
-    let advice = match advice {
-        Advice::Normal => rustix::fs::Advice::Normal,
-        Advice::Sequential => rustix::fs::Advice::Sequential,
-        Advice::Random => rustix::fs::Advice::Random,
-        Advice::WillNeed => rustix::fs::Advice::WillNeed,
-        Advice::DontNeed => rustix::fs::Advice::DontNeed,
-    };
-    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), advice);
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), fadvise_advice(advice));
 }
 
 /// Opens a file for `pread(2)`, with `O_DIRECT` for direct threads.

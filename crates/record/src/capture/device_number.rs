@@ -18,7 +18,7 @@ pub(super) fn parts(device: u64) -> (u64, u64) {
 
 /// Returns true for a file system without a block device of its own, such as `/proc`, an overlay,
 /// btrfs or a network mount. Its major number is 0.
-pub(super) fn is_without_block_device(device: u64) -> bool {
+pub(crate) fn is_without_block_device(device: u64) -> bool {
     let (major, _) = parts(device);
     major == 0
 }

@@ -518,11 +518,11 @@ fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Number of read calls of this thread, counted by the kernel.
-    fn read_calls() -> u64 {
+    pub(in super::super) fn read_calls() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let count = text.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap();
         count.parse().unwrap()

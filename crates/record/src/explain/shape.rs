@@ -4,14 +4,12 @@ use serde::Serialize;
 
 use super::gather::RecordingData;
 use super::reuse::ReusePoint;
+use crate::capture::is_without_block_device;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::ReadMethod;
 
 /// Maximum number of listed files, threads and distances. Chosen.
 const LISTED_MAX: usize = 8;
-
-/// Position of the major number in a device number (`MINORBITS` of the kernel).
-const MAJOR_SHIFT: u32 = 20;
 
 /// Statistics of the reads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -156,7 +154,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
 fn device_bytes(gathered: &RecordingData) -> Option<u64> {
     let read_bytes = gathered.devices.values().map(|device| device.read_bytes).sum();
     let mut read_files = gathered.files.values().filter(|file| file.reads > 0);
-    let is_known = read_bytes > 0 || read_files.any(|file| file.device >> MAJOR_SHIFT > 0);
+    let is_known = read_bytes > 0 || read_files.any(|file| !is_without_block_device(file.device));
     (gathered.has_measured_waits() && is_known).then_some(read_bytes)
 }
 

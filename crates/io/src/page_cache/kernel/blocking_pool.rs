@@ -167,19 +167,6 @@ impl FileQueue {
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
     }
 
-    /// Adds a job. Returns false and drops it if it is advice beyond [`ADVICE_JOBS_MAX`] and
-    /// `gains_thread` is false: no further thread may take a job of the file.
-    fn push(&mut self, age: u64, job: Job, gains_thread: bool) -> bool {
-        if matches!(job, Job::Advise { .. }) {
-            if !gains_thread && self.advice_jobs >= ADVICE_JOBS_MAX {
-                return false;
-            }
-            self.advice_jobs += 1;
-        }
-        self.queue.push_back((age, job));
-        true
-    }
-
     /// Returns a job that was just taken out of the queue, without its age, and counts it out.
     fn count_out(&mut self, taken: Option<(u64, Job)>) -> Option<Job> {
         let (_, job) = taken?;
@@ -224,13 +211,25 @@ impl BlockingPoolState {
     fn push_job(&mut self, job: Job) -> Option<VecDeque<(u64, Job)>> {
         self.jobs_queued += 1;
         let (age, key) = (self.jobs_queued, job.key());
-        let threads_in_file = self.files.get(&key).map_or(0, |file| file.threads_reading);
+        let is_advice = matches!(job, Job::Advise { .. });
+        if is_advice && self.is_advice_full(key) {
+            return None;
+        }
+        Some(self.with_file(key, |file| {
+            file.advice_jobs += usize::from(is_advice);
+            file.queue.push_back((age, job));
+            file.take_ownerless_reads()
+        }))
+    }
+
+    /// True if the file has [`ADVICE_JOBS_MAX`] queued calls of advice, and no further thread may
+    /// take a job of it.
+    fn is_advice_full(&self, key: FileKey) -> bool {
+        let Some(file) = self.files.get(&key) else { return false };
         let gains_thread = (self.threads_idle > 0 || !self.is_start_refused)
-            && threads_in_file < FILE_THREADS_MAX
-            && self.is_below_device_limit(threads_in_file, key.device);
-        self.with_file(key, |file| {
-            file.push(age, job, gains_thread).then(|| file.take_ownerless_reads())
-        })
+            && file.threads_reading < FILE_THREADS_MAX
+            && self.is_below_device_limit(file.threads_reading, key.device);
+        file.advice_jobs >= ADVICE_JOBS_MAX && !gains_thread
     }
 
     /// True if the device may have one more thread, for a file with `threads_in_file` threads.

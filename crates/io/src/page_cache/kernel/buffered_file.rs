@@ -81,14 +81,19 @@ impl BufferedFile {
     /// Opens the file of `target` again without O_DIRECT, with kernel readahead. Returns `None` if
     /// it cannot be opened.
     pub(super) fn open(target: &Target) -> Option<BufferedFile> {
-        Some(BufferedFile {
-            file: target.reopen_buffered()?,
-            key: FileKey::from_target(target),
+        Some(BufferedFile::new(target.reopen_buffered()?, FileKey::from_target(target)))
+    }
+
+    /// Creates the state of an open file with kernel readahead.
+    fn new(file: Arc<StdFile>, key: FileKey) -> BufferedFile {
+        BufferedFile {
+            file,
+            key,
             no_readahead_file: OnceLock::new(),
             is_memory_short: AtomicBool::new(false),
             is_nowait_unsupported: AtomicBool::new(false),
             is_nowait_tried: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Opens the file like [`open`](BufferedFile::open) and disables its kernel readahead. Returns
@@ -290,14 +295,7 @@ mod tests {
     fn missing_nowait_is_known_to_all_threads_at_once() {
         const FILES: usize = 20_000;
         let file = Arc::new(StdFile::open("/proc/version").unwrap());
-        let new_file = || BufferedFile {
-            file: Arc::clone(&file),
-            key: FileKey::default(),
-            no_readahead_file: OnceLock::new(),
-            is_memory_short: AtomicBool::new(false),
-            is_nowait_unsupported: AtomicBool::new(false),
-            is_nowait_tried: AtomicBool::new(false),
-        };
+        let new_file = || BufferedFile::new(Arc::clone(&file), FileKey::default());
         let files: Vec<BufferedFile> = (0..FILES).map(|_| new_file()).collect();
         let arrivals = AtomicUsize::new(0);
         let count_supported = || {

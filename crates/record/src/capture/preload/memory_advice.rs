@@ -81,6 +81,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::super::super::event::Inode;
+    use super::super::super::names::tests::read_calls;
     use super::*;
 
     /// Lines as in proc(5). Device 254:0 is 254 × 2²⁰.
@@ -102,12 +103,6 @@ mod tests {
         for absent in [first - 1, 0x7f00_0001_0000, 0x7f00_0002_0000, 0x7f00_0003_1000] {
             assert_eq!(found_first(absent), None, "{absent:x}");
         }
-    }
-    /// Number of read calls of this thread, counted by the kernel.
-    fn read_calls() -> u64 {
-        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-        let count = text.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap();
-        count.parse().unwrap()
     }
 
     /// Advice on the code of this program. 100 more reports of a round make no read call, and the

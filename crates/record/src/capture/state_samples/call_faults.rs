@@ -2,9 +2,8 @@
 //!
 //! A call that copies from or to the program's memory may fault on it, as a `write` of mapped
 //! pages. `/proc` then has the call, and not the fault. The kernel's function in which the thread
-//! sleeps is a wait for a page. The same function occurs in calls that wait for pages of files
-//! themselves. There the number of major faults of the thread decides. The kernel counts a fault at
-//! its end.
+//! sleeps is a wait for a page. Some calls wait in this function for pages of files themselves.
+//! There the number of major faults of the thread decides. The kernel counts a fault at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -95,11 +94,13 @@ impl PageWait {
     }
 }
 
+/// Index of the number of major faults in `/proc/PID/stat`, among the fields after the name, of
+/// which the first is the state.
+pub(super) const MAJOR_FAULTS: usize = 9;
+
 /// State of a thread as in `/proc/PID/stat`, and its number of major faults: `D` in a wait that
 /// signals do not end, `S` in another. `None` if the thread has ended.
 pub(super) fn state_and_major_faults(process: u32, thread: u32) -> Option<(char, u64)> {
-    /// Index of the number of major faults among the fields after the name.
-    const MAJOR_FAULTS: usize = 9;
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
     let mut fields = proc_text::stat_fields(&stat)?;
     let state = fields.next()?.chars().next()?;

@@ -25,6 +25,7 @@ use super::super::event::Inode;
 use super::super::names::{FileNames, NamedFile, System, maps_text, open_page_table};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
+use super::call_faults::MAJOR_FAULTS;
 use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
 use super::spread;
 
@@ -255,10 +256,8 @@ impl PageSource {
 
 /// Number of major faults of a process. `None` if it has ended.
 fn major_faults(process: u32) -> Option<u64> {
-    /// Index of the number among the fields after the name, of which the first is the state.
-    const FIELD: usize = 9;
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    proc_text::stat_fields(&stat)?.nth(FIELD)?.parse().ok()
+    proc_text::stat_fields(&stat)?.nth(MAJOR_FAULTS)?.parse().ok()
 }
 
 /// Contiguous ranges of pages that are resident now and were not before.

@@ -28,9 +28,14 @@ fn judged_waits(file: &FileData) -> WaitSum {
 
 /// Returns the time in nanoseconds to read the used parts without readahead: one request for each,
 /// of their mean size. A part is a contiguous range that was fetched and requested. `None` if the
-/// service times of the device are unknown.
+/// service times of the device are unknown. A file with the advice SEQUENTIAL also needs a measured
+/// ratio of the cost of a request to the cost of its bytes: an assumed one is no evidence against
+/// the advice.
 fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.request_cost()?;
+    if cost.is_assumed && is_of_advice(file) {
+        return None;
+    }
     let parts = file.parts.max(1);
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }
@@ -50,9 +55,7 @@ pub(super) fn charged_cause(file: &FileData) -> WaitCause {
 }
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
-/// the service times of the device are unknown. Also 0 for a file with the advice SEQUENTIAL whose
-/// device has no measured ratio of the cost of a request to the cost of its bytes: an assumed ratio
-/// is no evidence against the advice.
+/// the time without readahead is unknown ([`separate_requests_ns`]).
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
     let unused_pages = file.unused_pages();
@@ -60,10 +63,6 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
         return 0.0;
     }
     let Some(separate_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
-    let cost = gathered.devices.get(&file.device).and_then(|device| device.request_cost());
-    if is_of_advice(file) && cost.is_none_or(|cost| cost.is_assumed) {
-        return 0.0;
-    }
     let waited_ns = judged_waits(file).ns as f64;
     // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
     // its own time.
@@ -81,11 +80,11 @@ pub(super) fn advised_waits(gathered: &RecordingData) -> (WaitSum, Option<&FileD
 }
 
 /// Returns the files for which the rule at the top of this file holds. Files whose direct reads
-/// fill the page cache are left out: their unneeded bytes are charged to the cause `Direct`. So are
-/// files with the advice SEQUENTIAL, for the cause `Advice`.
+/// fill the page cache are left out: their unneeded bytes are charged to the cause `Direct`. Files
+/// with the advice SEQUENTIAL are left out for the cause `Advice`.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     let files = gathered.files.values();
-    let files = files.filter(|file| !file.direct_reads_fill_cache() && !is_of_advice(file));
+    let files = files.filter(|file| charged_cause(file) == WaitCause::OverRead);
     files.filter(|file| lost_share(gathered, file) > 0.0)
 }
 

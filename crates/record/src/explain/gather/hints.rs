@@ -33,11 +33,7 @@ impl Hints {
         {
             return;
         }
-        let end = match advice.bytes {
-            // A length of 0 means the rest of the file.
-            0 => u64::MAX,
-            bytes => advice.offset.saturating_add(bytes),
-        };
+        let end = advice.end();
         let is_covered = |range: &HintRange| advice.offset <= range.begin && range.end <= end;
         self.ranges.retain(|range| !is_covered(range));
         if self.ranges.len() >= RANGES_MAX {

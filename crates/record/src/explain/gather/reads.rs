@@ -64,12 +64,7 @@ impl RecordingData {
         if advice.hint != AdviceType::WillNeed {
             return;
         }
-        // A range of no bytes extends to the end of the file.
-        let bytes_to_end = file.bytes.unwrap_or(0).saturating_sub(advice.offset);
-        let bytes = match advice.bytes {
-            0 => bytes_to_end,
-            bytes => bytes.min(bytes_to_end),
-        };
+        let bytes = advice.bytes_within(file.bytes.unwrap_or(0));
         let window_bytes = self.devices.get(&file.device).map_or(0, |it| it.readahead_bytes);
         let fetched_bytes = bytes.min(window_bytes.max(ADVISED_BYTES_MAX));
         let pages = PageRange::covering(advice.offset, fetched_bytes);
