@@ -175,7 +175,7 @@ impl LiveReads {
     }
 
     /// Returns the sums of the other recorded processes' requests in an interval, by device, type
-    /// and process.
+    /// and process. Requests without a thread or with an unknown process are left out.
     fn others_requests(
         &self,
         process: u32,

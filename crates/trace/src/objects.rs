@@ -119,7 +119,8 @@ impl ObjectTrace {
         }
     }
 
-    /// Parses a trace, up to `references_max` references.
+    /// Parses a trace, up to `references_max` references. Later ones are left out, and lines of
+    /// JSON behind them are not checked.
     ///
     /// # Errors
     /// Fails on the first malformed line or record, on an empty trace, and as

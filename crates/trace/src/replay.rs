@@ -133,9 +133,10 @@ impl RecordingInput {
     }
 
     /// Adds a read for the replay. A read without data, or of data cached before the recording, is
-    /// left out. Only tracepoints show which data was cached before. The read has then not waited,
-    /// and its thread has inserted no page since its start. No page of it was inserted earlier.
-    /// Its duration is still a sample of the cost of a read.
+    /// left out. Only tracepoints show which data was cached before: the read has not waited, its
+    /// thread has inserted no page since its start, and no page of it was inserted earlier. The
+    /// duration of a read with the first two properties is a sample of the cost of a read, also if
+    /// the read is kept. Direct reads bypass the page cache: they are kept, without a sample.
     fn add_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
         if read.bytes_read() == 0 {

@@ -352,8 +352,8 @@ impl Advisor {
     }
 
     /// Processes pages that a task requested, and calls the policy. A small range counts as used at
-    /// once. A large one, longer than the kernel's window, is prefetched once. It counts as used as
-    /// its read goes on, when the kernel reports the rest of the range again.
+    /// once. A large one, longer than the kernel's window, of an advised file is prefetched once.
+    /// It counts as used as its read goes on: the kernel then reports the rest of the range again.
     fn on_request(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, Some((inode, range)), at_ns);
         let continued = self

@@ -369,6 +369,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.on_open(task, descriptor, inode, flags);
             }
             EventData::AioRead(read) => self.on_aio_submit(at_ns, task, Some(read)),
+            // `None`: the request is no read.
             EventData::AioOther { .. } => self.on_aio_submit(at_ns, task, None),
             // `process` has handled the others, or they have no record.
             _ => {}

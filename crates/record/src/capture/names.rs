@@ -170,6 +170,7 @@ impl System {
         let Some(fanotify) = &self.fanotify else { return };
         let flags = MarkFlags::FAN_MARK_FLUSH | MarkFlags::FAN_MARK_FILESYSTEM;
         if let Ok(root) = File::open("/") {
+            // The flush removes the marks of all file systems, whatever the path.
             let _ = fanotify.mark(flags, MaskFlags::empty(), &root, Some("/"));
         }
         while self.next_reports().is_some() {}
@@ -193,7 +194,7 @@ impl System {
     }
 
     /// Returns some of the opens that fanotify has reported since the last call. `None` if there is
-    /// none. Each report holds a descriptor.
+    /// none, without fanotify, and if it cannot be read. Each report holds a descriptor.
     pub fn next_reports(&mut self) -> Option<Vec<FanotifyEvent>> {
         let reports = self.fanotify.as_ref()?.read_events().ok()?;
         (!reports.is_empty()).then_some(reports)
@@ -387,6 +388,7 @@ pub(super) fn is_without_offsets(process: u32, descriptor: u64) -> bool {
 
 /// Finds the disk of a device in sysfs.
 fn find_disk(device: u64) -> DeviceRecord {
+    // btrfs has a number of its own, without a block device. One of its disks stands for it.
     if device_number::is_without_block_device(device)
         && let Some(disk) = mounts::disk_of_btrfs(device)
     {

@@ -342,6 +342,7 @@ impl Sampling {
                 let end = Instant::now();
                 next_sample = end + self.cost.pause(begin, end);
                 self.search_rings();
+                // The sample that is due takes the time of threads in faults, and sets it to 0.
                 let (processes, fault_ns) = (self.processes.keys().copied(), &mut self.fault_ns);
                 match (&mut self.faults, &mut self.touches) {
                     (Some(faults), _) => faults.sample_if_due(processes, fault_ns),

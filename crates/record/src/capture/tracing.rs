@@ -130,7 +130,8 @@ impl Tracing {
             0 => self.remove_detached(),
             _ => {
                 // The child removes the instances first. Meanwhile these events are closed here,
-                // so that the child has them last and waits for the kernel.
+                // so that the child has them last and waits for the kernel. The other objects are
+                // left to the child: a drop would remove them here too.
                 self.submissions = None;
                 std::mem::forget(self);
             }
@@ -263,8 +264,8 @@ impl TraceInstance {
         Ok(TraceInstance { pipes, decoder, instance })
     }
 
-    /// Sleeps until a buffer has data or a signal comes, at most for `timeout` and for one second.
-    /// Returns the error of poll(2).
+    /// Sleeps until a buffer has data or a signal comes, at most for the shorter of `timeout` and
+    /// one second. Returns the error of poll(2).
     pub fn sleep(&self, timeout: Duration) -> io::Result<()> {
         let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
         let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();

@@ -93,7 +93,8 @@ pub(super) struct ChargedWaits {
 }
 
 /// Charges all waits to causes. Writers, other readers, stalls and a slow file first take their
-/// shares of a file's waits. The rest goes to the causes of the single waits.
+/// shares of a file's waits. The rest goes to the causes of the single waits. A part of them that
+/// no rule below charges stays without a cause.
 pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find_slow_file(gathered);
     let mut charged_ns: BTreeMap<WaitCause, f64> = BTreeMap::new();
@@ -135,13 +136,13 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             // Depths are kept under the first cause of a wait, also if it moved to `Advice` later.
             let waits = file.depth_charge(*cause).unwrap_or(all_waits);
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
-            // Waits next to several requests do not wait one after the other.
+            // The part with few requests in flight. More requests at a time shorten this part only.
             let low_depth_ns = ns * waits.low_share();
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     add_charge(WaitCause::ManyFiles, low_depth_ns);
                 }
-                // The rest of these waits has no cause.
+                // Without a cause, only the part that is lost to unused pages is charged.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
@@ -202,9 +203,13 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
         WaitCause::OverRead => over_read::judged_wait_count(gathered) >= WAITS_MIN,
         WaitCause::Advice => advice::charged_wait_count(gathered) >= WAITS_MIN,
         WaitCause::Direct => direct::charged_wait_count(gathered) >= WAITS_MIN,
-        WaitCause::Depth => gathered.low_depth_waits(cause).0.low.waits >= WAITS_MIN,
+        // Both look-ups also return the file with the longest waits, which is not needed here.
+        WaitCause::Depth => {
+            let (depth_charge, _file) = gathered.low_depth_waits(cause);
+            depth_charge.low.waits >= WAITS_MIN
+        }
         _ => {
-            let (charge, _) = gathered.charged_waits(cause);
+            let (charge, _file) = gathered.charged_waits(cause);
             charge.waits >= WAITS_MIN
         }
     }
@@ -374,8 +379,9 @@ fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
     })
 }
 
-/// Returns a text about waits for announced pages if they are most waits, and few requests were in
-/// flight meanwhile: the device had time for earlier announcements. Otherwise the text is empty.
+/// Returns a text about the waits for announced pages during which few requests were in flight: the
+/// device had time for earlier announcements. The text is empty unless these waits take more than
+/// half of the time of all waits.
 fn late_announcements_text(gathered: &RecordingData) -> String {
     let announced = gathered.announced_waits.low;
     if announced.ns * 2 <= gathered.waited_ns {

@@ -383,8 +383,9 @@ pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     }
 }
 
-/// Splits a run into requests of whole pages: one per recorded read, or of `piece_bytes` bytes.
-/// Each request stands for an equal part of the reads.
+/// Splits a run into requests of whole pages. Each is for `piece_bytes` bytes of the run, or for
+/// the mean size of its reads without `piece_bytes`. The last one is for the rest. A run without
+/// bytes has one request, of a page. Each request stands for an equal part of the reads.
 fn split_into_requests(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
     let piece_bytes =
         piece_bytes.unwrap_or(run.bytes / run.reads.max(1)).clamp(1, run.bytes.max(1));

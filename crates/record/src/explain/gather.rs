@@ -215,14 +215,14 @@ impl FileData {
         self.mapped_hints.has_hint(hint)
     }
 
-    /// Returns true if most reads pass the page cache. Pages that are brought into it ahead do not
-    /// help them.
-    pub fn passes_cache(&self) -> bool {
+    /// Returns true if most reads bypass the page cache. Pages that are brought into it ahead do
+    /// not help them.
+    pub fn bypasses_cache(&self) -> bool {
         self.direct_reads * 2 > self.reads && !self.direct_reads_fill_cache()
     }
 
     /// Returns true if direct reads filled the page cache: more than an eighth of them (chosen), as
-    /// later ones find their pages there. Reads that pass the cache never fill it.
+    /// later ones find their pages there. Reads that bypass the cache never fill it.
     pub fn direct_reads_fill_cache(&self) -> bool {
         self.cached_direct_reads * 8 > self.direct_reads
     }

@@ -59,7 +59,7 @@ pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
 }
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
-/// with direct reads are left out, as these pass the readahead. `remaining_shares`: the part of
+/// with direct reads are left out, as these bypass readahead. `remaining_shares`: the part of
 /// each file's waits that other causes leave.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,

@@ -107,7 +107,7 @@ impl<'a> FileLayout<'a> {
 
     /// Returns the names of the files of the process at `process_index` of `job`, as fio would give
     /// them. Fails if there are too many files: the files so far, and all files of this process and
-    /// of later ones of the job.
+    /// of later ones of the job. Names that the job states are returned without this check.
     fn file_names(&self, job: &Job, process_index: u32) -> Result<Vec<String>, WorkloadError> {
         let job_number = job_number(job, process_index);
         let directory = match job.directories.len() {

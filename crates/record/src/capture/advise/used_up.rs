@@ -35,8 +35,8 @@ const PIECES_MIN: u64 = 5;
 /// Minimum average length of these pieces in pages (256 KiB). Chosen.
 const PIECE_PAGES_MIN: u64 = 64;
 
-/// Cost of a chunk as a multiple of a request's fixed cost.
-const WINDOW_COST_FACTOR: u64 = 16;
+/// Transfer time of a chunk as a multiple of a request's fixed cost, within the limits below.
+const CHUNK_COST_FACTOR: u64 = 16;
 
 /// Minimum length of a chunk in pages: 1 MiB, or the rest of the file if that is less. At a used
 /// part a chunk ends earlier.
@@ -200,7 +200,7 @@ impl FileUse {
             return None;
         }
         // The fixed cost of a request, as the number of pages that the device reads in that time.
-        let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
+        let chunk_pages = (CHUNK_COST_FACTOR * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
             .min(allowed_pages);
         let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));

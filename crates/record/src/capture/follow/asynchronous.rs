@@ -330,8 +330,8 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Handles the end of `io_submit` at `at_ns`. `result` is the number of accepted requests or a
     /// negative error number. Reads through the page cache end here, direct reads stay in flight.
-    /// Reads beyond [`ASYNC_READS_MAX`] end here too. Without reported ranges, all accepted reads
-    /// are only counted.
+    /// Reads beyond [`ASYNC_READS_MAX`] end here too. Without reported ranges, all accepted
+    /// requests are only counted. They count as reads: their operations are not known either.
     pub(super) fn on_io_submit_end(
         &mut self,
         at_ns: u64,

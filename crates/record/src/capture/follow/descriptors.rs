@@ -238,9 +238,9 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the record of a read that ended at `end_ns`, and advances the file position. A copy
-    /// by an offset in the program's memory only keeps its end. `result` is the number of bytes or
-    /// a negative error number. The read is not recorded if its file or position is unknown, or if
-    /// the program has to retry.
+    /// with an offset in the program's memory leaves the position, and keeps its end for the next
+    /// copy. `result` is the number of bytes or a negative error number. The read is not recorded
+    /// if its file or position is unknown, or if the program has to retry.
     fn on_read_end(
         &mut self,
         end_ns: u64,

@@ -112,6 +112,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of a device request of which `sectors` sectors are complete. A completed
     /// read may count as a wait of its task. Zero sectors complete the whole request. The rest of a
     /// partial completion remains in progress. A request whose start was not recorded is ignored.
+    /// `device` is a whole disk, as in all events of requests.
     pub(super) fn on_complete(&mut self, at_ns: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
         // The start may have been reported with a later time, by another processor.

@@ -62,7 +62,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         remedy: format!(
             "where no read needs the data of another, keep 16 to 32 reads in flight (io_uring or \
              threads){}",
-            match (file.is_some_and(FileData::passes_cache), distance) {
+            match (file.is_some_and(FileData::bypasses_cache), distance) {
                 (true, _) => String::new(),
                 (false, None) => ANNOUNCEMENT.to_owned(),
                 (false, Some(_)) => format!(

@@ -1,4 +1,4 @@
-//! Cause: reads that were meant to pass the page cache go through it.
+//! Cause: reads that were meant to bypass the page cache go through it.
 //!
 //! Some file systems serve direct reads (`O_DIRECT`) through the page cache: btrfs for compressed
 //! files, ext4 with `data=journal` or encryption. AIO without `O_DIRECT` does so everywhere. A

@@ -55,7 +55,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     }
     let DepthCharge { low: charge, depth, .. } = sum;
     // Pages that are brought in ahead do not help direct reads.
-    let direct_count = files.iter().filter(|file| file.passes_cache()).count();
+    let direct_count = files.iter().filter(|file| file.bypasses_cache()).count();
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
     // The root folder says nothing about the files.
     let folder = match deepest_common_folder(&files) {

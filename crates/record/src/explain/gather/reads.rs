@@ -146,12 +146,12 @@ impl RecordingData {
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
         let has_filled_cache =
             claimed.bytes > 0 || (!has_measured_waits && is_buffered && waited_ns > 0);
-        // Direct reads pass the cache, and the requests of a trace have reached a device.
+        // Direct reads bypass the cache, and the requests of a trace have reached a device.
         // Insertions into the cache are reported only with measured waits.
-        let passes_cache = is_direct || self.is_request_trace();
-        let is_fetch_unreported = passes_cache || (!has_measured_waits && waited_ns > 0);
+        let bypasses_cache = is_direct || self.is_request_trace();
+        let is_fetch_unreported = bypasses_cache || (!has_measured_waits && waited_ns > 0);
         let mut fetched = match got_bytes > 0 && claimed.bytes == 0 && is_fetch_unreported {
-            true => self.record_unreported_fetch(read, got_bytes, passes_cache),
+            true => self.record_unreported_fetch(read, got_bytes, bypasses_cache),
             false => claimed,
         };
         if !is_retry {
@@ -193,15 +193,15 @@ impl RecordingData {
     }
 
     /// Records the fetch of a read that used `used_bytes` bytes, for which the recording reports
-    /// no insertion into the page cache. A read that passes the cache has fetched all of them. A
-    /// sampled fault has fetched its whole range, of which the used pages are not known.
-    /// Another one has fetched the pages that were not read before, or all if there are none. If
-    /// they were announced, the announcement has fetched them, and the result has no bytes.
+    /// no insertion into the page cache. A read that bypasses the cache has fetched all of them. A
+    /// sampled fault has fetched its whole range, of which the used pages are not known. Any other
+    /// read has fetched its pages that were not read before, or all pages if each was. If the
+    /// program announced the first page, the announcement has fetched them: the result has no bytes.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
         used_bytes: u64,
-        passes_cache: bool,
+        bypasses_cache: bool,
     ) -> FetchedBytes {
         let got_bytes = match read.way {
             ReadMethod::Fault => read.bytes_read(),
@@ -210,11 +210,11 @@ impl RecordingData {
         let thread = self.threads.entry(read.thread).or_default();
         let has_inserted_none = thread.has_inserted_none;
         let file = self.files.entry(read.file).or_default();
-        let (bytes, refetched_bytes) = match passes_cache {
+        let (bytes, refetched_bytes) = match bypasses_cache {
             true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
             false => file.record_absent_fetch(read, got_bytes, has_inserted_none),
         };
-        let is_announced = !passes_cache && file.is_announced(read.offset, false);
+        let is_announced = !bypasses_cache && file.is_announced(read.offset, false);
         let bytes = if is_announced { 0 } else { bytes };
         FetchedBytes { bytes, refetched_bytes, prefetched_bytes: 0 }
     }

@@ -33,6 +33,7 @@ impl Process {
     /// Returns the next action at time `now`, and writes it to the log if the process has one.
     pub fn next(&mut self, now: Time) -> NextAction {
         let next = self.next_action(now);
+        // For a sync, the file under which the log has it. `None` stands for all files.
         let logged_file = self.synced_file();
         if let Some(log) = &mut self.log {
             match &next {
