@@ -325,8 +325,8 @@ impl Preload {
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 
-    /// Writes the rest of the recording, and its end. `processor_ns`: processor time of the program,
-    /// if it is known. `has_exited` is true if the program has ended.
+    /// Writes the rest of the recording, and its end. `processor_ns`: processor time of the
+    /// program, if it is known. `has_exited` is true if the program has ended.
     ///
     /// # Errors
     /// The recording cannot be written.

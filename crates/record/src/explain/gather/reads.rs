@@ -196,7 +196,8 @@ impl RecordingData {
     /// no insertion into the page cache. A read that bypasses the cache has fetched all of them. A
     /// sampled fault has fetched its whole range, of which the used pages are not known. Any other
     /// read has fetched its pages that were not read before, or all pages if each was. If the
-    /// program announced the first page, the announcement has fetched them: the result has no bytes.
+    /// program announced the first page, the announcement has fetched them: the result has no
+    /// bytes.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
