@@ -104,8 +104,8 @@ fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let height = ROW_HEIGHT - 2.0;
-    // An exponent below 1 makes ratios near 1 stand out.
     let shape = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.0}\"");
+    // The exponent below 1 makes ratios near 1 stand out. Chosen by eye.
     format!(
         "<g><rect class=\"even\" {shape}/><rect class=\"{class}\" {shape} fill-opacity=\"{:.2}\">",
         strength.abs().powf(0.7)

@@ -133,13 +133,13 @@ impl<'a> RealStorage<'a> {
             ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
             ReplayReply::Failed(message) => return Err(run_failure(&message)),
         };
-        // Locals drop in reverse order. The worker is therefore bound again after its group: the
-        // process ends before the group is removed.
         // The limit of the group covers the memory for pages and the memory of the process itself.
         let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(memory_group(bytes + own_bytes)?),
             _ => None,
         };
+        // Locals drop in reverse order. The worker is therefore bound again after its group: the
+        // process ends before the group is removed, also on an error.
         let mut worker = worker;
         if let Some(group) = &group {
             group.add(worker.id()).map_err(|error| run_failure(&error))?;

@@ -5,8 +5,7 @@
 //! 6.18 with a file of 256 MiB touched in order: `/proc/PID/pagemap` was read after each fault.
 //! Folios of order 6, 8 and 9 (64, 256 and 512 pages) are mapped by one fault each.
 //! `filemap:mm_filemap_map_pages` names 16 pages for the first two. The third causes no event of
-//! `filemap`. `order` of
-//! `filemap:mm_filemap_add_to_page_cache` is exact.
+//! `filemap`. The field `order` of `filemap:mm_filemap_add_to_page_cache` is exact.
 //!
 //! Other sources were rejected. The kernel sets the access bits of all pages that it maps.
 //! `cachestat(2)` reports nothing about mappings. `/proc/PID/pagemap` is exact, but ends with the

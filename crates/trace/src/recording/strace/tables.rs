@@ -76,18 +76,19 @@ impl RelativeRenames {
         self.0.push_back([from, to].map(without_empty_parts));
     }
 
-    /// Returns true if a rename may have replaced the path `from` by `to`. Both relative names of a
-    /// call begin in one folder, the current one of its process. Names in one folder stay in one,
-    /// whose path may have no part of the names: a part may be a symbolic link.
+    /// Returns true if a rename may have replaced the path `from` by `to`.
     fn may_change(&self, from: &str, to: &str) -> bool {
         self.0.iter().any(|[old_name, new_name]| {
             let folder = parent(old_name);
+            // Both names are in one folder below the current one, so both paths are in one folder.
+            // The path of that folder may have no part of the names: a part may be a symbolic link.
             if !old_name.starts_with('/') && !folder.is_empty() && folder == parent(new_name) {
                 let names = [(from, old_name), (to, new_name)];
                 let have_names =
                     names.iter().all(|(path, name)| last_name(path) == last_name(name));
                 return have_names && parent(from) == parent(to);
             }
+            // Two relative names of a call begin in one folder, the current one of the process.
             match (NameFolder::of_path(from, old_name), NameFolder::of_path(to, new_name)) {
                 (Some(NameFolder::Current(old)), Some(NameFolder::Current(new))) => old == new,
                 (old, new) => old.is_some() && new.is_some(),
