@@ -216,7 +216,7 @@ fn draw_swap_in(policy: Spec) -> Scene {
             let x = (shifted(from), shifted(to));
             marks.push(Mark { x, y: device_range_mib(request), colour });
         }
-        // A gap separates the two runs.
+        // A gap separates the two runs. Its length, 3 % of the first, is chosen by eye.
         scene_ms = last_ms * 1.03;
         let reads = events.requests.iter().filter(|request| !request.is_write).count();
         let pages_in = row.pages_in.unwrap_or(0);
