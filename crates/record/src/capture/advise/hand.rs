@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
 use super::super::mounts;
-use super::super::names::parse_mapping;
+use super::super::names::{parse_mapping, path_of_text};
 use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 
 /// A file that can be advised.
@@ -48,7 +48,7 @@ impl AdviceTarget {
     /// descriptors, or through a mapping. Returns `None` if all of them fail.
     pub fn open_file_of_task(task: u32, inode: Inode, path: Option<&str>) -> Option<AdviceTarget> {
         let proc_folder = PathBuf::from(format!("/proc/{task}"));
-        let likely_path = path.map(PathBuf::from).into_iter();
+        let likely_path = path.map(path_of_text).into_iter();
         // Links to the task's open and mapped files. Unreadable ones are left out.
         let links = ["fd", "map_files"].map(|name| fs::read_dir(proc_folder.join(name)));
         let links = links.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
@@ -241,7 +241,7 @@ mod tests {
     /// Creates a file of 1 MiB without resident pages.
     fn create_cold_file(name: &str) -> (PathBuf, File, Inode) {
         let name = format!("hand-{name}-{}", std::process::id());
-        let path = std::env::current_exe().unwrap().with_file_name(name);
+        let path = std::env::current_exe().unwrap().with_file_name(path_of_text(&name));
         let mut file = OpenOptions::new();
         let mut file = file.read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all(&vec![7; 1 << 20]).unwrap();
@@ -283,6 +283,22 @@ mod tests {
             target.evict(ALL);
             assert_eq!(target.cached_pages(ALL), Some(0));
         }
+    }
+
+    /// `é` in Latin-1 is the byte E9, which is not UTF-8. No process has the file open.
+    #[test]
+    fn closed_file_with_a_name_outside_of_utf8_is_opened_by_its_path() {
+        let (path, file, inode) = create_cold_file("caf\u{10ffe9}");
+        drop(file);
+        let text = format!(
+            "{}/hand-caf\u{10ffe9}-{}",
+            path.parent().unwrap().display(),
+            std::process::id()
+        );
+        let target = AdviceTarget::open_file_of_task(std::process::id(), inode, Some(&text));
+        fs::remove_file(&path).unwrap();
+        assert!(path.as_os_str().as_encoded_bytes().contains(&0xe9), "{path:?}");
+        assert_eq!(target.expect("a file at this path").pages(), 256);
     }
 
     /// The file has no path, and the target no descriptor. Through a mapping the kernel reports no

@@ -22,7 +22,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::proc_text;
 
 use super::super::event::Inode;
-use super::super::names::{FileNames, NamedFile, System, maps_text, open_page_table};
+use super::super::names::{FileNames, NamedFile, System, maps_text, open_page_table, path_of_text};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
 use super::call_faults::MAJOR_FAULTS;
@@ -145,10 +145,10 @@ impl FaultSamples {
                 if self.files.len() >= FILES_MAX || self.files.contains_key(&inode) {
                     continue;
                 }
-                let Some(pages) = PageSource::of_file(process, inode, path.as_ref()) else {
+                let Some(pages) = PageSource::of_file(process, inode, &path_of_text(&path)) else {
                     continue;
                 };
-                let bytes = fs::metadata(&path).ok().map(|metadata| metadata.len());
+                let bytes = fs::metadata(path_of_text(&path)).ok().map(|metadata| metadata.len());
                 let named = NamedFile { path, bytes };
                 let window_bytes = self.system.disk(inode.device).readahead_bytes;
                 // A file system without a device has the kernel's default.
