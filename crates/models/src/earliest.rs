@@ -44,6 +44,7 @@ impl EarliestEvent {
         let mut earliest = node(time.map_or(NEVER, Time::ns), part);
         self.nodes[index] = earliest;
         while index > 1 {
+            // The sibling of a node differs in the lowest bit of its index.
             earliest = earliest.min(self.nodes[index ^ 1]);
             index >>= 1;
             self.nodes[index] = earliest;

@@ -219,7 +219,8 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
 }
 
 /// Returns the properties that the device's description states and its model ignores, one sentence
-/// each. The list is empty for a device that cannot be built.
+/// each. Only hard disks have any, also as members. The list is empty for a device that cannot be
+/// built.
 pub fn unmodelled(spec: &Spec) -> Vec<String> {
     match base_name(spec) {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
@@ -294,7 +295,8 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
 
 /// Reports an error in a description as a bad value of a parameter. This is the parameter that
 /// overrides the wrong field, or else the one that names the file. A built-in drive has neither if
-/// a field contradicts an overridden one: then it is the first parameter.
+/// a field contradicts an overridden one: then it is the first parameter. Without any parameter,
+/// key and value are empty.
 fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
     // A parameter has the block of its field too: `queue.window`.
     let overrides_field =

@@ -359,8 +359,9 @@ impl Smr {
     }
 
     /// Writes the waiting pieces at the front: the ones of a direct stream in one band, or pieces
-    /// for the cache. The latter need room in log and map, up to the largest transaction. Does
-    /// nothing if the first piece finds no room.
+    /// for the cache. The latter need room in log and map, up to the largest transaction, and hold
+    /// the arm for the time of a transaction. Direct ones take only the member's time. Does nothing
+    /// if the first piece finds no room.
     fn start_transaction(&mut self, now: Time) {
         let mut sectors_in_all = 0;
         // Places on the medium, each with its size. Adjacent pieces are one place.
@@ -411,7 +412,8 @@ impl Smr {
         piece.start / self.layout.band_sectors
     }
 
-    /// Starts the cleaning of a torn band, or of the band with the oldest data in the cache.
+    /// Starts the cleaning of a torn band, or of the band with the oldest data in the cache. Does
+    /// nothing if no band is torn and the cache is empty. Data that enter the log later stay there.
     fn start_cleaning(&mut self) {
         let Some(band) = self.torn_bands.pop_front().or_else(|| self.map.oldest_band()) else {
             return;
@@ -480,7 +482,8 @@ impl Smr {
     /// Credits a failed or short part of a transaction to the pieces that it left unwritten. An
     /// error of a piece that was reported complete goes to `lost_write`, for the next flush.
     fn on_unwritten_part(&mut self, part: Part, outcome: Outcome) {
-        // Bytes of the part that were written, and the error for a flush.
+        // Bytes of the part that were written, and the error for a flush. A short write counts as
+        // an error of the medium.
         let (moved, error) = match outcome {
             Outcome::Short { bytes } => (bytes, DeviceError::Medium),
             Outcome::Failed(error) => (0, error),

@@ -170,7 +170,8 @@ impl Volume {
 
     /// Returns the numbers of I/Os and of bytes for which a request needs tokens. With
     /// `merge_bytes_min`, every I/O takes the tokens of a whole I/O size. A request that joins the
-    /// last I/O needs tokens for the bytes beyond it.
+    /// last I/O needs tokens for the bytes beyond it. A request that is too small to join begins an
+    /// I/O, and the next one may join that.
     fn charge(&mut self, request: &DeviceRequest) -> (u64, u64) {
         let bytes = u64::from(request.sectors) * SECTOR_BYTES;
         if self.merge_bytes_min == 0 {

@@ -213,10 +213,10 @@ impl Controller {
         }
     }
 
-    /// Serves a read from cache lines, or passes it to the device if a line is absent. A read is
-    /// part of a stream if it continues a run of at least `readahead_after_sectors`. It then
-    /// requests its absent lines, extends the stream's read-ahead, and drops the lines that it has
-    /// read. Without a stream, lines are requested only if the controller caches all reads.
+    /// Serves a read from cache lines, or passes it to the device if a line is absent. A stream is
+    /// a run of at least `readahead_after_sectors`; a read that continues one requests its absent
+    /// lines, extends the read-ahead, and drops the lines that it has read. Any other read requests
+    /// lines only if the controller caches all reads, and leaves present lines.
     fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
         // Sectors that the stream had read in sequence before this request.
         let run_sectors = self.streams.record_request(request.start, request.end());
@@ -476,10 +476,10 @@ impl Controller {
         self.events.add(sent_time, ControllerEvent::Answered(slot, outcome));
     }
 
-    /// Handles a completed request of the device behind the controller by its purpose. Answers a
-    /// direct request, or a flush of the host, which fails if a write was lost. Accounts a
-    /// write-back or the controller's own flush. Marks read lines as present, and answers the
-    /// requests that wait for no other line. Drops lines whose read failed or was short.
+    /// Handles a completed request of the device by its purpose. Answers a direct request, or a
+    /// flush of the host, which fails if a write was lost. Accounts a write-back or own flush.
+    /// Marks read lines as present, drops each that a waiting request has read to its end, and
+    /// answers requests that wait for no other line. Drops lines whose read failed or was short.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
         if !matches!(purpose, JobPurpose::Flush(..) | JobPurpose::MemberFlush(_)) {

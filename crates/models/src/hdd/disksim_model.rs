@@ -292,6 +292,7 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
         }
         _ => return Err(block.error(key, "is missing; expected the name of a file".to_owned())),
     };
+    // The name is relative to the folder of the file with the block.
     let path = Path::new(&block.file).parent().unwrap_or(Path::new("")).join(name);
     let file = path.display().to_string();
     let text = read(&path).map_err(|problem| block.error(key, format!("{file}: {problem}")))?;

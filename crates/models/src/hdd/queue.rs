@@ -172,13 +172,15 @@ impl CommandQueue {
     }
 
     /// Removes and returns the next task at time `now_ns`. Returns `None` if no command in the
-    /// window is ready. The oldest ready command is served without a comparison if it is alone in
+    /// window is ready, or if the ready ones all wait for room and no written data has arrived. The
+    /// oldest command, if it is ready, is served without a comparison in two cases: it is alone in
     /// the window, or has waited for more than `age_limit_ns`. If it is a write without room, the
     /// task is the write-back.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least
     /// cost so far. `write_back_cost` returns the cost of the written data that must leave the
-    /// cache. A cost is a time in ns or, for an elevator, a rank in the sweep.
+    /// cache; `u64::MAX` excludes it. A cost is a time in ns or, for an elevator, a rank in the
+    /// sweep.
     pub(super) fn take_next(
         &mut self,
         now_ns: u64,

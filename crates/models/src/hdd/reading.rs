@@ -180,8 +180,8 @@ impl Hdd {
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 
-    /// Writes the cached writes of sectors `start` to `end`, at `now_ns` or when the arm is free.
-    /// The medium has old data of these sectors until then, so a read from it must wait.
+    /// Writes the cached writes of sectors `start` to `end`, from `now_ns` on, and once the arm is
+    /// free. The medium has old data of these sectors until then, so a read from it must wait.
     fn write_overlapping(&mut self, now_ns: u64, start: u64, end: u64) {
         while !self.write_cache.is_empty() && self.write_cache.overlaps(start, end) {
             let locate = |sector| self.geometry.locate(sector);
@@ -256,8 +256,7 @@ impl Hdd {
     /// the arm.
     fn start_read_ahead(&mut self, segment_index: usize, start: u64, end: u64) {
         let ahead_end = self.read_ahead_end(segment_index, start, end);
-        let sectors_min =
-            u64::from(self.drive.cache.read_ahead_sectors_min).min(ahead_end.max(end) - end);
+        let sectors_min = u64::from(self.drive.cache.read_ahead_sectors_min).min(ahead_end - end);
         if sectors_min > 0 {
             let access = MediumAccess {
                 arm_free_ns: self.arm_free_at_ns,

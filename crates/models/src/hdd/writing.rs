@@ -276,7 +276,7 @@ impl Hdd {
             |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
         match self.write_cache.take_nearest(time_ns, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(time_ns, piece),
-            // All data is still crossing the bus.
+            // All data is still crossing the bus. The cache has some: the default is only a guard.
             None => {
                 let ready_ns = self.write_cache.earliest_ready_ns().unwrap_or(time_ns);
                 self.arm_free_at_ns = time_ns.max(ready_ns);
