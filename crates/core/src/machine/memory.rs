@@ -559,9 +559,9 @@ impl MachineMemory {
         }
     }
 
-    /// Frees the slot of a page that the device could not write. The area then counts as not full.
-    /// After a medium error the slot is never used again instead. Other errors concern the device,
-    /// and not the slot.
+    /// Takes the slot from a page that the device could not write. After a medium error the slot is
+    /// bad, and never used again. Other errors concern the device and not the slot: the slot is
+    /// free, and the area counts as not full.
     fn release_failed_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;

@@ -132,8 +132,9 @@ impl KernelCachedPages {
     }
 
     /// Removes `pages` advised pages from the counts of unused pages, of this file and of the
-    /// device (`standing_pages`), because they were used or left the cache. Unless `pages` is 0,
-    /// the reader counts as being at the advised pages again.
+    /// device (`standing_pages`). They were used, left the cache, or are no longer remembered.
+    /// Unless `pages` is 0, the reader counts as being at the advised pages again, in all of these
+    /// cases.
     fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
         let spare_pages = u64::from(pages).min(self.spare_unused_pages);
         self.unused_pages -= u64::from(pages);
@@ -363,7 +364,8 @@ impl PageView for KernelPageView<'_> {
         self.advised.consecutive_other_reads = 0;
     }
 
-    /// Adds the pages of a folio as single pages. Returns false if not all find memory.
+    /// Adds the pages of a folio as single pages, of which only the first is marked. Returns false
+    /// if not all find memory; the first ones may then be added.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         self.add_absent(folio.range(), is_marked)
     }

@@ -150,7 +150,8 @@ impl OnDemand {
             return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
         }
         let pages_max = self.pages_max(request_pages);
-        // It is the page in which the previous read ended, or the one after it.
+        // `end` is exclusive. As in the kernel, the page that contains it and the page behind that
+        // follow the read: after a read of whole pages, a gap of one page counts too.
         let follows_previous_read =
             self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
         if page == 0 || request_pages > pages_max || follows_previous_read {
@@ -210,6 +211,8 @@ impl OnDemand {
             // window.
             self.size = next_size(start - page + request_pages, pages_max);
         }
+        // As in the kernel, the folios of the next window are four times as large. `add_window`
+        // limits the order.
         self.order += 2;
         // The window ends at a multiple of its folio size, or of the largest power of two that
         // divides `pages_max`, whichever is smaller.
@@ -289,8 +292,9 @@ impl ReadaheadPolicy for OnDemand {
     }
 
     /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
-    /// on after sequential advice. Half of a window around a page lies before it, and the mark
-    /// is at the start of the last quarter.
+    /// on after sequential advice. Half of a window around a page lies before it, and the mark is
+    /// at the start of the last quarter. Adds nothing after random advice, or with a largest window
+    /// of 0.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         let window_pages = self.window_pages_max;
         if self.is_random || window_pages == 0 || page >= read.file_pages() {

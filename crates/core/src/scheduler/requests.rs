@@ -349,7 +349,8 @@ impl QueuedRequests {
 
     /// Returns a queued request that may be merged with `request`, which is not queued; `None`
     /// without one. A queued request that ends at the start of `request` is preferred to one that
-    /// starts at its end.
+    /// starts at its end. Only one is examined on each side: the last that starts before `request`,
+    /// and the first that starts at its end.
     fn neighbour(
         &self,
         request: &Request,

@@ -298,6 +298,7 @@ impl Stride {
     pub(super) fn steps_to(&self, access: &AccessContext) -> Option<i64> {
         let from_last = self.position_of(access).wrapping_sub(self.last) as i64;
         let from_block = from_last.wrapping_add_unsigned(self.lead);
+        // Distance from the begin of the block at or below the request, less than the stride.
         let within = from_block.wrapping_rem_euclid(self.distance).unsigned_abs();
         let steps = from_block.wrapping_sub_unsigned(within) / self.distance;
         let is_further =

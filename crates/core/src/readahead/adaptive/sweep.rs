@@ -207,8 +207,8 @@ fn read_marked(
     pages: &mut dyn PageView,
 ) {
     let is_marked = |page: u64| !is_touch || page.is_multiple_of(MIN_SAMPLES);
-    let is_added = |page: &u64| pages.add_absent(PageRange::new(*page, 1), is_marked(*page));
-    let count = range.pages().take_while(is_added).count() as u64;
+    let add_page = |page: &u64| pages.add_absent(PageRange::new(*page, 1), is_marked(*page));
+    let count = range.pages().take_while(add_page).count() as u64;
     let file = &mut *pages.evidence().file;
     file.whole_file_pages += count;
     if why == "asked" {

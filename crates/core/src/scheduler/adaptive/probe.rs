@@ -237,22 +237,22 @@ impl ThroughputTuner {
     }
 
     /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
-    /// is ended. At the rate that would be enough, they would have taken over 32 ms less. Returns
-    /// false without a trial.
+    /// is ended. At the expected rate, they would have taken over 32 ms less. For processes this is
+    /// the usual rate, below the one that is enough. Returns false without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);
-        let enough_kib_per_s = match (self.parameter, trial.setting) {
+        let expected_kib_per_s = match (self.parameter, trial.setting) {
             (Parameter::Processes, Some(_)) => usual_kib_per_s,
             (Parameter::Requests, Some(_)) => 7 * usual_kib_per_s / 8,
             // The rate below which the current setting is enough.
             (Parameter::Processes, None) => 4 * self.mean_kib_per_s / 5,
-            // A trial of all at once costs only time.
+            // More requests only wait longer; the device loses no throughput.
             (Parameter::Requests, None) => return false,
         };
-        let enough_duration_ns =
-            self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough_kib_per_s.max(1);
-        trial_duration.ns().saturating_sub(enough_duration_ns) > EPOCH_TIME.ns()
+        let expected_duration_ns =
+            self.epoch.bytes * 1_000_000 / 1024 * 1000 / expected_kib_per_s.max(1);
+        trial_duration.ns().saturating_sub(expected_duration_ns) > EPOCH_TIME.ns()
     }
 
     /// Removes the setting and restarts the search. The pause between trials stays. Returns a

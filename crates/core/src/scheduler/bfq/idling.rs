@@ -105,7 +105,7 @@ impl Bfq {
     pub(super) fn end_expired_idling(&mut self, now: Time) {
         let Some(until) = self.idle_until.take_if(|until| *until <= now) else { return };
         let id = self.in_service.expect("the device idles for the queue in service");
-        // The time of its service has ended as well, during the idle time.
+        // The time of its service has ended as well, before or during the idle time.
         let is_late = self.queues[id].service_end <= until;
         let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
         let service_stop = self.queues[id].idling_start;

@@ -51,7 +51,8 @@ impl Cfq {
     /// Returns a queue of the same level and class as `id` whose next request is close to the head,
     /// and the distance in sectors. `None` without one, or if one of the two queues is seeky: its
     /// closeness is chance. `None` also if `id` is asynchronous, of the idle class, or the only
-    /// busy queue. All queues in `by_sector` are synchronous and not of the idle class.
+    /// busy queue. All queues in `by_sector` are synchronous, not of the idle class, and not
+    /// active: the active queue `id` is none of them.
     pub(super) fn find_close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync

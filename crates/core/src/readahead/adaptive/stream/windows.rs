@@ -233,8 +233,8 @@ impl ReadStream {
             // Mark each page, so that the reader's next position is reported wherever it is. A
             // mapping may report first touches of prefetched pages without marks. If memory is
             // short, the next window begins again at the request.
-            let is_added = |page: &u64| pages.add_absent(PageRange::new(*page, 1), MARKED);
-            let count = window.pages().take_while(is_added).count() as u64;
+            let add_page = |page: &u64| pages.add_absent(PageRange::new(*page, 1), MARKED);
+            let count = window.pages().take_while(add_page).count() as u64;
             let added = window.clipped(window.first + count);
             self.prefetch_end = if added == window { window.end } else { request.end };
             return added;
@@ -355,7 +355,7 @@ fn round_end(first: u64, pages: u64) -> u64 {
 }
 
 /// Rounded begin of a backward window of at least `pages` pages that ends at `end`. Rounding down
-/// never shortens the window.
+/// never shortens the window; only the file's begin does.
 fn round_begin(end: u64, pages: u64) -> u64 {
     let unit = rounding_unit(pages);
     end.saturating_sub(pages) / unit * unit
