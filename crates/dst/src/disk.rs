@@ -44,7 +44,8 @@ pub struct Faults {
     pub delay_one_in: u64,
     /// A sleep ends spuriously.
     pub spurious_wake_one_in: u64,
-    /// Number of transfers (no frequency) after which the kernel executes no more; 0 for no limit.
+    /// Number of transfers (no frequency) after which the storage fails as a whole: each further
+    /// submission or sleep is an error. 0 for no limit.
     pub dies_after: u64,
     /// A transfer fails, and the model does not expect any failure. It tests that failures are
     /// found.
@@ -223,7 +224,7 @@ struct SimulatedRing {
     answers: Vec<KernelAnswer>,
     /// True after a wake-up of the ring's sleeper that has ended no sleep yet.
     is_woken: bool,
-    /// True once the simulated kernel executes no more transfers.
+    /// True once each submission and each sleep fails. Started transfers still end.
     is_dead: bool,
     /// Eventfd that is signalled for each answer.
     event_fd: Option<RawFd>,

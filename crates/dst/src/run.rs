@@ -462,7 +462,8 @@ impl Thread {
         self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
-    /// Reads a range through a reader, in lines of `line_bytes` bytes, and checks them.
+    /// Reads a range through a reader, in lines of `line_bytes` bytes. Checks each page once, when
+    /// the reader pins it.
     fn read_lines(&mut self, (file_index, offset, bytes): ScenarioRead, line_bytes: u64) {
         let (file, visible_state) = self.file(file_index);
         let mut reader = file.reader();
@@ -492,8 +493,9 @@ impl Thread {
                     return;
                 }
             };
-            // The rest of a page was pinned earlier, and may be older than the start of this read.
             let consumed_bytes = (part.len() as u64).min(line_bytes);
+            // The rest of a page was pinned earlier, and may be older than the start of this read.
+            // It is not checked again.
             let is_new_page = position == offset || position.is_multiple_of(PAGE_BYTES);
             if is_new_page {
                 let answered_read = self.shared.model.borrow().answered_read(

@@ -337,7 +337,7 @@ fn draw_server(
         false => (draw.pick(&[10, 30, 100, 300, 1_000]), draw.pick(&[1, 2, 5])),
     };
     let read_bytes_max = match draw.number_below(4) {
-        // Otherwise blocks of several changes could be in one page.
+        // One block: with another length, two READs could fill a block with bytes of two changes.
         0 if changes_files => 512,
         0 => 300 + draw.number_below(5_000),
         _ => 1 << (12 + draw.number_below(9)),

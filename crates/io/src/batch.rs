@@ -125,7 +125,7 @@ impl Batch {
         let handle = file.handle().current()?;
         assert!(Arc::ptr_eq(&handle.engine, &self.engine), "a batch reads files of its own path");
         let engine = self.engine.existing_engine();
-        // Without an engine so far, the limit of any engine applies.
+        // Without an engine so far, the largest limit that an engine can have applies.
         let bytes_max = engine.map_or(READ_BYTES_MAX, |engine| engine.read_bytes_max);
         let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > bytes_max {

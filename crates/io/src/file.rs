@@ -176,7 +176,8 @@ impl File {
         let file = &handle.file;
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
-        // Either the path's cache has all pages, or it has none and the kernel has all.
+        // A source may have all its bytes in memory. Otherwise the path's cache has all pages, or
+        // it has none and the kernel has all: a read that finds some in each goes to the storage.
         file.storage_file.has_all_bytes()
             || handle.are_all_shared(pages)
             || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
@@ -269,8 +270,8 @@ impl File {
         {
             return Ok(bytes);
         }
-        // Slow path: read all absent pages first, then copy each part to its buffer. Unlike in
-        // `read_at`, also for a file that the kernel caches.
+        // Slow path: read all absent pages first, then copy each part to its buffer. Reads of a
+        // file that the kernel caches always come here, unlike in `read_at`.
         let handle = handle.current()?;
         let bytes = bytes_in_file(&handle);
         if bytes == 0 || handle.read_start_from_kernel(offset, bytes, buffers) {
@@ -463,8 +464,9 @@ impl File {
         Ok(buffer.len())
     }
 
-    /// Slow path of [`page`](File::page), for a page that is not in shared frames. Copies up to
-    /// `copy_bytes_max` from the start of the page if the kernel page cache has them.
+    /// Slow path of [`page`](File::page), for a page that is not in shared frames. If the kernel
+    /// page cache has them, the bytes from `offset` on are copied. The copy ends `copy_bytes_max`
+    /// bytes after the start of the page, or at the end of the file.
     #[cold]
     fn page_uncached(
         &self,

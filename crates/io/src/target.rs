@@ -309,7 +309,8 @@ impl Target {
     }
 
     /// Returns the descriptor for transfers, with O_DIRECT in that [mode](Target::mode). For
-    /// [`Direct::Late`], opens the file with O_DIRECT on first use.
+    /// [`Direct::Late`], opens the file with O_DIRECT on first use. If that fails, transfers go
+    /// through the kernel page cache.
     pub(crate) fn transfer_fd(&self) -> RawFd {
         // Transfers of a simulation name a file by its inode number.
         #[cfg(simulation)]
@@ -393,7 +394,7 @@ impl Target {
     ///
     /// The largest request of a block device is the kernel's limit (`queue/max_sectors_kb`). For a
     /// regular file it is 4 MiB: its extents may lie anywhere, so only the kernel can split along
-    /// the device's limits.
+    /// the device's limits. A device without a report of its queue has that limit too.
     pub fn caps(&self) -> DeviceCaps {
         let request_bytes_max = match self.queue() {
             Some(queue) if self.is_block_device => {

@@ -247,6 +247,7 @@ pub fn open_object(
     let first_bytes = if options.disk.is_some() { 0 } else { options.first_bytes };
     #[cfg(not(feature = "disk"))]
     let first_bytes = options.first_bytes;
+    // The limits of a disk tier: see `FileOptions::direct_part_bytes`.
     #[cfg(feature = "disk")]
     let direct_part_bytes = match options.disk {
         Some(_) => options.part_bytes,

@@ -215,7 +215,8 @@ impl Planner {
         Ok(Planner {
             machine: Machine::new(config).map_err(PlannerError::Config)?,
             pool,
-            // A read may begin and end within a page.
+            // The pages of a read have at most half of the memory. A read that begins and ends
+            // within a page covers up to a page more than its bytes.
             cached_read_bytes_max: memory_bytes / 2 - PAGE_BYTES,
             files: BTreeMap::new(),
             handles: BTreeMap::new(),

@@ -197,6 +197,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 return Ok(None);
             };
             let (object, reads) = match first {
+                // The whole object is too large for the cache.
                 Some(FirstAnswer::Whole(result)) => {
                     let is_match =
                         options.if_match.is_none() || options.if_match == result.meta.e_tag;
@@ -279,7 +280,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
         // Ranges in no run have a request of their own.
         let mut is_alone = vec![true; ranges.len()];
         requests.iter().flat_map(|(members, _)| members).for_each(|&at| is_alone[at] = false);
-        // No request can have an empty range. It has no bytes, unless all ranges are empty.
+        // A store rejects the request of an empty range. Next to other ranges, an empty one gets no
+        // bytes without a request. If all ranges are empty, they are requested, and that fails.
         let is_any_filled = ranges.iter().any(|range| range.start < range.end);
         let is_skipped = |range: &Range<u64>| is_any_filled && range.start == range.end;
         let alone = (0..ranges.len()).filter(|&at| is_alone[at] && !is_skipped(&ranges[at]));

@@ -478,7 +478,8 @@ impl UringBackend {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
         let submitted_count = match self.enter_errno.replace(errno) {
             None => self.submitted_count(),
-            // No entry was queued since the first call: each token is of an unsubmitted one.
+            // A later call: nothing was submitted since the first one, so each token is of an
+            // unsubmitted entry.
             Some(_) => 0,
         };
         let unsubmitted_tokens = self.newest_tokens.drain(..).skip(submitted_count);

@@ -95,8 +95,8 @@ impl Records {
 
     /// Returns memory for the socket, used after the bytes that [bypass](Records::direct_bytes) the
     /// buffer. It has space for the rest of the current fragment and for up to `extra_bytes_max`
-    /// bytes more, which are at least [`HEADER_BYTES`]. Never empty after [`next`](Records::next)
-    /// has returned `None`.
+    /// bytes more, as far as the buffer has room. With an `extra_bytes_max` of [`HEADER_BYTES`] or
+    /// more, it is never empty after [`next`](Records::next) has returned `None`.
     pub(crate) fn receive_buffer(&mut self, extra_bytes_max: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

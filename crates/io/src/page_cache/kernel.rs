@@ -125,7 +125,7 @@ impl PathPages {
 
     /// Creates the page state of a file that is about to be opened. `file_number` is the path's
     /// number of the file, for the log of decisions. `local` is the file if it is of this machine,
-    /// and `None` for a file of an NFS server. The pages of a server's file are in the path's own
+    /// and `None` for a file of an NFS server or a source. Their pages are in the path's own
     /// cache, even if the mode is `Kernel`.
     pub(crate) fn new_file_pages(&self, local: Option<&Target>, file_number: u32) -> FilePages {
         match (self, local) {
@@ -237,7 +237,8 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
         resident_pages += flags.into_iter().filter(|&is_resident| is_resident).count() as u64;
         rest.first = part.end;
     }
-    // An absent page shows the permission too.
+    // Without the permission every page is reported as resident: an absent one shows that this
+    // process has it.
     (resident_pages < pages.count() || may_see_residency(target)).then_some(resident_pages)
 }
 

@@ -290,8 +290,8 @@ impl Areas {
         self.clock.now()
     }
 
-    /// Reads the pending faults and handles each one. Faults that are read while a window is taken
-    /// back are handled too.
+    /// Reads the pending faults and handles each one. Takes back windows beyond the budget, and
+    /// handles the faults that are read meanwhile.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.pending_faults);
         // Reading the messages also lets waiting memory moves continue.
@@ -542,6 +542,7 @@ impl Areas {
         self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
         // SAFETY: the page is absent.
         match unsafe { self.uffd.poison(self.user.address(page), PAGE_BYTES as usize) } {
+            // The call itself wakes the threads.
             Ok(()) => {}
             // An earlier fault of another thread has poisoned the page.
             Err(error) if error.errno == Errno::EXIST => self.wake(page),

@@ -404,8 +404,8 @@ impl Builder {
         let spec = |text: &Option<Cow<'static, str>>, default: &str| {
             Spec::parse(text.as_deref().unwrap_or(default)).map_err(BuildError::Policy)
         };
-        // Without a named page cache, an engine serves an NFS file, or the failed reads of a path
-        // with the kernel page cache. Both have elastic memory, as `Own` without a size.
+        // Without a named page cache, an engine serves a server's file or a source. Its memory is
+        // elastic, as with `Own` without a size.
         let (memory_bytes, default_readahead) =
             match self.chosen_page_cache(PageCache::Own { bytes: None })? {
                 // Only reads that the kernel could not answer come here.

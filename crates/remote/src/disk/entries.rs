@@ -181,8 +181,8 @@ impl Tier {
     }
 
     /// Reads bytes of one block, from one side up to the first absent page. `None` without a valid
-    /// entry of this key. A damaged entry is removed, if the lock is free and a second read finds
-    /// the damage too.
+    /// entry of this key, and after a read that failed. A damaged entry is removed, if the lock is
+    /// free and a second read finds the damage too.
     fn read_block(
         &self,
         folder: &Folder,
@@ -213,6 +213,7 @@ impl Tier {
             Ok(Ok(PagesRead { bytes, entry_bytes })) if !bytes.is_empty() => {
                 state.counters.hit_bytes += bytes.len() as u64;
                 state.admission.on_disk_read(ns, bytes.len() as u64);
+                // True for the first hit of a new entry, which is evidence for the admission.
                 if state.index.on_hit(name, entry_bytes) {
                     state.admission.on_read_again();
                 }

@@ -110,7 +110,7 @@ impl Workers {
     }
 
     /// Queues a write. Returns false if too many bytes wait already. If no thread can be started,
-    /// the write is dropped, and the tier is off from then on.
+    /// all queued writes are dropped, and the tier is off from then on. The result is true then.
     pub(super) fn write(self: &Arc<Self>, job: WriteJob) -> bool {
         let mut queue = self.lock();
         if queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {

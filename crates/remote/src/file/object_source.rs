@@ -107,6 +107,7 @@ impl ObjectSource {
                 return Ok(ObjectSource(Arc::new(version)));
             }
             let rest = Duration::from_nanos(rest.0);
+            // A time of modification far in the future is not waited for.
             if has_waited || rest > SETTLING_TIME + CLOCK_DIFFERENCE_MAX {
                 let modified = meta.last_modified.to_rfc3339();
                 return Err(OpenObjectError::Unsettled { location, modified });

@@ -92,8 +92,8 @@ async fn begin_with(
 ) -> Result<(ObjectMeta, OpenedBytes)> {
     let options = GetOptions { range: Some(range.clone()), ..GetOptions::default() };
     let result = match store.get_opts(location, options).await {
-        // An object without bytes has no such range: status 416, or the store's own error. Every
-        // other object with this error could be opened, and its reads would fail.
+        // An object without bytes has no such range: status 416, or the store's own error. For an
+        // object with bytes the error stays, because its reads would fail too.
         Err(error) if may_be_of_range(&error, &range) => {
             return match store.head(location).await {
                 Ok(meta) if meta.size == 0 => Ok((meta, OpenedBytes::default())),

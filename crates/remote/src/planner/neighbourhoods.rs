@@ -7,10 +7,10 @@
 //! The rules:
 //!
 //! - *Membership.* A request belongs to a neighbourhood if it begins at most the *reach* after the
-//!   neighbourhood's end, or ends less than the reach before it. The reach is the larger one of two
-//!   distances: the cost of a request, below which reading through is cheaper than another request,
-//!   and 32 requests of this size. It is at most a quarter of the memory. The prefetcher of OpenZFS
-//!   has such a distance, of 16 MiB (`zfetch_max_reorder`).
+//!   neighbourhood's end, and does not end a whole reach or more before that end. The reach is the
+//!   larger one of two distances: the cost of a request, below which reading through is cheaper
+//!   than another request, and 32 requests of this size. It is at most a quarter of the memory. The
+//!   prefetcher of OpenZFS has such a distance, of 16 MiB (`zfetch_max_reorder`).
 //! - *Holes.* The pages that a request skips are a hole until other requests fill it. A hole that
 //!   is further behind the end than the reach is skipped.
 //! - *Evidence.* Eight requests have filled holes, the neighbourhood has moved up by twice its
@@ -129,10 +129,10 @@ impl Neighbourhood {
         self.fill(request);
         self.begin = self.begin.min(request.first);
         self.end = self.end.max(request.end);
-        let is_left = |end: u64, count: usize| end + reach <= self.end || count > HOLES_MAX;
+        let is_skipped = |end: u64, count: usize| end + reach <= self.end || count > HOLES_MAX;
         while let Some(hole) = self.holes.first_entry() {
             let (first, end) = (*hole.key(), *hole.get());
-            if !is_left(end, self.holes.len()) {
+            if !is_skipped(end, self.holes.len()) {
                 break;
             }
             self.holes.remove(&first);

@@ -286,6 +286,7 @@ impl Planner {
             Some(OpenRead { read: None, .. }) => {
                 self.work.release(&mut self.machine, now, read);
             }
+            // The machine still reads its pages, and releases the read at its end.
             Some(open) => open.state = ReadState::Unwanted,
             None => {}
         }

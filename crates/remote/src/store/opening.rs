@@ -177,6 +177,7 @@ impl<S: ObjectStore> OpeningTask<S> {
                 // Perhaps the object is empty, or the store has no ranges of this kind: the `head`
                 // below decides.
                 Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
+                // Tried again below, with the retries of the `head`.
                 Err(error) if may_succeed_later(&error) => {}
                 result => return result,
             }

@@ -227,6 +227,7 @@ impl State {
                 Event::Fetch(fetch) => {
                     let location = self.objects.location(fetch.file);
                     let location = location.expect("an open file is a known object").clone();
+                    // The body of the opening request, if the fetch begins in its range.
                     let first = fetch.range.start;
                     let body = self.bodies.get(&fetch.file);
                     let fits = body.is_some_and(|body| body.range.contains(&first));
@@ -246,6 +247,7 @@ impl State {
                 }
             }
         }
+        // Dropped by the caller, without the lock.
         actions.unused = std::mem::take(&mut self.bodies);
         actions
     }

@@ -304,8 +304,8 @@ impl Areas {
     }
 
     /// Returns the range of the page cache to drop with a new window `range`. It is empty if the
-    /// cache keeps the pages, or had some of them before. A window of the same run decides for the
-    /// next one.
+    /// cache keeps the pages, had some of them before, or does not report them. A window of the
+    /// same run decides for the next one.
     fn cache_drop_range(
         &self,
         range: PageRange,
