@@ -113,8 +113,8 @@ impl DemandFirst {
 }
 
 impl Scheduler for DemandFirst {
-    /// Queues a request, or merges it with up to two neighbours. The merged request keeps the place
-    /// of the neighbour, among the requests of its need.
+    /// Queues a request, or merges it with up to two neighbours. The merged request has the highest
+    /// need of its parts, and the arrival of the first neighbour found.
     fn insert(&mut self, _now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         self.arrivals += 1;
         let Some(key) = self.neighbour(id, requests) else {
