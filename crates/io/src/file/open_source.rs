@@ -104,7 +104,8 @@ impl SourceBuilder {
         };
         let (storage, sleeper) = SourceStorage::new(Arc::clone(source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
-        let (engine, _) = self.path.clone().build_server_engine(storage, sleeper, caps, clock)?;
+        let path = self.path.clone();
+        let (engine, _pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
         Ok(engine)
     }
 }

@@ -37,7 +37,7 @@ impl AlignedBytes {
         AlignedBytes { lines, bytes }
     }
 
-    /// Allocates `bytes` bytes, all zero. Returns `None` if the memory is not to be had.
+    /// Allocates `bytes` bytes, all zero. Returns `None` if the memory is not available.
     pub(crate) fn try_allocate(bytes: usize) -> Option<AlignedBytes> {
         let count = bytes.div_ceil(LINE_BYTES);
         let mut lines = Vec::new();

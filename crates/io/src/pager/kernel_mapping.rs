@@ -50,7 +50,7 @@ pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
 }
 
 /// True if the device returns a readahead window of the kernel within the serving time of its
-/// pages. False without direct I/O, and if the window is not known.
+/// pages. False without direct I/O, if the window is not known, and if a test read fails.
 pub(super) fn is_device_fast(target: &Target) -> bool {
     let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
     target.mode() == Mode::Direct

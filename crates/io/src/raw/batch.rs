@@ -87,7 +87,7 @@ impl RawFile {
     /// The kernel provides no backend of that depth, or `depth` exceeds 16,384.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let raw_error = |error: BackendError| self.error(RawFault::Backend(error));
-        let (backend, _) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
+        let (backend, _in_use) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
         Ok(self.batch_over(backend, depth))
     }
 

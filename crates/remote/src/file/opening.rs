@@ -62,7 +62,7 @@ pub(super) async fn begin(
         return Ok((store.head(location).await?, OpenedBytes::default()));
     }
     if first_bytes == 0 {
-        let (meta, _) = begin_with(store, location, GetRange::Bounded(0..1)).await?;
+        let (meta, _first_byte) = begin_with(store, location, GetRange::Bounded(0..1)).await?;
         return Ok((meta, OpenedBytes::default()));
     }
     if has_index_at_end(location) {

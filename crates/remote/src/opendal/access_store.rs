@@ -139,7 +139,8 @@ impl<A: Access> AccessStore<A> {
         let mut tries_left = UNVERSIONED_TRIES;
         loop {
             let requested = clipped(location, range, before.size)?;
-            let (_, body) = self.read(location, options, range).await?;
+            // `stat` describes the object, so the metadata of the answer is not used.
+            let (_metadata, body) = self.read(location, options, range).await?;
             // An error counts only if the object has not changed meanwhile.
             let bytes = self.whole_body(location, &requested, body).await;
             let (after, metadata) = self.stat(location).await?;
