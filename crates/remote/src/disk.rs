@@ -167,7 +167,8 @@ impl DiskTier {
         DiskCounters { off: tier.off(), ..tier.lock().counters }
     }
 
-    /// Waits until all blocks that were fetched before are written. Blocks the thread.
+    /// Waits until all blocks that were fetched before are written. Blocks the thread. Returns at
+    /// once in a child made by `fork`, which has no writer.
     pub fn flush(&self) {
         if self.workers().tier.is_of_process() {
             self.workers().flush();
@@ -217,8 +218,8 @@ impl DiskStore {
     }
 
     /// An object in one version. `tag` is its strong ETag, if it has one. `None` if its blocks
-    /// cannot be in the folder: the tier is off, or there is no strong ETag, or the name is too
-    /// long.
+    /// cannot be in the folder: the tier is off, or there is no strong ETag, or a name is too long
+    /// or contains a zero byte.
     pub(crate) fn object(
         &self,
         location: &str,
@@ -268,7 +269,8 @@ impl DiskObject {
         self.shared().lock().admission.on_answer(now, id, bytes);
     }
 
-    /// Offers fetched bytes of the object from `start` on: the ones that are worth it are written.
+    /// Offers fetched bytes of the object from `start` on. The whole pages among them are written
+    /// if they are worth it; the last page of the object counts as a whole one.
     pub(crate) fn offer(&self, start: u64, chunks: Vec<Bytes>) {
         let tier = self.shared();
         if tier.open_folder().is_none() {

@@ -284,6 +284,7 @@ pub fn open_object(
     let source = loop {
         match opened.recv_timeout(WAIT_INTERVAL) {
             Ok(source) => break source?,
+            // The runtime has dropped the task before its end.
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(OpenObjectError::Store(crate::store::dropped_error()));
             }

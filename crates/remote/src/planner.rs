@@ -368,7 +368,8 @@ impl Planner {
     }
 
     /// Returns true while reads of the present generation of the file hold memory: until each is
-    /// taken, or has ended after it was abandoned. Reads of an older generation do not count.
+    /// taken, or has ended after it was abandoned. Reads of an older generation do not count. False
+    /// for a file that is not open.
     pub fn has_reads(&self, file: FileId) -> bool {
         let Some(remote) = self.files.get(&file) else { return false };
         self.work.sites[&remote.site].handles.values().any(|handle| handle.open_reads > 0)
@@ -400,6 +401,7 @@ impl Planner {
     pub fn poll(&mut self, now: Time) -> Option<Event> {
         let now = self.advance(now);
         self.begin_reads(now);
+        // Each step may bring work for the next one. It returns false if none was due.
         while self.machine.step(now, &mut self.work) {}
         self.remove_retired();
         self.work.events.pop_front()

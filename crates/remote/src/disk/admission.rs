@@ -89,6 +89,7 @@ impl Admission {
     pub(super) fn on_answer(&mut self, now: Time, id: RequestId, bytes: Option<u64>) {
         self.in_flight[id.0 as usize] = false;
         if let Some(bytes) = bytes {
+            // The second time is the earliest possible one of the arrival: the answer is new.
             self.store.on_completion(now, now, id, bytes);
         }
     }

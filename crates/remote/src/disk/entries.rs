@@ -236,11 +236,14 @@ impl Tier {
     fn discard(&self, folder_lock: &FolderLock<'_>, name: EntryName) {
         let mut state = self.lock();
         state.counters.damaged += 1;
-        let bytes = state.index.remove(name);
+        // 0 for an entry that the index does not know. Its file is removed all the same, and its
+        // bytes stay in the ledger until the next count.
+        let known_bytes = state.index.remove(name);
         drop(state);
-        let removed = folder_lock.remove(name, bytes).and_then(|bytes| {
+        // The removal returns `known_bytes`; 0 if another process has removed the file.
+        let removed = folder_lock.remove(name, known_bytes).and_then(|removed_bytes| {
             match folder_lock.used_bytes()? {
-                Some(used) => folder_lock.set_used_bytes(used.saturating_sub(bytes)),
+                Some(used) => folder_lock.set_used_bytes(used.saturating_sub(removed_bytes)),
                 // The next write counts the folder again.
                 None => Ok(()),
             }
@@ -517,8 +520,9 @@ fn read_entry(
     Ok(Ok(PagesRead { bytes: data, entry_bytes }))
 }
 
-/// Writes the absent ones of these pages, and then the head. A process that is killed between
-/// leaves the old head, which has none of them. Returns the number of bytes.
+/// Writes the absent pages of a part, and then the head. `data` is the content of all its pages. A
+/// process that is killed between leaves the old head, which has no absent page. Returns the number
+/// of bytes written.
 fn write_pages(
     file: &File,
     key: &VersionKey,

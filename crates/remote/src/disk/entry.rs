@@ -89,7 +89,7 @@ pub(super) struct VersionKey {
 }
 
 impl VersionKey {
-    /// The key of a version; `None` if it is too long for a head.
+    /// The key of a version; `None` if it is too long for a head, or a part contains a zero byte.
     pub(super) fn new(
         store: &str,
         location: &str,

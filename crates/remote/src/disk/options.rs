@@ -15,8 +15,8 @@ pub struct DiskOptions {
     /// not exist. Several processes of one user may share it.
     pub folder: PathBuf,
     /// Largest number of bytes of all entries, at least 1 MiB. Each entry has a head of 4 KiB. In
-    /// addition, the folder and its ledger take 8 KiB and about 100 bytes for each entry, and some
-    /// file systems take 4 KiB for an entry with more than four runs of pages.
+    /// addition, the folder and its ledger take 8 KiB and about 100 bytes for each entry. Some file
+    /// systems take 4 KiB more for an entry with more than four runs of pages.
     pub budget_bytes: u64,
     /// Selection of the blocks that are written. Default: by their cost.
     pub admission: Admit,

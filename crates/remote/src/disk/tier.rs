@@ -32,7 +32,8 @@ pub(super) struct State {
     pub(super) admission: Admission,
     /// Counters since the opening; their reason `off` is kept in the tier, not here.
     pub(super) counters: DiskCounters,
-    /// Entries that this process has removed since it counted the bytes of the folder.
+    /// Victims that this process has chosen, to make place for writes, since it counted the bytes
+    /// of the folder.
     pub(super) removals: usize,
 }
 

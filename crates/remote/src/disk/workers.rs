@@ -157,7 +157,7 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
 }
 
-/// Reads until the tier is closed.
+/// Reads until the tier is closed and all queued reads are done.
 fn read_loop(workers: &Workers) {
     let mut queue = workers.lock();
     loop {
@@ -179,7 +179,7 @@ fn read_loop(workers: &Workers) {
     }
 }
 
-/// Writes until the tier is closed.
+/// Writes until the tier is closed and all queued writes are done.
 fn write_loop(workers: &Workers) {
     let mut queue = workers.lock();
     loop {

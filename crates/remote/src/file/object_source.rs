@@ -134,6 +134,7 @@ impl Version {
             Some(ends) => ends,
             None => blocks.read(range.clone()).await,
         };
+        // False for a fetch that is no longer needed: it ends at the next `fill`, in `request`.
         fetch.fill(&prefix);
         let requested_end = range.end - suffix.len() as u64;
         // Number of missing bytes when the retries were last renewed.

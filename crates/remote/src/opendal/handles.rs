@@ -194,7 +194,8 @@ impl<A: Access> LayeredDeleter<A> {
 }
 
 impl<A: Access> oio::Delete for LayeredDeleter<A> {
-    /// Deletes an object or a folder, now or at `close`. It is forgotten after both.
+    /// Deletes an object or a folder, now or at `close`. An object is forgotten after both, and the
+    /// objects below a folder after `close`.
     async fn delete(&mut self, path: &str, args: OpDelete) -> Result<()> {
         let location = location_of(path);
         if self.guards.len() + self.folders.len() >= DELETES_MAX {

@@ -153,8 +153,9 @@ impl Scheduler for DemandFirst {
         self.prefetches.remove(&id);
     }
 
-    /// A reader has begun to wait for a request. If it is queued, it moves to the demand requests.
-    /// If it is in flight, it no longer counts as a prefetch, so that another one may leave.
+    /// A reader has begun to wait for a request, whose need in `requests` is already `Demand`. If
+    /// it is queued, it moves to the demand requests. If it is in flight, it no longer counts as a
+    /// prefetch, so that another one may leave. One that is not inserted yet needs no change.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         self.prefetches.remove(&id);
         if let Some(arrival) = self.remove((requests[id].start, id)) {

@@ -175,7 +175,7 @@ pub enum ReadFailure {
         reason: i32,
     },
     /// A fetch [finished](super::Planner::finish) with too few bytes, or more bytes arrived than it
-    /// has. None of them is used.
+    /// has. Its bytes are not used.
     WrongLength {
         /// The first byte of the file, within the read, that could not be fetched.
         offset: u64,

@@ -84,8 +84,9 @@ impl Planner {
 
     /// Reads gaps between ranges that have started, as [`start_many`](Planner::start_many) does, at
     /// the next [`poll`](Planner::poll). A gap is read where its bytes take less time than the
-    /// requests that it saves, by the costs measured so far. Up to `fetches_max` ranges leave at
-    /// once, and have gaps of at most 32 KiB: see [`near_ranges`].
+    /// requests that it saves, by the costs measured so far. If all ranges can be in flight at once
+    /// (at most `fetches_max`), a gap saves no time of the store, and only gaps up to 32 KiB are
+    /// read: see [`near_ranges`].
     ///
     /// # Errors
     /// The handle is not open.

@@ -203,7 +203,8 @@ impl<S: ObjectStore> Shared<S> {
 }
 
 impl State {
-    /// Starts the reads of these ranges: all, or none after an error.
+    /// Starts the reads of these ranges: all, or none after an error. The object must have a file
+    /// in the planner; otherwise the error is `NotOpen`.
     pub(super) fn start(
         &mut self,
         now: Time,
