@@ -161,8 +161,8 @@ impl TransferProgress {
     /// follow.
     fn on_answer(&mut self, raw: i32) -> Option<Outcome> {
         match next_step(raw, &self.transfer) {
-            // Not cancelled here: a thread that exits takes its queued requests with it. Repeat, up
-            // to a limit.
+            // The library has not cancelled it. If a thread exits, the kernel cancels the queued
+            // requests that it submitted, though others wait for them. Repeat, up to the limit.
             NextStep::Ended(Outcome::Failed(DeviceError::Cancelled))
                 if !self.is_cancelled && self.transfer.retries < RETRIES_MAX =>
             {
@@ -173,6 +173,7 @@ impl TransferProgress {
             NextStep::Retry | NextStep::Continue { .. } if self.is_cancelled => {
                 Some(Outcome::Failed(DeviceError::Cancelled))
             }
+            // After `RETRIES_MAX` retries, `next_step` returns `Ended`.
             NextStep::Retry => {
                 self.transfer.retries += 1;
                 None

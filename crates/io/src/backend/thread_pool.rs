@@ -222,6 +222,8 @@ impl ThreadPool {
                 Err(_) => break,
             }
         }
+        // There may be several jobs, and one signal wakes only one worker. Workers that find no job
+        // sleep again.
         self.job_signal.notify_all();
         !state.workers.is_empty()
     }

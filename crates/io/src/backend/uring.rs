@@ -260,8 +260,8 @@ pub(crate) struct UringSleeper {
 
 impl Sleeper for UringSleeper {
     /// Submits queued entries and sleeps for one answer as `sleep` allows, or up to 1 ms if memory
-    /// is short. Returns true if it was allowed to sleep and no answer was there before: the
-    /// present ones have just arrived.
+    /// is short, also with `Sleep::Never`. Returns true if it was allowed to sleep and no answer
+    /// was there before: the present ones have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {

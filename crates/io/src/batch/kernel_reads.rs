@@ -151,6 +151,7 @@ impl KernelReads {
             .expect("a read stays in the list until its answer");
         let unstarted = self.remove_read(index).expect("the index was found above");
         let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
+        // Without all bytes, the read must bypass the kernel page cache.
         let status = handle.take_from_ring(buffer, has_all_bytes, *offset, *bytes);
         Some((unstarted, status))
     }

@@ -48,6 +48,8 @@ impl Builder {
         source: Arc<dyn Source>,
     ) -> Result<File, OpenFileError> {
         let (name, bytes) = (name.as_ref(), source.bytes());
+        // Reads of bytes in memory need no engine. It is built now only if it could be refused, for
+        // its options.
         let is_lazy = source.all_bytes().is_some() && self.has_default_cache();
         if bytes > FILE_BYTES_MAX {
             let (path, bytes_max) = (name.into(), FILE_BYTES_MAX);

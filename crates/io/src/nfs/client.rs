@@ -179,7 +179,7 @@ pub(crate) struct Client {
     reconnect_delay: Time,
     /// Time of the last received byte, or of the present connection if it was made later.
     last_byte_at: Time,
-    /// True if a call has expired, and the server has sent nothing since.
+    /// True if a call has expired, and the server has answered no call since.
     is_silent: bool,
     traffic: Traffic,
 }
@@ -270,7 +270,7 @@ impl Client {
         CallId(index)
     }
 
-    /// Cancels a call. Its answer will be dropped, and its caller is not informed.
+    /// Cancels a call in flight. Its answer will be dropped, and its caller is not informed.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.free_slot(call.0);
     }

@@ -446,7 +446,7 @@ impl Areas {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user_pages.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
-                // The page has left before.
+                // The page has left before. It was counted all the same.
                 None => {}
             }
         }

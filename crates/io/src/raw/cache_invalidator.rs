@@ -83,7 +83,8 @@ impl CacheInvalidator {
         }
     }
 
-    /// Invalidates `range` before a write. Dropping the returned guard invalidates it again.
+    /// Invalidates `range` before a write, without waiting for its requests in flight. Dropping the
+    /// returned guard invalidates it again, and waits for them.
     pub(super) fn begin_overwrite(&self, range: PageRange) -> OverwriteGuard<'_> {
         self.invalidate(range);
         OverwriteGuard { invalidator: self, range }
