@@ -33,8 +33,7 @@ impl Scenario {
     }
 
     /// Number of actions, threads and faults, which measures the length of a scenario. Not counted
-    /// are `dies_after`, the reads of a batch, and the fault that only tests the finding of
-    /// failures.
+    /// are `dies_after`, the reads of a batch, and unexpected errors, which no shortening removes.
     fn scenario_length(&self) -> usize {
         let faults = &self.faults;
         let fault_rates = [
@@ -79,8 +78,10 @@ impl Scenario {
         })
     }
 
-    /// Removes faults while the scenario still fails, except the fault that only tests the finding
-    /// of failures. `report` is the report of its last run.
+    /// Removes faults while the scenario still fails. Unexpected errors stay, as they only test
+    /// that failures are found: there they are the failure. See
+    /// [`unexpected_error_one_in`](super::disk::Faults::unexpected_error_one_in). `report` is the
+    /// report of the last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         // The shortest failing scenario so far, and its report.
         let (mut shortest, mut report) = (self.clone(), report);
