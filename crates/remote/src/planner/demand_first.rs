@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(dispatch_all(&mut policy, &table), [(200, 8), (300, 8), (100, 8), (0, 8)]);
     }
 
-    /// Of eight requests in flight, seven may be prefetches.
+    /// If eight requests are in flight, seven of them may be prefetches.
     #[test]
     fn prefetches_leave_a_place_for_demand() {
         let (mut policy, mut table) = scheduler(8);
