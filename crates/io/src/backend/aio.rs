@@ -533,11 +533,12 @@ impl Backend for Aio {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         let count_before = answers.len();
+        // First, so that the device works on the requests while this thread executes a job.
+        self.context.submit_queued();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
             // This thread would sleep without a limit, so it executes a job of the pool itself.
             self.context.pool.execute_one_job();
         }
-        self.context.submit_queued();
         if sleep != Sleep::Never && !self.context.is_event_fd_borrowed {
             // Cleared before the check, so that later answers signal it again.
             self.context.clear_event_fd();
