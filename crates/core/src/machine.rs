@@ -320,7 +320,8 @@ impl Machine {
     /// Adds the only swap area. Without it, mappings must fit into memory.
     ///
     /// # Errors
-    /// The policy is unknown, the area reaches past the device, or there is one already.
+    /// The policy is unknown, the area reaches past the device or has 2^32 − 1 slots or more, or
+    /// there is one already.
     pub fn add_swap(&mut self, config: &SwapConfig) -> Result<(), SwapError> {
         self.memory.add_swap(&mut self.base, config)
     }
@@ -393,10 +394,9 @@ impl Machine {
     /// are prefetched in the order of their slots. They carry no mark: the policy did not select
     /// them, and learns nothing from their use.
     ///
-    /// At most the number of ready frames is used, less half of the frames kept ready, so that
-    /// faults find some; and none while faults or reads wait for memory. Returns the first page
-    /// that was not processed, or the end of the range. Continue from there once more frames are
-    /// ready.
+    /// Uses the ready frames except half of the frames kept ready, which faults need. Stops earlier
+    /// if faults or reads wait for memory, or the queue is congested. Returns the first page that
+    /// was not processed, or the end of the range. Continue from there later.
     ///
     /// # Panics
     /// The range reaches past the end of its mapping.
@@ -461,8 +461,7 @@ impl Machine {
         self.base.queue.next_wake().into_iter().chain(self.retry_at).min()
     }
 
-    /// Records that the device has finished a request returned by
-    /// [`poll_request`](Machine::poll_request).
+    /// Handles the completion of a request from [`poll_request`](Machine::poll_request).
     pub fn handle_completion(&mut self, now: Time, completion: Completion) {
         self.base.queue.handle_completion(now, completion);
         self.end_parts(now);
@@ -550,9 +549,10 @@ impl Machine {
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Makes pages of memory leave, and begins waiting reads and faults in order until one must
-    /// wait longer. Fails one that can never get memory. Sets `retry_at` if the first is a read
-    /// that lacks frames because they are being copied from.
+    /// Makes pages of mappings leave their frames, and begins waiting reads and faults in order
+    /// until one must wait longer for frames. Fails one that can never get them: the swap area
+    /// can't be written or is full. Sets `retry_at` if the first is a read that lacks frames
+    /// because they are being copied from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;
@@ -562,10 +562,10 @@ impl Machine {
             let has_room = base.frames.has_room_for(needed_pages);
             let failure = match waiter {
                 _ if has_room => None,
-                // The frame of its page counts as used already.
+                // The budget of frames counts the frame of its page as used already.
                 Waiter::Fault(fault) if self.memory.needs_no_frame(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
-                    // Memory is on its way: all wait.
+                    // A release, a completion or an unmapped page will free frames: all wait.
                     None => return,
                     failure => failure,
                 },

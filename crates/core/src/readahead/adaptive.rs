@@ -279,7 +279,8 @@ impl AdaptiveReadahead {
         // a stream. The advice counts until a request contradicts it.
         let prefetches_nothing =
             self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
-        // The kind of begin selects the distribution of run lengths that predicts the run.
+        // The kind of begin selects the distribution of run lengths that predicts the run. A
+        // request at the start of a file announces a run, unless random advice speaks against it.
         let begin = match self.advice {
             _ if stride.is_some() => RunBegin::Stride,
             Advice::Sequential => RunBegin::Sequential,

@@ -106,7 +106,7 @@ impl DeviceEvidence {
     }
 
     /// Returns the window with the least expected cost for a run of `length` requests of
-    /// `request_pages` pages that began as `begin`.
+    /// `request_pages` pages (at least 1) that began as `begin`.
     ///
     /// The cost is the marginal cost of a request plus the pages that the run is unlikely to reach
     /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it,

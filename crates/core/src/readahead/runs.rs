@@ -394,23 +394,24 @@ impl RunsPolicy {
     }
 
     /// Cost, in pages, that a window of `size` pages behind the current one would have had. It is
-    /// the sum over the remembered runs longer than `pages_so_far`, except the run at `index`. A
-    /// run that ended within the current window wastes the whole new one.
+    /// the sum over the remembered runs longer than `passed_pages`, except the run at `index`: that
+    /// run is known to have passed this length. A run that ended within the current window wastes
+    /// the whole new one.
     fn window_cost(
         &self,
         index: usize,
-        pages_so_far: u64,
+        passed_pages: u64,
         size: u64,
         pages: &mut dyn PageView,
     ) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
         // Distance of the present window's end from the start of the run.
-        let window_end = self.runs[index].pages_so_far();
+        let pages_to_window_end = self.runs[index].pages_so_far();
         let rests = self
             .other_lengths(index)
-            .filter(|&length| length > pages_so_far)
-            .map(|length| length.saturating_sub(window_end));
+            .filter(|&length| length > passed_pages)
+            .map(|length| length.saturating_sub(pages_to_window_end));
         // A longer run would need another request; a shorter one wastes pages.
         rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()
     }

@@ -124,7 +124,7 @@ pub(super) struct BatchState {
     pub direction: Op,
     /// Requests dispatched in the current batch; `fifo_batch` for a full one.
     batch_requests: u32,
-    /// Read batches chosen since writes began to wait, or since the last batch of writes.
+    /// Read batches chosen while a write waited, since the last batch of writes.
     batches_before_writes: u32,
 }
 

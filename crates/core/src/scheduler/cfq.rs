@@ -228,6 +228,7 @@ impl Cfq {
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
         process.record_think_time(now_jiffies, self.tunables.slice_idle);
+        // Alive: the process has just sent this request.
         let think_time = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
         // Only for a joined queue with `seeky=mean`: the time since which it is seeky.
@@ -235,9 +236,11 @@ impl Cfq {
         self.update_idle_window(now, id, think_time);
 
         if self.active == Some(id) {
+            // No effect if the device is not kept idle for the queue.
             self.on_arrival_while_idling(now, id, request);
         } else {
-            self.try_preempt(now, id, request);
+            // The result is not needed: the next dispatch begins the slice of the queue.
+            let _ = self.try_preempt(now, id, request);
         }
     }
 

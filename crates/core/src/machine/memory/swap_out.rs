@@ -234,9 +234,9 @@ impl MachineMemory {
     }
 
     /// The reason for which waiting faults and reads can never get a frame: the device fails to
-    /// write pages, or none can leave (reported as a full area). `None` while some are on their
-    /// way, or without a mapping. An error resets the count of failed writes, so that the device is
-    /// tried again for the next waiter.
+    /// write pages, or none can leave (reported as a full area). `None` without a mapping, or if
+    /// writes are not suspended and some pages are on their way. An error resets the count of
+    /// failed writes, so that the device is tried again for the next waiter.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
         // No page is leaving or being written, and no frame is pinned, reserved or being filled

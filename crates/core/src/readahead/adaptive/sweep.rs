@@ -96,10 +96,10 @@ pub(super) fn sweep(
     }
     if read_end == 0
         && absent_pages > 0
-        && let Some((region, cost_paid_pages)) =
+        && let Some((region, region_cost_pages)) =
             dense_region(request, marginal_cost, file_pages, budget_left_pages, device, file)
     {
-        return read_marked(region, "region", cost_paid_pages, is_touch, pages);
+        return read_marked(region, "region", region_cost_pages, is_touch, pages);
     }
     if read_end >= file_pages {
         if absent_pages > 0 {

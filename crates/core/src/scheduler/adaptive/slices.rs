@@ -11,17 +11,19 @@ use crate::unit::Time;
 /// A place of a process, with its time slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeSlice {
-    /// Start of the slice; after its first completion, the time of that completion.
+    /// Start of the slice. Each completion restarts it until it has begun.
     pub since: Time,
-    /// True once a first request has completed without requests of other processes in the device.
+    /// True once a request has completed while no process without a place had reads in progress.
     pub has_begun: bool,
 }
 
 impl AdaptiveScheduler {
-    /// Ends the slices that have expired, and begins slices of waiting processes up to the limit.
+    /// Takes places away, and gives free ones, up to the limit, to the processes that have waited
+    /// longest. A place ends with its slice, with the idle timeout of a process without reads, or
+    /// because there are more places than the limit. Reads that are dispatchable then stay so.
     pub(super) fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked_processes == 0 && self.active_processes <= limit {
-            // No process waits for a place, so expired slices go on.
+            // No process waits for a place, so expired and unused places stay.
             return;
         }
         let slice_length = self.slice_length(limit);
@@ -30,7 +32,8 @@ impl AdaptiveScheduler {
             let is_over = since + slice_length <= now;
             // Without reads, and after the time for which the device is kept idle for it.
             let is_unused = !process.has_outstanding_reads() && !process.is_device_idle_for_it(now);
-            // More places than the limit are left from an earlier, higher limit.
+            // More places than the limit are left from an earlier, higher limit. The processes with
+            // the lowest numbers lose theirs: the choice does not matter.
             if is_over || is_unused || self.active_processes > limit {
                 process.slice = None;
                 self.active_processes -= 1;
@@ -43,11 +46,12 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Length of a time slice with `limit` active processes: the round divided among the waiting
-    /// processes, times the number that is served at once. In the round, `ROUND_TIME`, each process
-    /// should get a slice. It is at least one epoch of the tuner (32 ms), the time over which it
-    /// measures throughput. It is also at least eight times a first request, which bounds the share
-    /// of seeks.
+    /// Length of a time slice with `limit` active processes: the round divided by the number of
+    /// busy processes (those with outstanding reads), times the number that is served at once. In
+    /// the round of 300 ms (`ROUND_TIME`), each process should get a slice. A slice is at least one
+    /// epoch of the tuner (32 ms), the time over which it measures throughput. It is also at least
+    /// eight times the mean latency of the first request of a slice, which bounds the share of
+    /// seeks.
     fn slice_length(&self, limit: usize) -> Time {
         let busy_processes =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
@@ -63,7 +67,7 @@ impl AdaptiveScheduler {
     }
 
     /// Gives the process a place and makes all its parked reads dispatchable. The slice counts
-    /// from now on, until its first completion restarts it.
+    /// from now on, until a completion restarts it.
     fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.slice = Some(TimeSlice { since: now, has_begun: false });

@@ -57,7 +57,7 @@ struct Entity {
     finish: u64,
     /// Service that the queue may get, in sectors.
     budget: u64,
-    /// Service since the queue was last chosen, in sectors.
+    /// Service since the last activation or requeue, in sectors, also by injection.
     service: u64,
 }
 
@@ -275,7 +275,7 @@ impl ServiceTrees {
         self.entities[id.0 as usize].budget
     }
 
-    /// Service of a queue since it was last chosen, in sectors.
+    /// Service of a queue since its last activation or requeue, in sectors.
     pub(super) fn service(&self, id: QueueId) -> u64 {
         self.entities[id.0 as usize].service
     }

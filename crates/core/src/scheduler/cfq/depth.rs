@@ -141,6 +141,7 @@ impl Cfq {
     /// if none is in the device (`in_device` is 0), so that they make progress.
     fn async_depth(&self, now: Jiffies, in_device: u32) -> u32 {
         let slices = (now - self.last_late_sync) / self.tunables.slice_sync;
+        // Never negative: the last late request is not in the future.
         let depth = u32::try_from(slices).unwrap_or(0);
         if depth == 0 && in_device == 0 { 1 } else { depth }
     }

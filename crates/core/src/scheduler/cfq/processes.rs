@@ -166,8 +166,9 @@ impl Cfq {
         }
     }
 
-    /// Handles the end of a process: it leaves its queue, which is no longer idled for. Queued
-    /// requests of the process are still served. No effect on an unknown process.
+    /// Handles the end of a process: it leaves its queue, whose slice ends, even if other processes
+    /// share the queue. Queued requests of the process are still served. No effect on an unknown
+    /// process.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };

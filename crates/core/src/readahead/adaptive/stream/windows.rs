@@ -43,9 +43,9 @@ impl ReadStream {
         self.window_pages = size.pages;
         // Each prefetched window doubles the limit that an eviction has set.
         self.window_pages_max = self.window_pages_max.saturating_mul(2);
-        let (shape, behind) = (self.shape.name(), self.run.used_pages);
-        let WindowSize { pages: size, why, .. } = size;
-        record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
+        let (shape, why, behind) = (self.shape.name(), size.why, self.run.used_pages);
+        let latest = LatestReadahead { range: added, shape, why, behind, size: size.pages };
+        record_window(pages, latest);
     }
 
     /// Counts the stream as active on the device, or stops counting it at the end of the file (for
