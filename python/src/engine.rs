@@ -1,4 +1,7 @@
 //! Read paths for Python, created again in a child of `fork`.
+//!
+//! An `Own` holds a value of the process that created it. In a child of `fork` its `get` returns
+//! none, and `is_ours` false.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -75,6 +78,7 @@ impl ForkAwareReadPath {
         let variables = urls::variables(py);
         let signal = Arc::new(Mutex::new(Ok(())));
         let checked = Arc::clone(&signal);
+        // Called again and again during the wait; false ends it.
         let while_waiting: WhileWaiting = Arc::new(move || {
             let result = Python::attach(|py| py.check_signals());
             let mut signal = checked.lock().expect("only this thread locks it");

@@ -99,7 +99,8 @@ fn schema_element(reader: &mut Reader<'_>) -> Result<SchemaElement, Wrong> {
     reader.each_field(|reader, field, kind| {
         match (field, kind) {
             (1, kind::I32) => {
-                reader.varint()?;
+                // The type itself is not used: only a column has one.
+                let _type = reader.varint()?;
                 element.is_column = true;
             }
             (4, kind::BINARY) => {
@@ -353,6 +354,8 @@ impl<'a> Reader<'a> {
             }
             kind::MAP => {
                 let count = self.count(2)?;
+                // The type of the keys in the upper half, of the values in the lower. An empty map
+                // has no such byte.
                 let kinds = if count > 0 { self.byte()? } else { 0 };
                 (0..count).try_for_each(|_| {
                     self.skip_item(kinds >> 4, depth)?;

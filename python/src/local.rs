@@ -152,7 +152,7 @@ impl LocalFile {
         })
     }
 
-    /// Visits the referenced objects, for Python's garbage collector.
+    /// Visits the read path, for Python's garbage collector. The name, behind a lock, is left out.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.within)
     }
@@ -288,8 +288,8 @@ impl LocalFile {
     /// Returns up to `size` bytes from the position, fewer only at the end, and moves the position
     /// behind them. Without a size, or with a negative one, it returns all remaining bytes.
     ///
-    /// Threads share the position, and reads from it at a time may return the same bytes. A thread
-    /// of several reads with `readat`.
+    /// Threads share the position: concurrent reads from it may return the same bytes. Several
+    /// threads use `readat`.
     #[pyo3(signature = (size=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);

@@ -184,7 +184,8 @@ impl Planner {
         for &(offset, bytes) in &ranges {
             match plan.planner.start(now, handle, offset, bytes) {
                 Ok(read) => {
-                    // The caller takes the bytes in this order.
+                    // Reads get memory in the order in which they begin. The caller takes the bytes
+                    // in this order.
                     plan.planner.begin_started(now);
                     reads.push(read);
                 }
@@ -219,6 +220,7 @@ impl Planner {
                 return Err(refused(format!("no range {id} is being fetched")));
             };
             let (now, fetch) = (plan.now(), FetchId::from(id));
+            // With too many bytes, the planner has failed the range and its reads.
             if plan.planner.fill(now, fetch, data) == Arrival::WrongLength {
                 let given = data.len();
                 let what = format!("bytes {start} to {end} were asked for, and {given} bytes came");

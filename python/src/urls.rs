@@ -430,7 +430,8 @@ pub fn shown_name(url: &str) -> String {
     format!("{scheme}://{host}{key}")
 }
 
-/// Returns true for the text of an error about an answer without a length.
+/// Returns true for the text of an error about an answer without a length: of the answer itself, or
+/// of the object. An unknown length of the object is an asterisk at the end of its range.
 fn has_no_length(text: &str) -> bool {
     let is_range = text.contains("Failed to parse value for CONTENT_RANGE header");
     text.contains("Content-Length Header missing") || is_range && text.contains("/*\"")

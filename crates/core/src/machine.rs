@@ -284,7 +284,7 @@ impl Machine {
             self.files.start_direct(now, base, read, Op::Read, is_sync);
         } else if base.waiting.is_empty()
             && base.frames.has_room_for(pages)
-            && self.files.reserve_memory(base, read)
+            && self.files.try_reserve_memory(base, read)
         {
             self.files.begin(now, base, read);
         } else {
@@ -571,7 +571,7 @@ impl Machine {
                 },
             };
             if let (Waiter::Read(read), None) = (waiter, failure)
-                && !self.files.reserve_memory(base, read)
+                && !self.files.try_reserve_memory(base, read)
             {
                 self.retry_at = Some(now + COPY_RETRY_DELAY);
                 return;

@@ -8,7 +8,7 @@
 //! - [`proc_text`]: fields in the text files of `/proc`.
 //! - [`system_name`]: name and release of the running kernel.
 //!
-//! Linux only. No function keeps state, and none needs privileges.
+//! Linux only. No function keeps state. Only a real-time priority needs privileges.
 
 pub mod io_priority;
 pub mod mounts;

@@ -42,8 +42,8 @@ pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u6
 }
 
 /// True if the file is on overlayfs. The pages of such a file belong to the file below it, so that
-/// [`resident_pages`] counts none. [`residency_flags`] reports them. Makes a request to the server
-/// of a network file system.
+/// [`resident_pages`] counts none. [`residency_flags`] reports them. False also if the call fails.
+/// Makes a request to the server of a network file system.
 pub fn is_on_overlay(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == OVERLAYFS)
 }
@@ -62,6 +62,7 @@ pub fn residency_flags(file: impl AsFd, offset: u64, bytes: usize) -> io::Result
         unsafe { rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)? };
     // SAFETY: the mapping is `bytes` long, and `flag_bytes` has a byte for each of its pages.
     let result = unsafe { libc::mincore(address, bytes, flag_bytes.as_mut_ptr()) };
+    // Used if `mincore` has failed. Taken now, because a later call may replace it.
     let error = io::Error::last_os_error();
     // SAFETY: the mapping was made above and has no references.
     unsafe { rustix::mm::munmap(address, bytes)? };

@@ -38,6 +38,7 @@ impl LocalFile {
         let piece_bytes = self.engine.piece_bytes as usize;
         let reports = self.reports.as_deref();
         let url = self.path.to_str().unwrap_or_default();
+        // A read of a server's object may wait for seconds, and signals are handled meanwhile.
         self.with(py, move |file| match reports {
             // SAFETY: guaranteed by the caller.
             Some(reports) => unsafe { fill_interruptibly(file, &ranges, piece_bytes) }
@@ -61,11 +62,13 @@ impl LocalFile {
         bytes: usize,
     ) -> PyResult<usize> {
         let piece_bytes_max = self.engine.piece_bytes;
+        // The object of a URL: `fill_ranges` splits the read itself, and handles signals.
         if self.reports.is_some() {
-            let bytes = self.bytes_within(offset, bytes as u64) as usize;
+            let object_bytes = self.bytes_within(offset, bytes as u64) as usize;
+            let range = ReadRange { offset, memory, bytes: object_bytes };
             // SAFETY: guaranteed by the caller.
-            unsafe { self.fill_ranges(py, vec![ReadRange { offset, memory, bytes }])? };
-            return Ok(bytes);
+            unsafe { self.fill_ranges(py, vec![range])? };
+            return Ok(object_bytes);
         }
         let mut filled = 0;
         loop {

@@ -120,6 +120,7 @@ impl LocalFile {
         py: Python<'_>,
         reports: &Arc<Reports>,
     ) -> PyResult<bool> {
+        // For its errors, and because the first call in a child of `fork` compares the versions.
         self.file_of_any_version(py)?;
         let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
         let has_changed = !self.version.is_of_object(reports);

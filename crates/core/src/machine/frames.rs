@@ -122,7 +122,8 @@ impl Frames {
             self.cache.shrink(u64::from(pages_before - pages).min(spare_pages) as u32)
         };
         // The policy is resized after the evictions, from which it may learn the hits of a smaller
-        // memory. `policy_pages` is the size for which it was last set up.
+        // memory. It gets the requested size, even if fewer frames could leave. `policy_pages` is
+        // the size for which it was last set up.
         let policy_pages = self.cache.policy_pages();
         if self.is_policy_applied && pages.abs_diff(policy_pages) > policy_pages / 4 {
             self.cache.resize_policy(pages.max(1));

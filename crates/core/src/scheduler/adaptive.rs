@@ -347,7 +347,7 @@ impl AdaptiveScheduler {
         let doubled_limit = self.active_tuner.allowed().map_or(0, |limit| 2 * limit as usize);
         let is_limit_checked = is_set && self.completions.is_multiple_of(EWMA_WINDOW);
         let result = match is_limit_checked {
-            // A limit gains nothing if fewer than two processes may be near.
+            // A limit gains nothing if fewer than two processes may be near: it is removed.
             true if NearCounts::of(processes, now).near_or_unknown < 2 => {
                 self.active_tuner.reset("far")
             }
@@ -438,7 +438,8 @@ impl Scheduler for AdaptiveScheduler {
                     self.dispatchable_reads += 1;
                     self.busy_processes += usize::from(!was_busy);
                 }
-                // The read is part of a queued one now, and does not count by itself.
+                // The read is part of a queued one now, perhaps of another process. It does not
+                // count by itself, and does not make its process busy.
                 Inserted::Merged { with: None, .. } => {}
                 // A second queued read was merged as well, and does not count any more. It may
                 // belong to another process.
@@ -496,6 +497,7 @@ impl Scheduler for AdaptiveScheduler {
         if request.op == Op::Write {
             return;
         }
+        // Before the counts change: the read itself may be of a process without a place.
         let reads_without_place = self.count_reads_without_place();
         let dispatch = self.dispatches[id.0 as usize];
         let latency = now.since(dispatch.at);

@@ -279,7 +279,7 @@ impl Bfq {
         // A queue of the idle class sends one request at a time next to others.
         let is_idle_class = self.queues[id].priority.class == Class::Idle;
         if is_idle_class && self.busy > 1 && self.in_service == Some(id) {
-            self.end_service(now, id, EndReason::Exhausted, now);
+            self.end_service(now, id, EndReason::Exhausted);
         }
         request_id
     }
@@ -335,7 +335,7 @@ impl Scheduler for Bfq {
             } else {
                 EndReason::NoMoreRequests
             };
-            self.end_service(now, id, reason, now);
+            self.end_service(now, id, reason);
         }
     }
 
@@ -366,9 +366,9 @@ impl Scheduler for Bfq {
         if is_empty && self.is_idling_better(queue_id) {
             self.begin_idling(now, queue_id);
         } else if self.is_time_over(now, queue_id) {
-            self.end_service(now, queue_id, EndReason::Timeout, now);
+            self.end_service(now, queue_id, EndReason::Timeout);
         } else if is_empty {
-            self.end_service(now, queue_id, EndReason::NoMoreRequests, now);
+            self.end_service(now, queue_id, EndReason::NoMoreRequests);
         }
     }
 

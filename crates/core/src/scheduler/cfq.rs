@@ -331,6 +331,7 @@ impl Scheduler for Cfq {
         match self.depth_limit(now, id) {
             Ok(limit) => {
                 let request = self.send(now, id, limit, requests);
+                // Slices of asynchronous queues and of the idle class end after a few requests.
                 self.end_short_slice(now, id);
                 Dispatch::Request(request)
             }
@@ -351,7 +352,8 @@ impl Scheduler for Cfq {
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let now_jiffies = jiffies(now);
         let request = &requests[id];
-        // For the detection of a device that queues requests internally.
+        // For the detection of a device that queues requests internally. The completed request
+        // still counts as in the device.
         self.observe_load(now);
         let sent = self.sent[id.0 as usize].take();
         let SentRequest { queue, arrived } = sent.expect("only what was sent completes");

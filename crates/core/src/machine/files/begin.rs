@@ -24,7 +24,7 @@ impl MachineFiles {
     /// checked that the budget has room for the read; `begin` counts its pages there. Returns
     /// false, without any effect, if too few frames are free because other threads are copying from
     /// them. The caller tries again later.
-    pub(in crate::machine) fn reserve_memory(
+    pub(in crate::machine) fn try_reserve_memory(
         &mut self,
         base: &mut SharedState,
         id: ReadId,
@@ -50,8 +50,8 @@ impl MachineFiles {
     }
 
     /// Begins a buffered read, or a fault on a mapped file, whose memory is
-    /// [reserved](MachineFiles::reserve_memory). The policy adds pages; their requests are sent,
-    /// and the read waits for them or ends. The bytes that are cached count as hits.
+    /// [reserved](MachineFiles::try_reserve_memory). The policy adds pages. Their requests are
+    /// sent, and the read waits for them or ends. The bytes that are cached count as hits.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read_request = self.read_request(base, id);
         let read = &mut self.reads[id.0 as usize];

@@ -116,7 +116,6 @@ impl RisingGaps {
             return;
         }
         let gap = PageRange { first: self.position, end: request.first.max(self.position) };
-        let skipped_pages = gap.count();
         // A gap begins at each unused page whose predecessor was used, or requested. A page counts
         // as used if it is cached, unless it was prefetched and not used yet.
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
@@ -135,7 +134,7 @@ impl RisingGaps {
         // other readers or earlier times.
         self.phase.gaps += if self.read_along_end.is_some() { gaps } else { gaps.min(1) };
         self.phase.used_pages += used_pages;
-        self.skipped_pages += skipped_pages - used;
+        self.skipped_pages += gap.count() - used;
         self.position = request.end;
         // The reader does not return to the gap before this one.
         if self.is_rising() {
@@ -226,7 +225,7 @@ impl RisingGaps {
             (passed_pages, "passed"),
             (device.stream_share_pages(), "memory"),
         ];
-        let (size, why) = bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
+        let (size, why) = bounds.into_iter().min_by_key(|&(size, _)| size).expect("three bounds");
         let first = self.read_along_end.unwrap_or(0).max(request.end);
         // Pages that are read along already count as a part of the window.
         let missing_pages = size.saturating_sub(first - request.end);

@@ -105,8 +105,8 @@ struct SettingTrial {
 struct MeasuringEpoch {
     /// Start of the epoch; `None` while requests of the earlier setting are in progress.
     began: Option<Time>,
-    /// Time of the newest counted completion. Several may complete at one instant, and an epoch has
-    /// all of them or none.
+    /// Time of the newest counted completion. Several may complete at one instant: an epoch does
+    /// not end between them.
     newest: Time,
     /// Completions under the current setting before the epoch began.
     skipped_completions: u32,
@@ -180,10 +180,10 @@ impl ThroughputTuner {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// Records a completed read, and evaluates the epoch if it is complete: after its time and 16
-    /// completions (`EWMA_WINDOW`), or more if more requests are allowed. `may_start_trial` is
-    /// called only when a trial is otherwise due, and returns true if one can gain. Returns a
-    /// result if the setting was changed or removed.
+    /// Records a completed read. The first one behind the end of an epoch evaluates that epoch, and
+    /// counts in none. An epoch ends after its time and 16 completions (`EWMA_WINDOW`), or more if
+    /// more requests are allowed. `may_start_trial` is called only when a trial is otherwise due,
+    /// and returns true if one can gain. Returns a result if the setting was changed or removed.
     pub(super) fn record_completion(
         &mut self,
         now: Time,
@@ -386,8 +386,8 @@ impl ThroughputTuner {
                         .map(|limit| (4 * limit).div_ceil(3))
                         .filter(|&limit| limit < mean_depth),
                 };
-                self.uses_fine_steps = true;
-                self.epochs = 0;
+                // The setting was not enough: later steps are finer, and its mean begins again.
+                (self.uses_fine_steps, self.epochs) = (true, 0);
                 "less"
             }
             Some(_) => {

@@ -61,14 +61,25 @@ impl Bfq {
         let comes_first = is_continued && factor >= served_factor || is_higher;
         if comes_first || !self.is_idling_better(served) {
             self.idle_until = None;
-            self.end_service(now, served, EndReason::Preempted, now);
+            self.end_service(now, served, EndReason::Preempted);
         }
+    }
+
+    /// Ends the service of the queue `id`, which the device has served until now.
+    pub(super) fn end_service(&mut self, now: Time, id: QueueId, reason: EndReason) {
+        self.end_service_until(now, id, reason, now);
     }
 
     /// Ends the service of the queue `id`. It goes back to its tree, or leaves the trees without
     /// requests. `until` is the time until which the device served it: earlier than `now` after
     /// idle time, which is not charged.
-    pub(super) fn end_service(&mut self, now: Time, id: QueueId, reason: EndReason, until: Time) {
+    pub(super) fn end_service_until(
+        &mut self,
+        now: Time,
+        id: QueueId,
+        reason: EndReason,
+        until: Time,
+    ) {
         self.in_service = None;
         self.idle_until = None;
         self.measurement.cancel();

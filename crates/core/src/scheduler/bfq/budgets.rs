@@ -213,7 +213,7 @@ mod tests {
         for nth in 0..32 {
             bfq.queues[id].observe(Time::ZERO, &read(nth * 10_000, 8), &rules);
         }
-        bfq.end_service(length, id, reason, length);
+        bfq.end_service(length, id, reason);
         bfq.trees.service(id)
     }
 

@@ -109,6 +109,6 @@ impl Bfq {
         let is_late = self.queues[id].service_end <= until;
         let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
         let service_stop = self.queues[id].idling_start;
-        self.end_service(until, id, reason, service_stop);
+        self.end_service_until(until, id, reason, service_stop);
     }
 }

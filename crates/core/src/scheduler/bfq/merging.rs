@@ -94,7 +94,7 @@ impl Bfq {
             self.queues[target].raising.adopt_raised_state(raising);
         }
         if self.in_service == Some(id) && self.queues[id].requests.is_empty() {
-            self.end_service(now, id, EndReason::NoMoreRequests, now);
+            self.end_service(now, id, EndReason::NoMoreRequests);
         } else {
             self.remove_if_unused(id);
         }
