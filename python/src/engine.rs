@@ -269,6 +269,7 @@ fn set_if_given<T>(
 fn page_cache_named(name: &str) -> PyResult<PageCache> {
     match name {
         "kernel" => Ok(PageCache::Kernel),
+        // The option `memory_bytes` has the size.
         "own" => Ok(PageCache::Own { bytes: None }),
         "none" => Ok(PageCache::None),
         other => {

@@ -173,12 +173,12 @@ pub fn pager_error(error: &PagerError) -> PyErr {
         PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => {
             return refused(error);
         }
-        PagerError::Space { error: errno, path, .. } => {
+        PagerError::Space { error: system_error, path, .. } => {
             let text = error.to_string();
             let words =
                 text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
             // The standard library refuses a NUL byte in a name without a call of the kernel.
-            let errno = errno.raw_os_error().unwrap_or(EINVAL);
+            let errno = system_error.raw_os_error().unwrap_or(EINVAL);
             return PyOSError::new_err((errno, words, path.clone().into_os_string()));
         }
         PagerError::System(error) => error.raw_os_error(),

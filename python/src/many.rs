@@ -204,6 +204,7 @@ pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure
             next_index += 1;
         }
         let range_of = |ticket: u64| &ranges[ticket as usize];
+        // The batch passes the number of bytes too, which the range has already.
         // SAFETY: guaranteed by the caller.
         let memory = |ticket, _| unsafe { range_of(ticket).memory.slice(range_of(ticket).bytes) };
         // `None`: no read is in flight, and none is left.

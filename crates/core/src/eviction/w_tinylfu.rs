@@ -177,9 +177,9 @@ impl EvictionPolicy for WTinyLfu {
     ) -> Option<FrameId> {
         // One page will enter the window for each victim that was taken before.
         let pages_min = self.window_max.saturating_sub(access_bits.taken());
-        let full_window = |lists: &FrameLists| full_window(lists, pages_min);
+        let candidate_window = |lists: &FrameLists| full_window(lists, pages_min);
         // The page at the end of a full window, and the page that it competes with.
-        let candidate = self.first_unused(lists, access_bits, full_window);
+        let candidate = self.first_unused(lists, access_bits, candidate_window);
         let main_page = self.first_unused(lists, access_bits, main_list);
         let victim = match (candidate, main_page) {
             (Some(candidate), Some(main_page)) => {

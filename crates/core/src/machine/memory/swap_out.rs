@@ -121,7 +121,8 @@ impl MachineMemory {
         loop {
             self.choose_leaving(base);
             let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
-            // If slots were missing, dirty pages stay, and others may have to leave.
+            // If slots were missing, dirty pages stay, and others may have to leave. The loop ends,
+            // because no further page begins a second chance while the area is full.
             if is_unmapping || self.write_out(now, base) {
                 return;
             }

@@ -72,7 +72,8 @@ impl ReadyRequests {
     }
 
     /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
-    /// It does not go first, even if its process has become favoured since it was parked.
+    /// It does not go first, even if its process has become favoured since it was parked: only
+    /// reads that arrive later do.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
             true => drop(self.speculative.insert(waiting, requests)),
