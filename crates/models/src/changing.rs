@@ -89,7 +89,10 @@ impl Device for Changing {
     fn flush(&mut self, now: Time, id: RequestId) {
         self.first.flush(now, id);
         self.second.flush(now, id);
-        self.flushes_in_flight.push(FlushInFlight { id, parts: PartedRequest::new(0, 2) });
+        // A flush moves no sectors, and has a part in each member.
+        let (sectors, parts) = (0, 2);
+        let parts = PartedRequest::new(sectors, parts);
+        self.flushes_in_flight.push(FlushInFlight { id, parts });
     }
 
     /// Returns the time of the next event of either device.
@@ -105,6 +108,7 @@ impl Device for Changing {
             let flush = self.flushes_in_flight.iter().position(|flush| flush.id == completion.id);
             let Some(index) = flush else { return Some(completion) };
             let parts = &mut self.flushes_in_flight[index].parts;
+            // Only a short transfer has an offset. A flush fails or is done.
             let any_offset = 0;
             parts.note(any_offset, completion.outcome);
             if let Some(outcome) = parts.end_part() {

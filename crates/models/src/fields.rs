@@ -40,8 +40,8 @@ pub struct NamedValue {
 }
 
 impl NamedValue {
-    /// Creates a field of line number `line` that no code has read yet. `source` is the stated
-    /// origin of the value, if any.
+    /// Creates a field of line number `line` that no code has read yet. `source` is the
+    /// source that the file states for the value, if any.
     pub fn new(key: String, line: usize, value: FieldValue, source: Option<String>) -> NamedValue {
         NamedValue { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
     }

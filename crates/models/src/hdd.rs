@@ -249,7 +249,8 @@ impl Device for Hdd {
     }
 
     /// Queues a flush, which waits for the overhead and then for the write-back of the cache.
-    /// Descriptions have no overhead for a flush, so it takes the overhead of a cached write.
+    /// Descriptions have no overhead for a flush, so it takes the overhead of a cached write. A
+    /// flush moves no data, so the next overhead depends on the command before it (`last_op`).
     fn flush(&mut self, now: Time, id: RequestId) {
         self.decide_until(now.0);
         let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);

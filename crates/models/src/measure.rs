@@ -200,7 +200,8 @@ pub struct PositionGenerator {
 }
 
 impl PositionGenerator {
-    /// Creates the generator. The start positions derive from `seed`.
+    /// Creates the generator. The start positions derive from `seed`. The storage has at least
+    /// [`STORAGE_BYTES_MIN`], so that each part has room for a request.
     pub fn new(cell: MeasurementCell, storage_bytes: u64, seed: u64) -> PositionGenerator {
         let mut rng = SeededRng::new(seed);
         let streams = match cell.access {
@@ -226,6 +227,7 @@ impl PositionGenerator {
     /// the storage is replaced by a random one.
     pub fn step(&mut self) -> u64 {
         let positions = self.storage_bytes / self.cell.bytes;
+        // The rotation begins with the second stream. The order of the streams has no effect.
         self.stream_index = (self.stream_index + 1) % self.ends.len();
         let end = self.ends[self.stream_index];
         let offset_max = self.storage_bytes - self.cell.bytes;

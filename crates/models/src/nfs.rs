@@ -243,9 +243,10 @@ impl Nfs {
         let call = self.calls.take(call_key);
         let nfs_request = &mut self.requests[call.request_key];
         nfs_request.calls.note(call.start - nfs_request.request.start, outcome);
-        let Some(outcome) = nfs_request.calls.end_part() else { return };
+        // The worst outcome of all calls; `None` before the last reply.
+        let Some(request_outcome) = nfs_request.calls.end_part() else { return };
         let NfsRequest { request, .. } = self.requests.take(call.request_key);
-        self.done.push_back(Completion::at(now, request.id, outcome));
+        self.done.push_back(Completion::at(now, request.id, request_outcome));
     }
 }
 
@@ -258,8 +259,8 @@ impl Device for Nfs {
 
     /// Splits a request into calls, and sends as many as there are slots.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let calls = request.sectors.div_ceil(self.call_sectors_max);
-        let calls = PartedRequest::new(request.sectors, u64::from(calls));
+        let call_count = request.sectors.div_ceil(self.call_sectors_max);
+        let calls = PartedRequest::new(request.sectors, u64::from(call_count));
         let request_key = self.requests.add(NfsRequest { request, calls });
         let mut start = request.start;
         while start < request.end() {
@@ -271,7 +272,8 @@ impl Device for Nfs {
         self.send_calls(now);
     }
 
-    /// Sends a COMMIT call (RFC 1813). The server replies when its storage has the written data.
+    /// Sends a COMMIT call (RFC 1813), which takes no slot. The server replies when its storage has
+    /// the written data.
     fn flush(&mut self, now: Time, id: RequestId) {
         let latency = self.draw_one_way_latency();
         self.events.add(now + latency, NfsEvent::CommitAtServer(id));
@@ -318,7 +320,7 @@ impl Device for Nfs {
     }
 }
 
-/// Cache line of the server's memory, in sectors: 16 KiB.
+/// Cache line of the server's memory, in sectors: 16 KiB. Chosen, not measured.
 const SERVER_LINE_SECTORS: u32 = 32;
 
 /// First identifier of COMMIT calls at the server. Other calls have their keys in `calls`, which

@@ -1,6 +1,6 @@
 //! One parameter of a simulated device, as `readpath devices NAME` prints it.
 
-/// Type of source of a value.
+/// Origin of a value: the class of its source, which is a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterOrigin {
     /// Measured on such a device, and published.
@@ -34,7 +34,7 @@ impl ParameterOrigin {
         ParameterOrigin::Given,
     ];
 
-    /// Returns the word with which a source text of this type begins.
+    /// Returns the word with which a source of this origin begins.
     pub const fn word(self) -> &'static str {
         match self {
             ParameterOrigin::Measured => "measured",
@@ -64,7 +64,7 @@ pub struct DeviceParameter {
     pub value: String,
     /// Unit of the value. Empty for a plain number or a name.
     pub unit: &'static str,
-    /// Type of source of the value.
+    /// Class of `source`.
     pub origin: ParameterOrigin,
     /// Description of the parameter and the published source of the value.
     pub source: String,

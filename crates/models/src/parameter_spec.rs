@@ -225,7 +225,7 @@ impl ParameterQuantity {
 
     /// Parses a number with at most nine decimals, as in a second in ns, and a suffix. Returns the
     /// exact value in the base unit, computed without floating point. Returns `None` if the text is
-    /// malformed or the value is no whole number.
+    /// malformed, and if the value is no whole number or exceeds 64 bits.
     fn parse(self, text: &str) -> Option<u64> {
         let text = text.to_ascii_lowercase();
         let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -109,6 +109,7 @@ impl Raid0 {
         let member_values = |value_of: fn(&DeviceCaps) -> u32| {
             members.iter().map(move |member| value_of(&member.caps))
         };
+        // There is a member, so the defaults below are not used.
         let caps = DeviceCaps {
             sectors: layout.sectors(),
             request_sectors_max: member_values(|caps| caps.request_sectors_max).min().unwrap_or(1),
@@ -200,7 +201,9 @@ impl Device for Raid0 {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let mut ranges = std::mem::take(&mut self.ranges);
         self.layout.split(request.start, request.sectors, &mut ranges);
-        let parts = PartedRequest::new(request.sectors, 0);
+        // Each member request below adds a part.
+        let parts_so_far = 0;
+        let parts = PartedRequest::new(request.sectors, parts_so_far);
         let array_request = self.array_requests.add(ArrayRequest { request, parts });
         for full_range in &ranges {
             let sectors_max = self.members[full_range.member as usize].caps.request_sectors_max;
@@ -332,13 +335,14 @@ impl StripeLayout {
         while sector < end {
             let chunk_end = end.min((sector / self.chunk_sectors + 1) * self.chunk_sectors);
             let (member, member_sector) = self.to_member_sector(sector);
-            let sectors = (chunk_end - sector) as u32;
+            let part_sectors = (chunk_end - sector) as u32;
             match self.range_of_member[member as usize] {
                 // The chunks of a request on one member are contiguous there.
-                Some(index) => ranges[index].sectors += sectors,
+                Some(index) => ranges[index].sectors += part_sectors,
                 None => {
                     self.range_of_member[member as usize] = Some(ranges.len());
-                    ranges.push(MemberRange { member, start: member_sector, sectors });
+                    let range = MemberRange { member, start: member_sector, sectors: part_sectors };
+                    ranges.push(range);
                 }
             }
             sector = chunk_end;

@@ -243,10 +243,11 @@ impl Smr {
         {
             self.torn_bands.push_back(band);
         }
-        for (start, sectors, is_direct) in self.stream.divide(request.start, sectors) {
+        for (start, piece_sectors, is_direct) in self.stream.divide(request.start, sectors) {
             let id = (!is_early).then_some(request.id);
             let offset = start - request.start;
-            self.pieces.push_back(Piece { id, offset, start, sectors, is_direct });
+            let piece = Piece { id, offset, start, sectors: piece_sectors, is_direct };
+            self.pieces.push_back(piece);
             count += 1;
         }
         self.arrived_pieces += count;
@@ -263,17 +264,17 @@ impl Smr {
     fn queue_parts(&mut self, op: Op, start: u64, sectors: u64, owner: Owner) -> u64 {
         let (mut next, end) = (start, start + sectors);
         while next < end {
-            let sectors = self.member_sectors_max.min(end - next);
-            let owner = match owner {
+            let part_sectors = self.member_sectors_max.min(end - next);
+            let part_owner = match owner {
                 Owner::Read(id, offset) => Owner::Read(id, offset + (next - start)),
                 Owner::Transaction | Owner::Cleaning => owner,
             };
-            let part = Part { op, start: next, sectors, owner };
+            let part = Part { op, start: next, sectors: part_sectors, owner: part_owner };
             match owner {
                 Owner::Transaction => self.transaction_parts.push_back(part),
                 Owner::Read(..) | Owner::Cleaning => self.waiting_parts.push_back(part),
             }
-            next += sectors;
+            next += part_sectors;
         }
         sectors.div_ceil(self.member_sectors_max)
     }
@@ -562,7 +563,8 @@ impl Device for Smr {
         self.work(now);
     }
 
-    /// Flushes the member once all pieces that have arrived are on the medium.
+    /// Flushes the member once all pieces that have arrived are on the medium. A flush keeps the
+    /// drive from cleaning, but does not begin its idle time again.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.advance(now);
         if self.arrived_pieces == self.written_pieces {

@@ -9,6 +9,9 @@
 //! - Overwritten pages become invalid. A full drive must collect blocks to make room
 //!   (`ssd/translation.rs`).
 //!
+//! A *flash page* is the unit that a die senses (parameter `page`). A page of the buffer and of the
+//! garbage collection is one of the host, with 4 KiB.
+//!
 //! A read passes controller, map page if needed, die, channel and link, in this order. Each of them
 //! has a queue, and all delays result from these queues. The die of an overwritten page is not
 //! tracked: a read uses the position that the address had when the drive was filled in order.
@@ -109,12 +112,12 @@ struct SsdRequest {
 /// Distribution of flash pages over the dies.
 #[derive(Clone, Copy, Debug)]
 struct FlashLayout {
-    /// Base-2 logarithm of the page size in bytes.
-    page_shift: u32,
+    /// Base-2 logarithm of the size of a flash page in bytes.
+    flash_page_shift: u32,
     /// Number of dies.
     dies: u32,
-    /// Pages in one row over the whole drive: dies times planes.
-    row_pages: u64,
+    /// Flash pages with the same row number in all planes of all dies: dies times planes.
+    stripe_flash_pages: u64,
 }
 
 impl Ssd {
@@ -125,14 +128,15 @@ impl Ssd {
     /// Fails on an unknown parameter and on an invalid value.
     pub fn from_spec(spec: &Spec, parameter_specs: &[ParameterSpec]) -> Result<Ssd, SpecError> {
         let settings = ParameterValues::read(spec, parameter_specs)?;
-        let page_bytes = settings.of("page");
-        if !page_bytes.is_power_of_two() {
+        let flash_page_bytes = settings.of("page");
+        if !flash_page_bytes.is_power_of_two() {
             return Err(settings.contradiction("page", "a power of two".to_owned()));
         }
         let planes = settings.of("planes");
-        // One program writes a page on each plane of a die.
-        let unit_bytes = planes * page_bytes;
-        // An unaligned request touches one page more.
+        // One program writes a flash page on each plane of a die.
+        let unit_bytes = planes * flash_page_bytes;
+        // The open unit stays in the buffer until it is full, so the largest request must fit next
+        // to it. A request that is not aligned touches one more page of the host.
         let buffer_least = unit_bytes + settings.of("request_max") + PAGE_BYTES;
         if settings.of("buffer") < buffer_least {
             let expected = format!(
@@ -153,9 +157,9 @@ impl Ssd {
                 alignment_sectors: 1,
             },
             layout: FlashLayout {
-                page_shift: page_bytes.trailing_zeros(),
+                flash_page_shift: flash_page_bytes.trailing_zeros(),
                 dies,
-                row_pages: u64::from(dies) * planes,
+                stripe_flash_pages: u64::from(dies) * planes,
             },
             read_overhead: Time(settings.of("read_overhead")),
             write_overhead: Time(settings.of("write_overhead")),
@@ -164,8 +168,9 @@ impl Ssd {
             controller_free_at: Time::ZERO,
             link_out: Link::new(link_bytes_per_second),
             link_in: is_duplex.then(|| Link::new(link_bytes_per_second)),
-            map: MapCache::new(page_bytes, settings.of("map_span")),
+            map: MapCache::new(flash_page_bytes, settings.of("map_span")),
             changed_map_bytes: 0,
+            // All sizes of the division are in pages of the host.
             translation: Translation::new(FlashDivision {
                 pages: settings.of("size") / PAGE_BYTES,
                 spare_percent: settings.of("spare"),
@@ -197,14 +202,14 @@ impl Ssd {
         if misses == 0 {
             return self.read_data(now, slot);
         }
-        self.slots[slot].map_bytes_left = misses << self.layout.page_shift;
+        self.slots[slot].map_bytes_left = misses << self.layout.flash_page_shift;
     }
 
     /// Reads a map page for `slot`. Map page number n lies on the die and the row of flash page n,
     /// because the model assigns the map no place of its own. Evicted map pages that were changed
     /// are programmed together, in the background, once they fill a program unit.
     fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
-        let bytes = 1u32 << self.layout.page_shift;
+        let bytes = 1u32 << self.layout.flash_page_shift;
         let (die, row) = self.layout.die_and_row(miss.page);
         self.flash.read(now, die, row, slot, bytes);
         if miss.writes_back {
@@ -242,13 +247,13 @@ impl Ssd {
         let end = request.end() * SECTOR_BYTES;
         let mut buffered_bytes = 0;
         while offset < end {
-            let page = offset >> self.layout.page_shift;
-            let part_end = end.min((page + 1) << self.layout.page_shift);
+            let flash_page = offset >> self.layout.flash_page_shift;
+            let part_end = end.min((flash_page + 1) << self.layout.flash_page_shift);
             let bytes = (part_end - offset) as u32;
             if self.buffer.holds(PageRange::covering(offset, u64::from(bytes))) {
                 buffered_bytes += bytes;
             } else {
-                let (die, row) = self.layout.die_and_row(page);
+                let (die, row) = self.layout.die_and_row(flash_page);
                 self.flash.read(now, die, row, slot, bytes);
             }
             offset = part_end;
@@ -455,11 +460,12 @@ const BACKGROUND_SLOT: u32 = u32::MAX;
 impl FlashLayout {
     /// Returns the die of a flash page, and the row of the page in a plane of that die.
     #[inline]
-    fn die_and_row(&self, page: u64) -> (u32, u64) {
-        let row = page / self.row_pages;
-        let index_in_row = (page - row * self.row_pages) as u32;
-        // Consecutive pages are on consecutive dies, first all on one plane, then on the next one.
-        (index_in_row % self.dies, row)
+    fn die_and_row(&self, flash_page: u64) -> (u32, u64) {
+        let row = flash_page / self.stripe_flash_pages;
+        let index_in_stripe = (flash_page - row * self.stripe_flash_pages) as u32;
+        // Consecutive flash pages are on consecutive dies, first all on one plane, then on the
+        // next one.
+        (index_in_stripe % self.dies, row)
     }
 }
 

@@ -270,9 +270,9 @@ impl Controller {
         }
     }
 
-    /// Extends the read-ahead of a stream when less than half of its window is in the cache or
-    /// being read. The window begins at `sector`, the end of the last request; `from_line` is its
-    /// first whole line. The device thus receives few large requests instead of many small ones.
+    /// Extends the read-ahead of a stream when less than half of its window is cached or being
+    /// read. The window begins at `sector`, the end of the last request, and its first whole line
+    /// is `from_line`. The device thus gets few large requests. Lines without room are left out.
     fn extend_read_ahead(&mut self, sector: u64, from_line: u64) {
         let line_sectors = self.parts.line_sectors;
         let window_sectors = self.window_sectors();
@@ -509,10 +509,10 @@ impl Controller {
                     self.lines.mark_present(line);
                     while let Some(slot) = self.lines.take_waiter(line) {
                         let waiter = &mut self.slots[slot];
-                        let request = waiter.request;
+                        let waiting_request = waiter.request;
                         waiter.lines_left -= 1;
                         let is_last = waiter.lines_left == 0;
-                        self.evict_read_line(line, &request);
+                        self.evict_read_line(line, &waiting_request);
                         if is_last {
                             self.send_read_data(now, slot, Outcome::Done);
                         }

@@ -54,25 +54,26 @@ fn convert_table(
 ) -> FieldBlock {
     let mut unknown_keys = Vec::new();
     let named_values = table.iter().map(|(key, item)| {
-        let line = lines.line_number(key.span().start);
+        let field_line = lines.line_number(key.span().start);
         let name = key.get_ref().to_string();
         // A table with a `value` is the value of the field, with its source.
         let (item, source) = match item.get_ref() {
             DeValue::Table(pair) if pair.get("value").is_some() => {
                 let source = pair.get("source").and_then(|text| text.get_ref().as_str());
                 let is_known = |key: &str| key == "value" || key == "source" && source.is_some();
-                for (key, item) in pair.iter().filter(|(key, _)| !is_known(key.get_ref())) {
-                    let line = lines.line_number(key.span().start);
-                    let name = format!("{name}.{}", key.get_ref());
-                    let value = convert_value(item.get_ref(), file, line, &name, lines);
-                    unknown_keys.push(NamedValue::new(name, line, value, None));
+                for (extra_key, extra) in pair.iter().filter(|(key, _)| !is_known(key.get_ref())) {
+                    let extra_line = lines.line_number(extra_key.span().start);
+                    let extra_name = format!("{name}.{}", extra_key.get_ref());
+                    let value =
+                        convert_value(extra.get_ref(), file, extra_line, &extra_name, lines);
+                    unknown_keys.push(NamedValue::new(extra_name, extra_line, value, None));
                 }
                 (&pair["value"], source.map(str::to_owned))
             }
             _ => (item, None),
         };
-        let value = convert_value(item.get_ref(), file, line, &name, lines);
-        NamedValue::new(name, line, value, source)
+        let value = convert_value(item.get_ref(), file, field_line, &name, lines);
+        NamedValue::new(name, field_line, value, source)
     });
     let mut fields: Vec<NamedValue> = named_values.collect();
     fields.extend(unknown_keys);

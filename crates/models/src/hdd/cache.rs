@@ -56,8 +56,8 @@ impl AddedSpans {
     }
 
     /// Records added sectors from `start` to `end` as a span. It is merged with the last span if
-    /// they touch or if no entry is free. In the second case the span also covers the sectors
-    /// between. No effect if `start` is not below `end`.
+    /// it starts in that span or at its end, or if no entry is free. In the second case the span
+    /// also covers the sectors between. No effect if `start` is not below `end`.
     fn record(&mut self, start: u64, end: u64) {
         if start >= end {
             return;

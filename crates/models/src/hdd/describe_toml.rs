@@ -183,7 +183,8 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
                 return Err(block.error("points", problem));
             }
             let points: Vec<_> = numbers.chunks(2).map(|pair| (pair[0] as u32, pair[1])).collect();
-            check_table(&points).map_err(|(_, problem)| block.error("points", problem))?;
+            // One field has all points, so the index of the wrong one gives no other line.
+            check_table(&points).map_err(|(_index, problem)| block.error("points", problem))?;
             Ok(SeekCurve::Table(points))
         }
     }

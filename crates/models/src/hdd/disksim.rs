@@ -275,7 +275,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
     let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let write_bounds = bounds(1.0, segments.max(1) as f64, "segments (their number)");
-    // At most one segment has written data at a time, see `AppendPolicy`.
+    // Only checked: at most one segment has written data at a time, see `AppendPolicy`.
     disk.integer("Maximum number of write segments", write_bounds)?;
     let fast_write_level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
     let combines_writes = disk.switch_or("Combine seq writes", true)?;

@@ -288,7 +288,8 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
                 return Err(block.error(key, problem));
             }
             let points = numbers.chunks_exact(2).map(|pair| (pair[0] as u32, pair[1])).collect();
-            return checked_table(points).map_err(|(_, problem)| block.error(key, problem));
+            // One field has all points, so the index of the wrong one gives no other line.
+            return checked_table(points).map_err(|(_index, problem)| block.error(key, problem));
         }
         _ => return Err(block.error(key, "is missing; expected the name of a file".to_owned())),
     };

@@ -266,8 +266,8 @@ impl Geometry {
             for run_end in run_ends.chain([usable.end]) {
                 let count = (run_end - position).min(numbers_left);
                 let skipped = reserved_sectors.min(count);
-                let (zone_offset, zone) = (position + skipped, index as u32);
-                let run = SectorRun { zone_offset, zone, skew_shift };
+                let zone_offset = position + skipped;
+                let run = SectorRun { zone_offset, zone: index as u32, skew_shift };
                 self.append_with_remaps(&remaps, run, count - skipped);
                 reserved_sectors -= skipped;
                 numbers_left -= count;

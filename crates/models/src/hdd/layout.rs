@@ -164,8 +164,8 @@ impl SparingScheme {
             SparingScheme::TracksPerZone => {
                 let width = u64::from(zone.track_sectors);
                 let track_sectors = |(bad, spare): &(u64, u64)| {
-                    let (bad, spare) = (bad * width, spare * width);
-                    (0..width).map(move |sector| (bad + sector, spare + sector))
+                    let (bad_start, spare_start) = (bad * width, spare * width);
+                    (0..width).map(move |sector| (bad_start + sector, spare_start + sector))
                 };
                 zone.remaps.iter().flat_map(track_sectors).collect()
             }

@@ -191,8 +191,10 @@ fn read_text(path: &Path) -> Result<String, String> {
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-/// Appends a block's fields to `parameters` in printable form. `prefix` is the block's path. Blocks
-/// and lists of blocks are listed field by field; of any other list only the length is printed.
+/// Appends a block's fields to `parameters` in printable form. `prefix` is the path of the block
+/// with a final dot, and empty for the root. Blocks and lists of blocks are listed field by field.
+/// The drive has been read already, so any other list has numbers, or is empty: only its length is
+/// printed.
 fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);
@@ -215,9 +217,10 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
                 _ => format!("{} numbers", items.len()),
             },
         };
+        // A field without a stated source has its place in the file as the source.
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        // The first words of a source name its type.
+        // The start of a source decides the origin. Any text without one of its words is the user's.
         let origin = ParameterOrigin::of(&source);
         parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }

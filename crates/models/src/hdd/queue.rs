@@ -208,17 +208,17 @@ impl CommandQueue {
             {
                 continue;
             }
-            let cost = if !command.waits_for_room {
+            let command_cost = if !command.waits_for_room {
                 cost(command, least_cost)
             } else if std::mem::replace(&mut has_compared_write_back, true) {
                 continue;
             } else {
                 Some(write_back_cost())
             };
-            let Some(cost) = cost.filter(|cost| *cost < least_cost) else { continue };
-            (best_index, least_cost) = (Some(index), cost);
+            let Some(lower_cost) = command_cost.filter(|cost| *cost < least_cost) else { continue };
+            (best_index, least_cost) = (Some(index), lower_cost);
             // The oldest command of the same cost is served, so no other can be chosen.
-            if cost == 0 {
+            if lower_cost == 0 {
                 break;
             }
         }

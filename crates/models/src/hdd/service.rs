@@ -140,10 +140,10 @@ impl Hdd {
             cost_state.cost_below(&self.mechanics, (position, op), cost_limit)
         };
         let write_back_cost = || {
-            let cost =
+            let cost_of =
                 |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
             // `u64::MAX` is never chosen: no written data has arrived yet.
-            write_cache.least_cost(time_ns, cost).unwrap_or(u64::MAX)
+            write_cache.least_cost(time_ns, cost_of).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(time_ns, cost, write_back_cost) {
             Some(ArmTask::Serve(command)) if is_read(command.request.op) => {

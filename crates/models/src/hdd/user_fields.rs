@@ -65,7 +65,9 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
 
 /// Adds a field that the description omits, with its full path and the text of its value. Returns
 /// false if the path has no block or the block does not exist. The field name is checked later,
-/// when the drive is built.
+/// when the drive is built: a field that its block does not read is an error. The path of an
+/// existing list or block adds a second field of that name. A block reads only the first field of a
+/// name, so the second one is such an error too.
 fn add_field(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };

@@ -68,25 +68,26 @@ struct NamedTime<'d> {
 /// Description of the response time of streams.
 const STREAMS_DESCRIPTION: &str = "one of so many streams in turn";
 
-/// Returns all response times of a description with their parameter names.
+/// Returns all response times of a description with their parameter names. Sizes and distances in
+/// names are cut to whole KiB. A parameter sets the first of several times with its name.
 fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
-    for (kind, size_costs, description) in [
+    for (kind, size_costs, text) in [
         ("random", &mut description.random, "a request at a random place"),
         ("following", &mut description.following, "one that goes on where the last ended"),
     ] {
         for costs in size_costs {
             for (depth, us) in depths.iter().zip(&mut costs.us) {
                 let name = format!("{kind}.{}k.depth{depth}", costs.bytes >> 10);
-                times.push(NamedTime { name, us, description });
+                times.push(NamedTime { name, us, description: text });
             }
         }
     }
     for near in &mut description.near {
         let name = format!("near.{}k", near.distance / 1024);
-        let description = "one that begins so far from the end of the last";
-        times.push(NamedTime { name, us: &mut near.us, description });
+        let text = "one that begins so far from the end of the last";
+        times.push(NamedTime { name, us: &mut near.us, description: text });
     }
     let streams = &mut description.streams;
     let name = format!("streams.{}", streams.count);
@@ -110,8 +111,8 @@ fn read_text(path: &Path) -> Result<String, String> {
 /// # Errors
 /// Fails in the same cases as [`description_with_overrides`].
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
-    let mut description = description_with_overrides(spec)?;
-    let storage = description.name.clone();
+    let mut storage_description = description_with_overrides(spec)?;
+    let storage = storage_description.name.clone();
     let parameter = |NamedTime { name, us, description }: NamedTime<'_>| {
         let is_given = spec.parameters.contains_key(&name);
         let (origin, word) = match is_given {
@@ -121,5 +122,5 @@ pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
         let source = format!("{word}: {description}, of {storage}");
         DeviceParameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
     };
-    Ok(named_times(&mut description).into_iter().map(parameter).collect())
+    Ok(named_times(&mut storage_description).into_iter().map(parameter).collect())
 }

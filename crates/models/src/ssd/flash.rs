@@ -369,25 +369,25 @@ impl Flash {
     /// Counts a background operation that die number `die` has completed. A program or move that
     /// fills a block queues an erase.
     fn finish_background(&mut self, die: u32, operation: BackgroundOp) {
-        let die = &mut self.dies[die as usize];
-        die.consecutive_reads = 0;
+        let this_die = &mut self.dies[die as usize];
+        this_die.consecutive_reads = 0;
         match operation {
             BackgroundOp::Erase => {
-                die.erases_waiting -= 1;
+                this_die.erases_waiting -= 1;
                 return;
             }
             BackgroundOp::Collect => unreachable!("a sensed row is sent first"),
             BackgroundOp::SendRow => {
-                die.collects_waiting -= 1;
-                die.rows_collected = die.rows_collected.wrapping_add(1);
+                this_die.collects_waiting -= 1;
+                this_die.rows_collected = this_die.rows_collected.wrapping_add(1);
                 return;
             }
-            BackgroundOp::Move => die.moves_waiting -= 1,
-            BackgroundOp::Program => die.programs_waiting -= 1,
+            BackgroundOp::Move => this_die.moves_waiting -= 1,
+            BackgroundOp::Program => this_die.programs_waiting -= 1,
         }
-        die.pages_programmed = die.pages_programmed.wrapping_add(1);
-        if die.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
-            die.erases_waiting += 1;
+        this_die.pages_programmed = this_die.pages_programmed.wrapping_add(1);
+        if this_die.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
+            this_die.erases_waiting += 1;
         }
     }
 

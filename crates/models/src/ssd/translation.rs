@@ -35,7 +35,7 @@ const BLOCKS_MAX: u64 = 1 << 16;
 /// Number of streams whose position is tracked: at least as many as a drive detects.
 const STREAMS: usize = 64;
 
-/// Division of a drive's flash.
+/// Division of a drive's flash. All pages have 4 KiB, unlike the flash pages of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashDivision {
     /// Number of 4 KiB pages visible to the host.
@@ -171,15 +171,15 @@ impl Translation {
                 self.host_block = self.replace_open_block(self.host_block.block);
             }
             match self.written.get(page) {
-                Some(block) => self.blocks[block as usize].valid_pages -= 1,
+                Some(old_block) => self.blocks[old_block as usize].valid_pages -= 1,
                 None if self.division.is_used => {
                     last_old_block = self.invalidate_old_page(last_old_block)
                 }
                 None => {}
             }
-            let block = &mut self.blocks[self.host_block.block as usize];
-            block.valid_pages += 1;
-            block.pages.push(page);
+            let flash_block = &mut self.blocks[self.host_block.block as usize];
+            flash_block.valid_pages += 1;
+            flash_block.pages.push(page);
             self.host_block.free_pages -= 1;
             self.written.set(page, self.host_block.block);
             let due_rows = self.work.take_due_rows(self.block_pages, self.division.row_pages);
@@ -368,7 +368,9 @@ impl CollectionWork {
 }
 
 /// Returns the number of valid pages of each of `block_count` closed blocks under steady random
-/// writes. The counts form a geometric sequence with the sum `pages`, from `block_pages` on.
+/// writes. The counts form a geometric sequence with the sum `pages`, from `block_pages` on. The
+/// blocks must have room for `pages`. Fewer pages than one block still count as a full block.
+/// Without a block the result is empty.
 fn steady_valid_pages(block_count: usize, block_pages: u64, pages: u64) -> Vec<u64> {
     let counts_for = |ratio: f64| {
         let next_count = move |count: &f64| Some(count * ratio);
