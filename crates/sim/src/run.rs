@@ -251,7 +251,8 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Stops issuing: unstarted processes never start, the others end at their next step. All are
-    /// made ready, so that this step is now.
+    /// made ready, so that this step is now. Operations in flight still end and count. Operations
+    /// that wait for a full batch are never issued.
     fn stop(&mut self) {
         self.is_stopping = true;
         for id in self.later_phases.drain(..) {
@@ -438,6 +439,7 @@ impl<'a> RunningJob<'a> {
             (Op::Read, _, true) => machine.read(now, ReadAccess::Direct, transfer),
             (Op::Read, _, false) => machine.read(now, ReadAccess::Buffered, transfer),
         };
+        // The identifier of a started transfer is not needed: its end is reported with its tag.
         if let Err(error) = started {
             self.complete_operation(machine, now, tag, Err(error));
         }

@@ -86,14 +86,16 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`. Returns `None` for another form.
+    /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`. Returns `None` for another form
+    /// and beyond 64 bits.
     pub fn bytes(self) -> Option<u64> {
         let parse_one = |number: &str| bytes(number, self.kilo);
         arithmetic::evaluate_in_brackets(self.text, &parse_one)
             .unwrap_or_else(|| parse_one(self.text))
     }
 
-    /// Parses a number of bytes with an optional sign. Returns `None` for another form.
+    /// Parses a number of bytes with an optional sign. Returns `None` for another form and beyond
+    /// 63 bits.
     pub fn signed_bytes(self) -> Option<i64> {
         let (sign, rest) = match self.text.strip_prefix('-') {
             Some(rest) => (-1, rest),
@@ -227,8 +229,8 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     count.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
 }
 
-/// Parses a time without arithmetic. Returns it in ns, or `None` for another form. A number without
-/// suffix counts in `unit`.
+/// Parses a time without arithmetic. Returns it in ns, or `None` for another form and for more than
+/// 64 bits of ns. A number without suffix counts in `unit`.
 fn span_ns(text: &str, unit: Time) -> Option<u64> {
     let (count, suffix) = number_and_suffix(text)?;
     let unit = match suffix.as_str() {

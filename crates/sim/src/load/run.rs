@@ -527,7 +527,8 @@ impl Driver for RunningLoad<'_> {
         let ended = now + self.charge_fault(machine, &faulted, now > fault_start);
         match faulted.result {
             Ok(_) => {
-                // The page is mapped now: the touch marks it as used, and as dirty by a write.
+                // The page is mapped now, so the touch succeeds. It marks the page as used, and as
+                // dirty by a write.
                 machine.touch(memory, touch.page, access_of(touch));
                 self.read_counters.record(fault_start, ended, PAGE_BYTES);
             }

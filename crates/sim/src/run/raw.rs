@@ -99,8 +99,10 @@ impl RunningJob<'_> {
         };
         let started = match operation.op {
             Op::Read => machine.read(now, ReadAccess::Direct, transfer),
+            // For the schedulers, a process waits for each of its writes (`IS_SYNC`).
             Op::Write => machine.write(now, transfer, IS_SYNC),
         };
+        // The identifier of a started transfer is not needed: its end is reported with its tag.
         if let Err(error) = started {
             self.chunks.remove(transfer.tag);
             self.record_chunk_end(machine, now, process, chunk, Err(error));

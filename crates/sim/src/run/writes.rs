@@ -25,7 +25,8 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
 
 impl RunningJob<'_> {
     /// Completes the sync of a process after the flush of the device, and lets the process
-    /// continue. A failed flush counts as a failed operation, as the `EIO` of fsync(2).
+    /// continue. A failed flush counts as a failed operation, as the `EIO` of fsync(2). A
+    /// flush moves no bytes, so it is never short.
     pub(super) fn end_sync(&mut self, now: Time, process: u32, outcome: Outcome) {
         self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];

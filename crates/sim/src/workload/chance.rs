@@ -212,6 +212,7 @@ impl RandomChoices {
         if !fits(drawn_min) {
             return None;
         }
+        // The smallest drawn size fits, so the loop ends.
         loop {
             let drawn = match sizes {
                 BlockSizes::Split(parts) => stream.draw_by_share(parts, &fits),

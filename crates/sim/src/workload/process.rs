@@ -386,9 +386,9 @@ impl Process {
         })
     }
 
-    /// Replaces the job's positions by these reads in one pass: their bytes together
-    /// end the pass and the process. `think_times` has the pause before each read. Both lists are
-    /// stored in reverse, so that the next entry is the last.
+    /// Replaces the job's positions by these reads in one pass: their bytes together end the pass
+    /// and the process. `think_times` has the pause before each read, or is empty. Both lists are
+    /// stored in reverse: the next entry is the last. Without reads, the largest block is a page.
     pub(crate) fn set_reads(&mut self, mut reads: Vec<GivenRead>, mut think_times: Vec<Time>) {
         think_times.reverse();
         self.think_times = think_times;

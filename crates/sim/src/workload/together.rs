@@ -108,7 +108,8 @@ pub struct DependencyBuilder {
     group: u32,
     /// Flags that end the processes of a reporting group, by its number.
     group_ends: BTreeMap<u32, Arc<AtomicBool>>,
-    /// Number of processes of each job that have not ended, by its name.
+    /// Number of processes of each job that have not ended, by its name. The last one of
+    /// several jobs with one name counts.
     unended: BTreeMap<String, Arc<AtomicU64>>,
     /// Totals of the flows, by their numbers.
     flows: BTreeMap<u32, Arc<FlowTotals>>,

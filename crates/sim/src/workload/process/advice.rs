@@ -56,8 +56,9 @@ pub(super) struct AdviceQueue {
 }
 
 impl Process {
-    /// Adds advice to the listed reads, in the order in which it is given. `window_bytes` is the
-    /// kernel's readahead window.
+    /// Adds advice to the listed reads, in the order in which it is given. Each read must have a
+    /// think time, from whose start the time of its advice counts. `window_bytes` is the kernel's
+    /// readahead window.
     pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>, window_bytes: u64) {
         advice.reverse();
         let due = VecDeque::with_capacity(advice.len());
@@ -116,6 +117,7 @@ impl Process {
             self.advice.waiting.pop();
             self.advice.due.push_back(advice);
         }
+        // Without a think time left, only advice behind the last read was waiting.
         let end = begin + *self.think_times.last()?;
         if now < end {
             self.collect_completions(self.completed_not_collected);

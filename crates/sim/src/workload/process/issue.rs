@@ -148,7 +148,8 @@ impl Process {
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()
         {
-            // A sync counts as an operation in the turn of a file, but syncs all files.
+            // A sync counts as an operation in the turn of a file, but syncs all files. The returned
+            // file is therefore not used.
             self.next_file();
             // With cached writes, the sync waits for all operations in flight.
             self.state = match self.rules.is_direct {
@@ -209,8 +210,10 @@ impl Process {
         }
     }
 
-    /// Returns true if the process ends now, with or without work left. Also ends the ramp time
-    /// when it has passed, and records a rate below the minimum as the failure of the process.
+    /// Returns true if the process ends now, with or without work left. Its run time is up, it has
+    /// converged (a steady rate, or the queue depth found), it has failed, or another process ends
+    /// it. Also ends the ramp time when it has passed, and records a rate below the minimum as the
+    /// failure of the process.
     fn check_over(&mut self, now: Time) -> bool {
         let begun = self.started_at.expect("it has begun");
         let run_time = now.since(begun);
@@ -331,11 +334,14 @@ impl Process {
     /// Starts another pass: all areas are unfinished again, and the state of the draws is kept for
     /// its verification.
     fn begin_pass(&mut self) {
+        // The random streams begin again in a repeatable job, and otherwise go on.
         self.random.restart();
         for area in &mut self.areas {
+            // Returns to the start of the area. A skewed order goes on.
             area.offsets.restart();
             (area.is_done, area.is_open) = (false, false);
         }
+        // The rotation of the files and `operations_until_draw` go on over the passes.
         self.file_selection.current = None;
         self.zone_bytes = 0;
         (self.pass_bytes, self.pass_operations) = (0, 0);
@@ -348,6 +354,8 @@ impl Process {
     }
 
     /// Returns to the start of this pass, with the random state that it had, to verify its data.
+    /// `pass_bytes` and `pass_operations` stay: verifications do not count in them, and they decide
+    /// later if another pass follows.
     fn begin_verification_pass(&mut self) {
         let start = self.pass_start.clone();
         self.random = start.random;
@@ -355,6 +363,8 @@ impl Process {
         self.operations_until_draw = start.operations_until_draw;
         self.skips_map_mark = start.skips_map_mark;
         for area in &mut self.areas {
+            // Unlike `restart`, this also restores a skewed order, whose random state is not in
+            // `random`.
             area.offsets.rewind();
             (area.is_done, area.is_open) = (false, false);
         }
