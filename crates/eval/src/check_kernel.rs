@@ -83,6 +83,7 @@ fn add_absent(read: &ReadRequest, pages: &mut PageTable) {
         if !pages.is_cached(page) {
             // Only readahead sets the mark whose first access starts the next window.
             let is_marked = false;
+            // A page table has no limit, so the page is always added.
             pages.add(Folio { first: page, order: 0 }, is_marked);
         }
     }

@@ -192,7 +192,8 @@ impl EvictionCell {
     }
 
     /// Simulates the cell under `policy` and under all other policies, and compares them.
-    /// `adaptive` is never among the others, also if another policy is judged.
+    /// `adaptive` is never among the others, also if another policy is judged. The others have
+    /// their default parameters, and other names than `policy`.
     ///
     /// # Errors
     /// Fails if the policy is unknown or has an invalid parameter, or if a simulation fails.

@@ -4,7 +4,7 @@
 //! of its reads is the same under any policy. A *turn* is one repetition of its work: usually one
 //! read in a hot set, and a part of each scan. The amount read from each file per turn is a fixed
 //! share in bytes, with the remainder carried over to the next turn. The other loads are concurrent
-//! processes, each at its own speed.
+//! processes, each at its own speed. The sizes, ratios and ranges of all loads are chosen.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -164,19 +164,21 @@ fn hot_set_and_scans(
     collect_turns(turns, rng, &mut append_turn)
 }
 
-/// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice. A loop has
-/// four times the bytes of a Zipf phase, in steps of 16 KiB. A step has four pages, so that all six
-/// phases have the same number of reads.
+/// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice. All six
+/// phases have the same number of reads: pages of a Zipf phase, and steps of 16 KiB of a loop. The
+/// files of the Zipf phases are two and three times as large as the memory, and the file of a loop
+/// 1.1 to 1.6 times. In a full load, a loop reads its file four to six times.
 fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
+    const STEP_BYTES: u64 = 16 * KIB;
     let phase_reads = turns / 6;
     let mut reads = Vec::new();
     for _ in 0..2 {
         let [mut first_set, mut second_set] =
             [2, 3].map(|times| ZipfPages::new(files, rng, times * MEMORY_PAGES));
         reads.extend((0..phase_reads).map(|_| first_set.draw_read()));
-        let blocks = MEMORY_PAGES * rng.between(11, 16) / 10;
-        FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
-            .append_steps(4 * phase_reads * PAGE_BYTES, &mut reads);
+        let loop_file_pages = MEMORY_PAGES * rng.between(11, 16) / 10;
+        let mut loop_scan = FileScan::new(files, loop_file_pages * PAGE_BYTES, STEP_BYTES);
+        loop_scan.append_steps(phase_reads * STEP_BYTES, &mut reads);
         reads.extend((0..phase_reads).map(|_| second_set.draw_read()));
     }
     reads

@@ -142,8 +142,9 @@ fn recency_stack(rng: &mut SeededRng, references: u64) -> Vec<u64> {
             last_new_block += 1;
             last_new_block
         } else {
-            // The depth is between 1 and 2 as likely as between 2 and 4, and so on. The last block
-            // used is the last element, at depth 1.
+            // The depth is between 1 and 2 as likely as between 2 and 4, and so on. A depth beyond
+            // the stack becomes the largest one. The last block used is the last element, at depth
+            // 1.
             let octave = rng.below(u64::from(depth_max.ilog2()) + 1);
             let depth = ((1 << octave) + rng.below(1 << octave)).min(depth_max);
             stack.remove((depth_max - depth) as usize)
@@ -236,6 +237,7 @@ fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let mut phase = 0;
     while (blocks_read.len() as u64) < references {
         let length = references / rng.between(6, 14);
+        // A phase has one of three ranges of blocks, so it can use the blocks of earlier phases.
         let first = rng.below(3) * blocks;
         match phase % 5 {
             0 | 2 => {

@@ -115,7 +115,8 @@ impl Mapped {
 
     /// Maps the file again over the empty pages after a bus error at `address`. Returns the result
     /// of the transfer: its bytes before the new end of a shorter file. Returns `-EIO` if the file
-    /// is as long as before, or cannot be mapped again.
+    /// still has all bytes of the transfer, if its length is unknown, or if it cannot be mapped
+    /// again.
     fn remap_after_error(&self, offset: u64, bytes: u64, address: usize) -> i32 {
         let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
         let first = (address - self.address as usize) as u64 / PAGE_BYTES * PAGE_BYTES;

@@ -60,7 +60,8 @@ impl UringEngine {
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),
             },
-            Ok(_) => Ok(()),
+            // Entries that the kernel has not taken stay queued for the next call.
+            Ok(_submitted) => Ok(()),
         }
     }
 }

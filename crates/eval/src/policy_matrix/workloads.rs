@@ -352,7 +352,8 @@ impl WorkloadFiles {
         FileId(self.0.len() as u32 - 2)
     }
 
-    /// Draws the sizes of the gaps. The first file begins at 0, the others at random positions.
+    /// Draws the sizes of the gaps. The first file begins at 0, the others at random positions. If
+    /// the files exceed `SPREAD_BYTES`, all gaps have 0 bytes.
     fn spread(mut self, rng: &mut SeededRng) -> Vec<WorkloadFile> {
         let used_bytes: u64 = self.0.iter().map(|file| file.bytes).sum();
         let gap_pages = SPREAD_BYTES.saturating_sub(used_bytes) / PAGE_BYTES;
