@@ -26,8 +26,8 @@ impl SeededRng {
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a random number from `min` to `max`, both inclusive. Not for the whole range of 64
-    /// bits.
+    /// Returns a random number from `min` to `max`, both inclusive. `max` is not below `min`, and
+    /// the range is not the whole of 64 bits.
     pub fn between(&mut self, min: u64, max: u64) -> u64 {
         min + self.below(max - min + 1)
     }

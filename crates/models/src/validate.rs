@@ -165,7 +165,8 @@ fn run_until_complete(hdd: &mut Hdd, id: RequestId) -> u64 {
     }
 }
 
-/// Compares the simulated service times, in ms, with the measured ones of `requests`.
+/// Compares the simulated service times, in ms, with the measured ones of `requests`: one for each,
+/// and at least one.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let all_measured_ms: Vec<f64> = requests.iter().map(measured_ms).collect();
     let pairs = modelled_ms.iter().zip(&all_measured_ms);

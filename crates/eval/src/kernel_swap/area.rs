@@ -127,6 +127,7 @@ impl SwapArea {
             .map_err(|error| {
                 SwapError::refused("write", path, error, "unmount it, or run as a user who may")
             })?;
+        // Storage of an unknown type counts as a file.
         let metadata = file.metadata();
         let is_block_device = metadata.is_ok_and(|data| data.file_type().is_block_device());
         lock(&file, path)?;

@@ -220,7 +220,7 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
         // A field without a stated source has its place in the file as the source.
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        // The start of a source decides the origin. Any text without one of its words is the user's.
+        // The first words of a source decide the origin. A text without known words is the user's.
         let origin = ParameterOrigin::of(&source);
         parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }

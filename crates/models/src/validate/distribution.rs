@@ -7,14 +7,14 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns the standard deviation of the values.
+/// Returns the standard deviation of the values, of which there must be at least one.
 pub(super) fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
 /// Returns the root mean square horizontal distance between two cumulative distributions: the
-/// difference of the values at 10,000 equal steps of probability.
+/// difference of the values at 10,000 equal steps of probability. Each has at least one value.
 pub(super) fn horizontal_distance(left: &[f64], right: &[f64]) -> f64 {
     let (left, right) = (sorted(left), sorted(right));
     let sum: f64 =

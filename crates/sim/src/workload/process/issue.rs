@@ -148,8 +148,8 @@ impl Process {
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()
         {
-            // A sync counts as an operation in the turn of a file, but syncs all files. The returned
-            // file is therefore not used.
+            // A sync counts as an operation in the turn of a file, but syncs all files. The file is
+            // therefore not used.
             self.next_file();
             // With cached writes, the sync waits for all operations in flight.
             self.state = match self.rules.is_direct {
