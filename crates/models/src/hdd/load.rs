@@ -217,11 +217,11 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
                 _ => format!("{} numbers", items.len()),
             },
         };
-        // A field without a stated source has its place in the file as the source.
+        // The first words of a source decide the origin. A field without a stated source is the
+        // user's, and its place in the file is the source.
+        let origin = field.source.as_deref().map_or(ParameterOrigin::Given, ParameterOrigin::of);
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        // The first words of a source decide the origin. A text without known words is the user's.
-        let origin = ParameterOrigin::of(&source);
         parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }
     // Fields that the description omits, with the value that the reader used instead.
@@ -233,5 +233,26 @@ fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DevicePara
             origin: ParameterOrigin::Chosen,
             source: "chosen: the default of descriptions that do not state it".to_owned(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The heads of this copy have no source. Its other fields keep theirs.
+    #[test]
+    fn name_of_a_file_is_not_taken_for_a_source() {
+        let (heads, stated) = ("heads = { value = 12, source = \"", "published: six discs");
+        let text = include_str!("drives/archive.toml");
+        let line = text.lines().find(|line| line.starts_with(&format!("{heads}{stated}"))).unwrap();
+        let text = text.replace(line, "heads = 12");
+        let spec = Spec::parse("hdd").unwrap();
+        let (_, block) = read_toml(&text, Path::new("measured_disk.toml"), &spec).unwrap();
+        let mut parameters = Vec::new();
+        list_fields(&block, "", &mut parameters);
+        let heads = parameters.iter().find(|parameter| parameter.name.ends_with(".heads")).unwrap();
+        assert!(heads.source.starts_with("measured_disk.toml:"), "{heads:?}");
+        assert_eq!(heads.origin, ParameterOrigin::Given);
     }
 }
