@@ -8,10 +8,10 @@
 //!
 //! 1. [`Again`](WaitCause::Again): most of the bytes fetched for the read had been fetched before.
 //! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a sequential run
-//!    of at least [`ORDERED_BYTES`]. Or a sequential hint holds, the read is not sequential, and
-//!    more bytes were read ahead for it than it requested.
-//! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping, and one page was
-//!    fetched for it.
+//!    of at least [`ORDERED_BYTES`] for which nothing was read ahead. Unused bytes that a sequential
+//!    hint had fetched are charged to it too, as under `OverRead` below.
+//! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping of more than a page,
+//!    and one page was fetched for it.
 //! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it
 //!    is smaller than [`SMALL_BYTES`]. The cost of the request exceeds the cost of its bytes.
 //!    Without root only direct reads are known to be requests of their own.
@@ -48,7 +48,8 @@
 //!
 //! Waits of several threads at the same time share the time that passed. A finding
 //! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_MIN`], and [`WAITS_MIN`]
-//! waits. Without a finding, the device or work other than reading is the limit.
+//! waits; causes without single waits need other counts. Long waits without recorded reads raise
+//! the least time. Without a finding, the device or work other than reading is the limit.
 //!
 //! # Limits of the evidence
 //!

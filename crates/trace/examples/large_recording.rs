@@ -6,7 +6,7 @@
 //!
 //! Eight threads open files and read each in order or at random positions. They wait for data that
 //! is not cached. Some reads coincide with a write to the device. One file in a thousand has a
-//! gigabyte, the others 64 KiB.
+//! gigabyte, the others 64 KiB. FILES is at least 1. All shares, counts and durations are chosen.
 
 use std::io::{self, BufWriter, Write};
 
@@ -55,6 +55,7 @@ fn main() -> io::Result<()> {
         };
         let pages = length(file) / PAGE;
         let (first, is_in_order) = (draw(pages), draw(2) == 0);
+        // Eight reads of the file: one in four waits, and one in 64 coincides with a write.
         for nth in 0..8 {
             let page = if is_in_order { (first + nth) % pages } else { draw(pages) };
             recording.read(thread, file as u32, page * PAGE, draw(4) == 0, draw(64) == 0)?;
@@ -111,7 +112,8 @@ impl<W: Write> RecordingWriterState<W> {
         self.put(Record::Open(open))
     }
 
-    /// Writes one read of a page, with a device request if it waits.
+    /// Writes one read of a page. If it waits, the page has a device request and an insertion into
+    /// the page cache, and is evicted at the end of the read.
     fn read(
         &mut self,
         thread: u32,

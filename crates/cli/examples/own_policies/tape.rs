@@ -31,6 +31,7 @@ pub const PARAMETERS: [ParameterSpec; 2] = [
     },
 ];
 
+/// Length of the tape in bytes.
 const TAPE_BYTES: u64 = 8 << 30;
 
 /// A tape drive with one request at a time.
@@ -65,6 +66,7 @@ impl Device for Tape {
     fn caps(&self) -> DeviceCaps {
         DeviceCaps {
             sectors: TAPE_BYTES / SECTOR_BYTES,
+            // Requests of up to 1 MiB, in whole pages of 4 KiB.
             request_sectors_max: 2048,
             depth_max: 1,
             is_rotational: true,
@@ -75,6 +77,7 @@ impl Device for Tape {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = u64::from(request.sectors) * SECTOR_BYTES;
         let start = request.start * SECTOR_BYTES;
+        // A MiB has 2²⁰ bytes.
         let winding = (start.abs_diff(self.position) * self.ns_per_mib) >> 20;
         let transfer = bytes * 1_000_000_000 / self.bytes_per_second;
         self.free_at = self.free_at.max(now) + Time(winding + transfer);

@@ -99,7 +99,7 @@ pub(super) fn reportable_waits(
 pub(super) enum Comparison {
     /// A larger window is faster.
     Faster(Finding),
-    /// No larger window is faster.
+    /// No larger window saves more than [`REPORTED_SHARE_MIN`] of the waits.
     NoneFaster,
 }
 

@@ -35,8 +35,9 @@ impl ProcessMappings {
 
 impl Preload {
     /// Records advice on memory as advice on the file that is mapped at its address now, a few
-    /// milliseconds after the call. Memory without a file has no record, nor has memory of a
-    /// process that has ended. Fails if the recording cannot be written.
+    /// milliseconds after the call. The range is cut at the end of this mapping, and rounded up to
+    /// whole pages. Memory without a file has no record, nor has memory of a process that has
+    /// ended. `number`: the advice, as in `madvise(2)`. Fails if the recording cannot be written.
     pub(super) fn record_memory_advice<W: Write>(
         &mut self,
         slot: &RingSlot,

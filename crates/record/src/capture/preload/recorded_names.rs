@@ -60,8 +60,9 @@ impl Preload {
         Ok(disk)
     }
 
-    /// Returns the number of a thread in the recording. Writes its name at its first occurrence.
-    /// `task` has the process in its upper 32 bits and the thread in its lower ones.
+    /// Returns the number of a thread in the recording. Writes its name at its first occurrence,
+    /// an empty one if it has ended by then. `task` has the process in its upper 32 bits and the
+    /// thread in its lower ones.
     pub(super) fn thread<W: Write>(
         &mut self,
         task: u64,

@@ -93,9 +93,9 @@ impl Memory {
             (entries + first_count - count, count - first_count),
         ];
         let mut addresses = Vec::new();
-        for (first, count) in parts {
+        for (first, part_count) in parts {
             let start = ring + HEAD_BYTES + first * RESULT_BYTES;
-            let words = self.read(start, count * RESULT_BYTES / 8)?;
+            let words = self.read(start, part_count * RESULT_BYTES / 8)?;
             // struct io_event: address of the request 8.
             addresses.extend(words.chunks(RESULT_BYTES as usize / 8).map(|result| result[1]));
         }

@@ -185,7 +185,8 @@ impl DiskSamples {
 
     /// Compares the counters with the last sample. `own_bytes`: bytes of the program that were sent
     /// to any disk in the interval. `later`: the counters after these were read. Returns the
-    /// requests of others that are now certain.
+    /// requests of others that are now certain: writes of this interval, and reads of the interval
+    /// that is [`OPEN_INTERVALS`] before it.
     fn compare(
         &mut self,
         counters: DiskCounters,
@@ -213,9 +214,9 @@ impl DiskSamples {
         // A process that was found late has read in the earlier intervals. Reads in flight reduce
         // these as well, so that no read of the program is left.
         for interval in &mut self.open {
-            let own_bytes = excess_bytes.min(interval.others_bytes);
-            interval.others_bytes -= own_bytes;
-            excess_bytes -= own_bytes;
+            let moved_bytes = excess_bytes.min(interval.others_bytes);
+            interval.others_bytes -= moved_bytes;
+            excess_bytes -= moved_bytes;
         }
         let others_bytes = bytes.saturating_sub(known_bytes);
         self.open.push_back(ReadInterval { begin_ns, end_ns, bytes, others_bytes });

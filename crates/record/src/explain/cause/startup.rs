@@ -3,8 +3,12 @@
 //!
 //! The user of a program changes neither its loader nor the order of its code. Pages that an
 //! earlier run has used can be brought in ahead. A file counts as a program or a library if it was
-//! mapped for execution. A compiled module of Python counts if the recorded program has mapped
-//! Python for execution: other programs copy or search such files.
+//! mapped for execution. The charges of compiled modules of Python are always added up. They change
+//! a remedy only if the recorded program has mapped Python for execution: other programs copy or
+//! search such files.
+//!
+//! A *charge* is the part of a wait that a cause explains. Charges are *final* once writers, other
+//! readers, stalls and a slow file have taken their shares of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +32,8 @@ pub(super) struct StartupCharges {
 }
 
 impl StartupCharges {
-    /// Adds nanoseconds that `cause` is charged with for a file.
+    /// Adds nanoseconds that `cause` is finally charged with for a file. A file that is neither
+    /// executable nor a compiled module has no effect.
     pub fn add(&mut self, cause: WaitCause, ns: f64, file: &FileData) {
         if file.is_executable {
             *self.programs_ns.entry(cause).or_default() += ns;
@@ -38,8 +43,8 @@ impl StartupCharges {
     }
 }
 
-/// Returns the charge of a cause in nanoseconds, and its parts for programs and libraries and for
-/// modules. All are 0 for a cause whose remedy does not change the reads.
+/// Returns the final charge of a cause in nanoseconds for all files, and its parts for programs and
+/// libraries and for modules. All are 0 for any other cause: its remedy stays as it is.
 fn charges_of(cause: WaitCause, charged: &ChargedWaits) -> [f64; 3] {
     match cause {
         WaitCause::Depth | WaitCause::PageFaults | WaitCause::OverRead | WaitCause::ManyFiles => {
@@ -58,8 +63,9 @@ pub(in super::super) fn is_of_programs(cause: WaitCause, charged: &ChargedWaits)
     programs_ns * 2.0 > all_ns
 }
 
-/// Changes the remedy of a cause for files that the user does not read by code: programs and
-/// libraries get another one, and modules of an interpreter a further one.
+/// Changes the remedy of a cause for files that the user does not read by code. It is replaced if
+/// programs and libraries have more than half of the charge. The cause `ManyFiles` gets a further
+/// remedy if they and the modules have more than half, and Python is mapped for execution.
 pub(super) fn adapt_remedy(
     cause: WaitCause,
     gathered: &RecordingData,
