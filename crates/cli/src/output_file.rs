@@ -65,7 +65,7 @@ impl OutputFile {
     /// Writes the buffered rest, and replaces the file of the output's name.
     ///
     /// # Errors
-    /// The file stays as it was before the output.
+    /// The file stays as it was before the output, unless it is written directly.
     pub fn finish(mut self) -> io::Result<()> {
         self.writer.flush()?;
         match self.partial_file {

@@ -180,7 +180,7 @@ const BUDGET_BYTES_DEFAULT_MAX: u64 = 256 << 20;
 /// Divisor of the machine's memory for the default limit. Chosen, not measured.
 const BUDGET_MEMORY_DIVISOR: u64 = 8;
 
-/// Minimum of this limit: one readahead window.
+/// Minimum of `--memory`: one readahead window. The default has no minimum.
 const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// Interval of reading the kernel's buffers. Chosen, not measured.
@@ -484,8 +484,9 @@ fn prefetch_budget_bytes(memory_option: Option<&str>) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Prints the summary of a recording on standard error: its path, lost events, and the result of
-/// the advice. `is_running` adds that the program runs on.
+/// Prints the summary of a recording on standard error: the result of the advice, its path, and
+/// the events and reads that it lacks. Without a `path` no recording is shown. `is_running` adds
+/// that the program runs on.
 fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     let RecordingSummary { seconds, lost, unlocated_reads, incomplete_programs, help } = summary;
     if let Some(help) = help {

@@ -213,9 +213,8 @@ fn show(path: &Path) -> CommandResult {
 }
 
 /// Copies the records that end within a time span, which becomes the recording's duration. Names,
-/// openings, mappings and advice stay, and totals of the whole recording are dropped. Page
-/// insertions, evictions and losses have one time, which counts; reads and requests count by their
-/// end.
+/// openings, mappings of files and advice stay. Totals of the whole recording are dropped. Reads,
+/// requests and samples count by their end; the other records have one time.
 fn cut(args: &CutArgs) -> CommandResult {
     let time_ns = |option: &str, text: &str| {
         let span = job::span(text);

@@ -1,5 +1,5 @@
-//! Scratch files of a run (`--create`, `check-kernel`, `bench`), removed at its end. If the run was
-//! killed, the next run removes them, as recorded in the cleanup journal.
+//! Scratch files of a run (`--create`, `check-kernel`, `bench`, incomplete outputs), removed at its
+//! end. If the run was killed, the next run removes them, as recorded in the cleanup journal.
 
 pub(crate) mod registry;
 

@@ -166,8 +166,8 @@ impl Table {
 
     /// Returns the lines of the columns `shown`, at most `columns_max` characters wide if possible.
     /// The widest columns of text become narrower, one character at a time, but never narrower than
-    /// their longest word. Longer cells are broken into several lines. `widths` has the present
-    /// width of every column.
+    /// their longest word or [`TEXT_WIDTH_MIN`]. Longer cells are broken into several lines.
+    /// `widths` has the present width of every column.
     fn with_broken_texts(&self, widths: &[usize], shown: &[usize], columns_max: usize) -> String {
         let mut widths = widths.to_vec();
         let longest_word = |column: usize| {

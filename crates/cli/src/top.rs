@@ -39,7 +39,7 @@ const LINES_DEFAULT: usize = 24;
 /// Number of columns of a terminal of unknown size.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Width of the columns that are no long texts, with the spaces between all columns.
+/// Estimated width of the columns that are no long texts, with the spaces between all columns.
 const NUMBERS_WIDTH: usize = 53;
 
 /// Width of the names and causes together in a narrow terminal. There the last columns of numbers

@@ -2,6 +2,7 @@
 //!
 //! The process is a [`worker`](crate::worker) of that run. The protocol: [`TouchTask`], answered by
 //! [`TouchReply::Filled`]; then [`TouchBegin`], answered by [`TouchReply::Touched`].
+//! [`TouchReply::Failed`] may stand for either answer.
 
 use std::time::Instant;
 

@@ -8,8 +8,8 @@
 //!
 //! 1. [`Again`](WaitCause::Again): most of the bytes fetched for the read had been fetched before.
 //! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a sequential run
-//!    of at least [`ORDERED_BYTES`] for which nothing was read ahead. Unused bytes that a sequential
-//!    hint had fetched are charged to it too, as under `OverRead` below.
+//!    of at least [`ORDERED_BYTES`] for which nothing was read ahead. Unused bytes that a
+//!    sequential hint had fetched are charged to it too, as under `OverRead` below.
 //! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping of more than a page,
 //!    and one page was fetched for it.
 //! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it

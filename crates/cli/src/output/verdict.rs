@@ -39,7 +39,8 @@ impl Measured {
     }
 }
 
-/// Verdict on the rows of a job: the fastest one, by throughput.
+/// Verdict on the rows of a job: the failed operations, and the fastest row by throughput. A single
+/// row has its figures instead. Verdicts on the sections follow.
 pub fn job_verdict(rows: &[ResultRow]) -> String {
     let failed: Vec<String> = rows
         .iter()

@@ -134,7 +134,7 @@ impl Write for Output {
 }
 
 /// Opens a path for writing. Follows symbolic links only of this user and of root. As root, files
-/// of other users are to be replaced.
+/// of other users and files with several names are to be replaced.
 fn open_for_writing(path: &Path) -> io::Result<Opened> {
     let own_user = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();

@@ -19,7 +19,8 @@ use crate::table::{self, Table};
 const ROWS_MAX: usize = 20;
 
 /// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this
-/// user may not inspect it. Samples are no recording, so a named output is refused.
+/// user may not inspect it. Samples are no recording: a named output is refused, and so is a caller
+/// that needs one (`explain`).
 pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Option<CommandResult> {
     let mut sampled = match Sampled::start(process) {
         Ok(sampled) => sampled,

@@ -284,9 +284,9 @@ fn untimed_text(gathered: &RecordingData) -> String {
     )
 }
 
-/// Returns the limit of a program and its text, by its waits. The checks are in order
-/// of precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown
-/// use, few waits, waits next to other work, and then waits for the device. `hidden`: waits that no
+/// Returns the limit of a program and its text, by its waits. The checks are in order of
+/// precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown use,
+/// few waits, waits next to other work. Waits for the device are last. `hidden`: waits that no
 /// recorded read contains.
 fn limit_by_waits(
     gathered: &RecordingData,

@@ -119,8 +119,8 @@ pub(super) enum Baseline {
     /// Mean of the waits alone. Without enough of them nothing is lost.
     Alone,
     /// Mean of the waits alone. With fewer than [`MIN_SAMPLES`] of them, it is raised to the
-    /// longest wait of the fastest tenth of all waits. With fewer than [`WAITS_MIN`], it is the mean
-    /// of the waits next to the lowest load.
+    /// longest wait of the fastest tenth of all waits. With fewer than [`WAITS_MIN`], it is the
+    /// mean of the waits next to the lowest load.
     AloneOrLoad,
 }
 
