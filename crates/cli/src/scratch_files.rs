@@ -96,8 +96,8 @@ impl Drop for ScratchFiles {
 pub struct ScratchFolder {
     /// Path of the folder, whose name ends with the number of this process.
     path: PathBuf,
-    /// Record in the cleanup journal, removed on drop after the folder.
-    _record: Record,
+    /// Record in the cleanup journal, removed on drop after the folder. `None` only in the drop.
+    record: Option<Record>,
 }
 
 impl ScratchFolder {
@@ -107,7 +107,7 @@ impl ScratchFolder {
         let path = parent.join(format!("{prefix}-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| create_failure(&path, &error))?;
         match Record::write_record(CleanupKind::Folder, &path) {
-            Ok(record) => Ok(ScratchFolder { path, _record: record }),
+            Ok(record) => Ok(ScratchFolder { path, record: Some(record) }),
             Err(error) => {
                 let _ = std::fs::remove_dir(&path);
                 Err(journal_failure(&path, &error))
@@ -145,11 +145,15 @@ impl ScratchFolder {
 }
 
 impl Drop for ScratchFolder {
-    /// Removes the folder with its content. The record in the cleanup journal is dropped
-    /// afterwards, with the fields.
+    /// Removes the folder with its content, and then its record in the cleanup journal. A folder
+    /// that cannot be removed keeps its record.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
+            // A folder that is gone needs no removal later.
+            if error.kind() != io::ErrorKind::NotFound {
+                self.record.take().into_iter().for_each(Record::leave);
+            }
         }
     }
 }

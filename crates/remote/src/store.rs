@@ -209,11 +209,9 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 Some(FirstAnswer::Reads(object, reads)) => (object, Some(reads)),
                 None => (object, None),
             };
-            if options.if_match.is_some() && options.if_match != object.meta.e_tag {
-                return Ok(None);
-            }
+            let is_other = options.if_match.is_some() && options.if_match != object.meta.e_tag;
             let is_fresh = object.checked_at >= started;
-            if object.file.is_none() && !(options.head && is_fresh) {
+            if is_other || object.file.is_none() && !(options.head && is_fresh) {
                 return Ok(None);
             }
             let range = match &options.range {
