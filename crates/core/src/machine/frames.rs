@@ -147,6 +147,18 @@ impl Frames {
         }
     }
 
+    /// Lets the configured eviction policy select pages of memory too. It applies from now on, also
+    /// if the size may change.
+    pub(super) fn give_memory_to_policy(&mut self) {
+        if !self.is_policy_applied {
+            let pages = self.cache.budget_pages().max(1);
+            let policy = eviction::build(&self.eviction_spec, pages).expect("it was built before");
+            self.cache.replace_policy(policy, pages);
+            self.is_policy_applied = true;
+        }
+        self.cache.give_memory_to_policy();
+    }
+
     /// Returns true if `pages` more pages find frames. Pages of memory that can't leave at once
     /// count as used.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {

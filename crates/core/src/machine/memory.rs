@@ -380,7 +380,7 @@ impl MachineMemory {
         }
         // Must be set before the first page of memory enters the cache.
         if config.by_policy {
-            base.frames.cache.give_memory_to_policy();
+            base.frames.give_memory_to_policy();
         }
         if policy.uses_costs() {
             base.queue.learn_costs();

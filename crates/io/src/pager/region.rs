@@ -36,6 +36,10 @@ const SPARE_SLOTS_MIN: u64 = 256;
 /// Least memory in pages: room for a large write, a cluster that is read, and the program's working
 /// set.
 const MEMORY_PAGES_MIN: u64 = 64;
+/// Maximum number of pages by which pinned pages exceed the memory: 4 MiB. A
+/// [`RawFile`](crate::RawFile) pins 2 MiB by default, and a request of the kernel's direct I/O
+/// 1 MiB (`BIO_MAX_VECS` in linux/bio.h).
+const KEPT_PAGES_MAX: u64 = 1_024;
 
 /// Default memory in bytes, if the system has enough free memory.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
@@ -69,9 +73,10 @@ impl RegionBuilder {
     /// Sets the maximum memory for pages of the region, in bytes. Default 256 MiB, but at most half
     /// of the free memory.
     ///
-    /// A direct transfer from or into the region keeps its pages pinned: memory that holds fewer
-    /// pages than one transfer would wait for ever. A [`RawFile`](crate::RawFile) transfers 512 KiB
-    /// at once.
+    /// A direct transfer from or into the region keeps its pages pinned. Pages that have to leave
+    /// but are pinned exceed this memory, by up to 4 MiB, until they leave. A transfer that pins
+    /// more than the memory and 4 MiB waits until other transfers have ended. If it is the only
+    /// one, it waits for ever.
     ///
     /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
     /// reduced to that. In addition the region takes about 100 bytes for each page of this memory.
@@ -184,7 +189,8 @@ impl RegionBuilder {
         // This exceeds the free frames that are kept, so no page has to be evicted. More memory
         // would have no use.
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
-        if !can_allocate_page_metadata(memory_pages) {
+        let memory_pages_max = (memory_pages + KEPT_PAGES_MAX).min((2 * pages).max(memory_pages));
+        if !can_allocate_page_metadata(memory_pages_max) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
         }
@@ -204,7 +210,7 @@ impl RegionBuilder {
             return Err(PagerError::Tables { bytes, table_bytes, errno: libc::ENOMEM });
         }
         let areas = AnonymousArea::new(pages)
-            .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages)?)));
+            .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages_max)?)));
         let (user_area, frame_area) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
@@ -214,6 +220,7 @@ impl RegionBuilder {
             pages,
             frame_area,
             memory_pages,
+            memory_pages_max,
             slots,
             swapin,
             eviction,

@@ -16,7 +16,8 @@
 //! page is released. A write fault, the usual kind when memory is short, moves the page.
 //!
 //! Invariants:
-//! 1. No more pages are present than there are frames, except *doubles*. A page that is mapped
+//! 1. No more pages are present than there are frames, except *doubles*. Frames are added for
+//!    *kept* pages, which a system call or the program keeps in their place. A page that is mapped
 //!    again during its write-out is copied, because the device uses the frame's own page until the
 //!    write has ended.
 //! 2. A page in a transfer is here, and stays until the transfer has ended. A mapped page is in no
@@ -52,8 +53,10 @@ use crate::os::clock::Clock;
 use crate::os::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, TransferStart, Transfers};
+use memory_limit::MemoryLimit;
 use prefetch_queue::{Discard, PrefetchQueue};
 
+mod memory_limit;
 mod page_moves;
 mod prefetch_queue;
 
@@ -90,7 +93,7 @@ pub(super) enum RegionCommand {
 }
 
 /// Parameters of a server. The region has `pages` pages, its memory `memory_pages` frames, and its
-/// storage `slots` slots of a page each.
+/// storage `slots` slots of a page each. `frame_area` has a page for each frame that may be added.
 #[derive(Debug)]
 pub(super) struct RegionSetup {
     pub target: Target,
@@ -98,6 +101,7 @@ pub(super) struct RegionSetup {
     pub pages: u64,
     pub frame_area: AnonymousArea,
     pub memory_pages: u64,
+    pub memory_pages_max: u64,
     pub slots: u64,
     pub swapin: Spec,
     pub eviction: Spec,
@@ -181,6 +185,7 @@ struct Areas {
     inbox: Arc<Inbox<RegionCommand>>,
     faults: Vec<UserFault>,
     unmaps: Vec<Unmap>,
+    memory_limit: MemoryLimit,
     /// Empty frame lists of earlier transfers, kept for their capacity.
     spare_frame_lists: Vec<TransferFrames>,
 }
@@ -202,10 +207,12 @@ impl RegionServer {
         inbox: Arc<Inbox<RegionCommand>>,
     ) -> Result<RegionServer, PagerError> {
         let RegionSetup { target, user_area: user, frame_area, backend, .. } = setup;
-        let RegionSetup { pages, memory_pages, slots, swapin, eviction, .. } = setup;
+        let RegionSetup { pages, memory_pages, memory_pages_max, slots, .. } = setup;
+        let RegionSetup { swapin, eviction, .. } = setup;
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
+            memory_bytes_max: memory_pages_max * PAGE_BYTES,
             // No fault is rejected because of other faults in progress.
             open_reads_max: u32::MAX,
             eviction,
@@ -241,7 +248,7 @@ impl RegionServer {
             frame_uffd,
             frame_area,
             memory,
-            frames: vec![empty; memory_pages as usize],
+            frames: vec![empty; memory_pages_max as usize],
             frame_of_page: vec![NO_FRAME; pages as usize],
             zeros: Box::new(Zeros([0; PAGE])),
             changed_before_write: Vec::new(),
@@ -257,6 +264,7 @@ impl RegionServer {
             inbox,
             faults: Vec::new(),
             unmaps: Vec::new(),
+            memory_limit: MemoryLimit::new(memory_pages, memory_pages_max),
             spare_frame_lists: Vec::new(),
         };
         Ok(RegionServer { machine, areas })
@@ -439,20 +447,6 @@ impl Areas {
         }
     }
 
-    /// Gives the memory at a frame's own address back to the system.
-    fn release_frame_memory(&mut self, frame: u32) {
-        // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
-        // page.
-        unsafe { self.frame_area.release(PageRange::new(u64::from(frame), 1)) };
-        self.present_pages -= 1;
-    }
-
-    /// Adds to the number of present pages, and updates its maximum.
-    fn add_present(&mut self, pages: u64) {
-        self.present_pages += pages;
-        self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
-    }
-
     /// Records the end of one page of the load command in `slot`. Answers the command after its
     /// last page, with the first error.
     fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
@@ -568,7 +562,8 @@ impl PagerServer for RegionServer {
     fn run(&mut self) {
         let RegionServer { machine, areas } = self;
         loop {
-            let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
+            let wake = [machine.next_wake(), areas.memory_limit.pause_end.take()];
+            let timeout = wake.into_iter().flatten().min().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
             // Answers found next count as just arrived.
             areas.transfers.record_wait();
@@ -591,10 +586,13 @@ impl PagerServer for RegionServer {
                 // Before any of the submitted writes can complete.
                 areas.report_changed_pages(machine);
                 // Not `||`: each of the calls has to be made.
-                if !(has_progressed | areas.discard(machine) | areas.prefetch_advised(machine)) {
+                let has_progressed =
+                    has_progressed | areas.discard(machine) | areas.prefetch_advised(machine);
+                if !has_progressed || areas.memory_limit.pause_end.is_some() {
                     break;
                 }
             }
+            areas.reduce_memory(machine);
         }
     }
 }

@@ -147,7 +147,12 @@ impl Areas {
             // page may still write to it.
             machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
-        // All answers are in, so the machine accepts faults again. A stuck page is mapped again, as
+        // All answers are in, so the machine accepts frames and faults again.
+        let stuck = unmaps.iter().filter(|unmap| is_stuck(&self.frames, unmap)).count();
+        if stuck > 0 {
+            self.enlarge_memory(machine, now, unmaps.len(), stuck);
+        }
+        // A stuck page is mapped again, as
         // by a write, because it may still be written to. With `REMAP_TAG` an error of this fault
         // poisons no page.
         for unmap in unmaps.drain(..) {
@@ -180,9 +185,11 @@ impl Areas {
             // The next call finds out the reason for the stop.
             Err(error) if error.bytes_done > 0 => error.bytes_done / PAGE,
             // The kernel uses the page. It is skipped, and stays mapped.
-            Err(error) if error.errno == Errno::BUSY => return 1,
-            // The program has removed its own access to the page (mprotect(2)). It is skipped too.
-            Err(_) if is_move_rejected(moved) => return 1,
+            // So is a page to which the program has removed its own access (mprotect(2)).
+            Err(error) if error.errno == Errno::BUSY || is_move_rejected(moved) => {
+                self.memory_limit.on_kept(run[0].page);
+                return 1;
+            }
             // The program has dropped the page itself: it stays for now as a zero page.
             Err(error) if error.errno == Errno::NOENT && self.fill_if_dropped(run[0].page) => {
                 return 1;
@@ -192,6 +199,7 @@ impl Areas {
         for unmap in &run[..count] {
             self.frames[unmap.frame.0 as usize].presence = FramePresence::InFrame;
             self.frame_of_page[unmap.page as usize] = NO_FRAME;
+            self.memory_limit.on_left(unmap.page);
         }
         count
     }

@@ -129,6 +129,7 @@ impl Areas {
         if pages_in_progress > 0 {
             return false;
         }
+        self.memory_limit.on_left(page);
         let entry = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
         // An unmapped page leaves nothing here: its frame keeps its memory for another page.
         if entry != NO_FRAME {

@@ -1,0 +1,107 @@
+//! Frames in addition to the configured memory, for pages that cannot leave.
+//!
+//! A page is *kept* if the kernel or the program keeps it in its place: a direct transfer has it
+//! pinned, or the program has removed its own access to it. A transfer may pin more pages than the
+//! memory holds, and needs the next one before it unpins any. Each kept page therefore adds a frame
+//! to the machine, which is taken back after the page has left.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Pause in microseconds before pages are chosen again, if none of the chosen ones could leave and
+/// the memory cannot grow. Chosen, not measured: system calls hold pages for about a disk access.
+const KEPT_PAUSE_US: u64 = 1_000;
+
+/// Limit of the memory, and the pages that add to it.
+pub(super) struct MemoryLimit {
+    /// Configured number of frames.
+    frames: u64,
+    /// Number of frames that exist.
+    frames_max: u64,
+    /// Pages that could not leave when they were last chosen.
+    kept: BTreeSet<u64>,
+    /// Frames for kept pages that were chosen once more, in place of pages that can leave. A policy
+    /// may choose the same pages again and again.
+    frames_again: u64,
+    /// End of the pause before pages are chosen again, if no chosen page could leave.
+    pub(super) pause_end: Option<Time>,
+}
+
+impl MemoryLimit {
+    /// A limit of `frames` frames, of which up to `frames_max` may exist for kept pages.
+    pub(super) fn new(frames: u64, frames_max: u64) -> MemoryLimit {
+        MemoryLimit { frames, frames_max, kept: BTreeSet::new(), frames_again: 0, pause_end: None }
+    }
+
+    /// Adds a page that could not leave.
+    pub(super) fn on_kept(&mut self, page: u64) {
+        self.kept.insert(page);
+    }
+
+    /// Removes a page that has left its place, or was dropped.
+    pub(super) fn on_left(&mut self, page: u64) {
+        self.kept.remove(&page);
+        self.frames_again = 0;
+    }
+
+    /// The limit in bytes, with a frame for each kept page.
+    fn bytes(&self) -> u64 {
+        (self.frames + self.kept.len() as u64 + self.frames_again).min(self.frames_max) * PAGE_BYTES
+    }
+}
+
+impl Areas {
+    /// Adds frames to the machine for kept pages, or further ones if none of the `chosen` pages could
+    /// leave. Begins a pause if there are none to add. `stuck` is the number of pages that could not
+    /// leave.
+    pub(super) fn enlarge_memory(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        chosen: usize,
+        stuck: usize,
+    ) {
+        let limit = &mut self.memory_limit;
+        let memory_bytes = machine.memory_bytes()[0];
+        if limit.bytes() <= memory_bytes && stuck == chosen {
+            limit.frames_again = (limit.frames_again + stuck as u64).min(limit.frames_max);
+        }
+        if limit.bytes() > memory_bytes {
+            let withdrawn = machine.resize(now, limit.bytes());
+            debug_assert!(withdrawn.is_empty(), "a growth withdraws no frames");
+        } else if stuck == chosen {
+            limit.pause_end = Some(now + Time::from_us(KEPT_PAUSE_US));
+        }
+    }
+
+    /// Takes back frames of kept pages that have left, as far as pages can leave at once.
+    pub(super) fn reduce_memory(&mut self, machine: &mut Machine) {
+        let limit_bytes = self.memory_limit.bytes();
+        if limit_bytes >= machine.memory_bytes()[0] {
+            return;
+        }
+        let withdrawn = machine.resize(self.clock.now(), limit_bytes);
+        for frame in &withdrawn {
+            if self.frames[frame.0 as usize].presence == FramePresence::InFrame {
+                self.release_frame_memory(frame.0);
+                self.frames[frame.0 as usize].presence = FramePresence::Unallocated;
+            }
+        }
+        machine.on_withdrawn(&withdrawn);
+    }
+
+    /// Gives the memory at a frame's own address back to the system.
+    pub(super) fn release_frame_memory(&mut self, frame: u32) {
+        // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
+        // page.
+        unsafe { self.frame_area.release(PageRange::new(u64::from(frame), 1)) };
+        self.present_pages -= 1;
+    }
+
+    /// Adds to the number of present pages, and updates its maximum.
+    pub(super) fn add_present(&mut self, pages: u64) {
+        self.present_pages += pages;
+        self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
+    }
+}
