@@ -86,6 +86,30 @@ fn each_read_coherence_shows_earlier_writes_and_length_changes() {
     assert!(file.stats().bytes > 4 * (PAGES * PAGE) as u64, "what every state has read");
 }
 
+/// Two batches of 20 reads of 500 bytes start before they are waited for, and the file is replaced
+/// in between.
+#[test]
+fn batch_reads_of_a_replaced_version_count_in_the_statistics() {
+    let temp = filled(1);
+    let path = path(Coherence::EachRead);
+    let file = path.open(&temp.path).unwrap();
+    let mut batch = path.batch();
+    for round in 0..2 {
+        for number in 0..20 {
+            batch.read(&file, number * 500, 500, number).unwrap();
+        }
+        by_another(&temp.path, |written| written.write_all_at(&[2 + round], 0).unwrap());
+        if round == 0 {
+            file.read_exact_at(&mut [0], 0).unwrap();
+        }
+    }
+    while let Some(read) = batch.wait().unwrap() {
+        assert_eq!(read.slices().unwrap().map(<[u8]>::len).sum::<usize>(), 500);
+    }
+    // The one byte was read between the batches.
+    assert_eq!(file.stats().bytes, 2 * 20 * 500 + 1);
+}
+
 /// A continuous writer: each read returns at least the version published before it.
 #[test]
 fn each_read_coherence_follows_a_continuous_writer() {

@@ -63,9 +63,30 @@ pub(crate) struct Handle {
 struct NewestVersion {
     /// `None` if the file has not changed.
     handle: Option<Arc<Handle>>,
-    /// Sums of the [`ReadCounters`] of the handles between the first one and `handle`: the four of
-    /// [`ReadCounters::byte_sums`].
+    /// Handles between the first one and `handle`. Reads that were started with them, such as those
+    /// of a batch, may still be counted.
+    replaced: Vec<Arc<Handle>>,
+    /// Sums of the [`ReadCounters`] of the earlier ones of them, which no read uses any more: the
+    /// four of [`ReadCounters::byte_sums`].
     replaced_sums: [u64; 4],
+}
+
+impl NewestVersion {
+    /// Adds the counters of replaced handles without readers to the sums. Returns these handles, to
+    /// be dropped without the lock of this state.
+    fn take_unused(&mut self) -> Vec<Handle> {
+        let mut unused = Vec::new();
+        for handle in std::mem::take(&mut self.replaced) {
+            match Arc::try_unwrap(handle) {
+                Ok(handle) => unused.push(handle),
+                Err(in_use) => self.replaced.push(in_use),
+            }
+        }
+        for sums in unused.iter().map(|handle| handle.read_counters.byte_sums()) {
+            self.replaced_sums.iter_mut().zip(sums).for_each(|(sum, value)| *sum += value);
+        }
+        unused
+    }
 }
 
 /// Kinds of advice that last, by their index in a handle.
@@ -264,11 +285,14 @@ impl Handle {
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
+        let mut unused = Vec::new();
         if is_newest && let Some(replaced) = newest.handle.replace(Arc::clone(reopened)) {
-            // `replaced` is `expected` itself, so this is not its last reference.
-            let sums = replaced.read_counters.byte_sums();
-            newest.replaced_sums.iter_mut().zip(sums).for_each(|(sum, value)| *sum += value);
+            unused = newest.take_unused();
+            newest.replaced.push(replaced);
         }
+        drop(newest);
+        // Takes the lock of the engine.
+        drop(unused);
         is_newest
     }
 
@@ -308,9 +332,10 @@ impl Handle {
         let newest = self.newest_version.lock().expect("nothing panics under this lock");
         let newest_sums =
             newest.handle.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
+        let replaced = newest.replaced.iter().map(|handle| handle.read_counters.byte_sums());
         let own_sums = self.read_counters.byte_sums();
-        std::array::from_fn(|index| {
-            own_sums[index] + newest.replaced_sums[index] + newest_sums[index]
+        replaced.chain([own_sums, newest_sums]).fold(newest.replaced_sums, |sums, others| {
+            std::array::from_fn(|index| sums[index] + others[index])
         })
     }
 
