@@ -81,11 +81,13 @@ pub struct RawMoved {
 }
 
 impl RawFile {
-    /// Creates an empty batch for up to `depth` transfers in flight.
+    /// Creates an empty batch for up to `depth` transfers in flight. A depth of 0 counts as 1.
     ///
     /// # Errors
     /// The kernel provides no backend of that depth, or `depth` exceeds 16,384.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
+        // The backends differ in their treatment of 0.
+        let depth = depth.max(1);
         let raw_error = |error: BackendError| self.error(RawFault::Backend(error));
         let (backend, _in_use) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
         Ok(self.batch_over(backend, depth))

@@ -19,6 +19,19 @@ fn numbered() -> TempFile {
 }
 
 #[test]
+fn raw_batch_of_depth_zero_takes_one_transfer_on_every_backend() {
+    let temp = numbered();
+    for backend in BACKENDS {
+        let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();
+        let mut batch = file.batch(0).unwrap();
+        assert_eq!(batch.room(), 1, "{backend:?}");
+        batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 7).unwrap();
+        let moved = batch.wait().unwrap().expect("one is in flight");
+        assert_eq!((moved.ticket, moved.result), (7, Ok(BLOCK)), "{backend:?}");
+    }
+}
+
+#[test]
 fn raw_batch_reads_fill_their_own_memory() {
     let temp = numbered();
     for backend in BACKENDS {
