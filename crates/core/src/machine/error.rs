@@ -138,6 +138,14 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigError::Policy(error) => error.fmt(f),
+            // A memory of 2^32 pages of 4 KiB, 16 TiB, can't be given.
+            ConfigError::NoMemory { memory_bytes, needed_bytes } if *needed_bytes >= 1 << 44 => {
+                write!(
+                    f,
+                    "a memory of {memory_bytes} bytes holds no page for reads beside the pinned \
+                     pages; give less memory to pinned pages"
+                )
+            }
             ConfigError::NoMemory { memory_bytes, needed_bytes } => write!(
                 f,
                 "a memory of {memory_bytes} bytes holds no page for reads; give at least \

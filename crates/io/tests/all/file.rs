@@ -433,6 +433,11 @@ fn memory_for_guards_beyond_the_memory_is_an_error() {
         let needed_bytes = if held_bytes > u64::MAX - 4096 { u64::MAX } else { needed_bytes };
         let expected = ConfigError::NoMemory { memory_bytes, needed_bytes };
         assert_eq!(error, BuildError::Config(expected), "{held_bytes}");
+        // 2^54 bytes are more than any machine has: less for guards is the only remedy.
+        let is_possible = needed_bytes < 1 << 54;
+        let text = error.to_string();
+        assert_eq!(text.contains(&format!("give at least {needed_bytes} bytes")), is_possible);
+        assert_eq!(text.contains("give less memory to pinned pages"), !is_possible, "{text}");
     }
     let own = readpath::PageCache::Own { bytes: None };
     for held_bytes in [1 << 50, u64::MAX] {
