@@ -114,6 +114,9 @@ impl OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            OpenError::Missing { path } if path.as_os_str().is_empty() => {
+                f.write_str("the name is empty; give the path of a file")
+            }
             OpenError::Missing { path } if is_url(path) => write!(
                 f,
                 "{}: there is no such file, and a read path opens local files alone; open a URL \
@@ -168,6 +171,10 @@ impl std::fmt::Display for OpenError {
                 match *errno {
                     libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
                     libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
+                    libc::ENAMETOOLONG => {
+                        f.write_str("; shorten the path, or open it from a folder nearer to it")
+                    }
+                    libc::ELOOP => f.write_str("; end the cycle of symbolic links in the path"),
                     _ => Ok(()),
                 }
             }
