@@ -436,3 +436,30 @@ fn mapping_beyond_the_limit_of_writable_memory_is_the_kernels() {
         })
     }));
 }
+
+/// Each limit leaves one descriptor more, from none to enough for a mapping with a server.
+#[test]
+fn mapping_without_descriptors_for_its_server_is_an_error_if_the_kernel_may_not_map() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(1 << 20);
+    assert!(in_child(|| {
+        let next = std::fs::File::open(&file.path).unwrap();
+        let first_free = std::os::fd::AsRawFd::as_raw_fd(&next) as u64;
+        drop(next);
+        let (mut errors, mut served) = (0, 0);
+        for free in 0..16 {
+            let limit = libc::rlimit { rlim_cur: first_free + free, rlim_max: 1_024 };
+            // SAFETY: the struct lives through the call, which changes this child alone.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+            // SAFETY: the file does not change.
+            match unsafe { Mapping::builder().kernel_cache(false).open(&file.path) } {
+                Ok(mapping) if mapping.mode() == MappingMode::Served => served += 1,
+                Ok(mapping) => panic!("{free} descriptors: {}", mapping.mode()),
+                Err(_) => errors += 1,
+            }
+        }
+        errors > 1 && served > 0
+    }));
+}

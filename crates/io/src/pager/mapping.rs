@@ -122,6 +122,7 @@ impl MappingBuilder {
     ///   readahead windows.
     /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
     ///   policy, window or backend is set ([`MappingStats::delegated_pages`]).
+    /// - A process without free descriptors (`EMFILE`) gets a kernel mapping, or else an error.
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
         self.uses_kernel_cache = is_used;
@@ -178,9 +179,14 @@ impl MappingBuilder {
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         // The link leads to the serving thread. The scope names the accesses that are served.
-        let new_mapping = |link, scope, mode, fork_local, user| {
-            let path = path.to_path_buf();
-            Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
+        let new_mapping = |link, scope, mode, fork_local, user| Mapping {
+            link,
+            mode,
+            fork_local,
+            user_area: user,
+            bytes,
+            scope,
+            path: path.to_owned(),
         };
         let map_by_kernel = |mut fork_local: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
@@ -207,7 +213,7 @@ impl MappingBuilder {
                 Ok(new_mapping(Some(link), scope, MappingMode::Served, fork_local, user))
             }
             // The system permits no faults in user space, or lacks a feature for them.
-            Err(PagerError::Uffd(why)) => {
+            Err(PagerError::Uffd(why)) if self.uses_kernel_cache || !why.is_descriptor_limit() => {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
             // The kernel's mapping is not writable, and does not count.

@@ -25,6 +25,13 @@ pub enum UffdError {
     },
 }
 
+impl UffdError {
+    /// True if the process or the system has no free descriptor now.
+    pub(in crate::pager) fn is_descriptor_limit(&self) -> bool {
+        matches!(self, UffdError::Forbidden { errno: libc::EMFILE | libc::ENFILE })
+    }
+}
+
 impl fmt::Display for UffdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
