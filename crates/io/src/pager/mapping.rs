@@ -179,14 +179,9 @@ impl MappingBuilder {
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         // The link leads to the serving thread. The scope names the accesses that are served.
-        let new_mapping = |link, scope, mode, fork_local, user| Mapping {
-            link,
-            mode,
-            fork_local,
-            user_area: user,
-            bytes,
-            scope,
-            path: path.to_owned(),
+        let new_mapping = |link, scope, mode, fork_local, user| {
+            let path = path.to_path_buf();
+            Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
         };
         let map_by_kernel = |mut fork_local: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
@@ -201,7 +196,6 @@ impl MappingBuilder {
             check_policy(&readahead)?;
             return map_by_kernel(fork_local, user, KernelMappingReason::InMemory);
         }
-        // The default policy is known, and needs no check.
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
             return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }

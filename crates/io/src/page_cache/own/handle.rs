@@ -63,7 +63,7 @@ pub(crate) struct Handle {
 struct NewestVersion {
     /// `None` if the file has not changed.
     handle: Option<Arc<Handle>>,
-    /// Handles between the first one and `handle`. Reads that were started with them, such as those
+    /// Handles between the first one and `handle`. Reads that were started with them, such as reads
     /// of a batch, may still be counted.
     replaced: Vec<Arc<Handle>>,
     /// Sums of the [`ReadCounters`] of the earlier ones of them, which no read uses any more: the

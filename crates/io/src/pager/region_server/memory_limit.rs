@@ -52,9 +52,9 @@ impl MemoryLimit {
 }
 
 impl Areas {
-    /// Adds frames to the machine for kept pages, or further ones if none of the `chosen` pages could
-    /// leave. Begins a pause if there are none to add. `stuck` is the number of pages that could not
-    /// leave.
+    /// Adds frames to the machine for kept pages, or further ones if none of the `chosen` pages
+    /// could leave. Begins a pause if there are none to add. `stuck` is the number of pages that
+    /// could not leave.
     pub(super) fn enlarge_memory(
         &mut self,
         machine: &mut Machine,
