@@ -221,10 +221,10 @@ struct Group(PathBuf);
 
 impl Group {
     /// Creates a group of version 2, or of the first available controller of version 1.
-    fn new() -> Option<Group> {
+    fn new(name: &str) -> Option<Group> {
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
         let root = roots.iter().map(Path::new).find(|root| root.join("cgroup.procs").exists())?;
-        let path = root.join(format!("readpath-test-{}", std::process::id()));
+        let path = root.join(format!("readpath-test-{name}-{}", std::process::id()));
         fs::create_dir(&path).ok().map(|()| Group(path))
     }
 }
@@ -242,7 +242,7 @@ fn control_group_processes_are_all_recorded() {
     if !can_watch(&scratch) {
         return;
     }
-    let Some(group) = Group::new() else { return println!("skipped: no control groups") };
+    let Some(group) = Group::new("watch") else { return println!("skipped: no control groups") };
     let begin = |name: &str, seconds: &str| {
         scratch.data(name, 1 << 20);
         let script = format!(
@@ -274,6 +274,49 @@ fn control_group_processes_are_all_recorded() {
     // A folder for data with a file of that name is no control group.
     fs::write(scratch.path("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
     scratch.refused("record --cgroup . -o x.rec", &["not a control group"]);
+}
+
+/// A container's shell starts the recorder within the recorded group. Each of its reads of the
+/// kernel's buffers added events to them, so that they were never empty.
+#[test]
+fn recorder_in_its_control_group_does_not_record_itself() {
+    let scratch = Scratch::new("watch-own-group");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let Some(group) = Group::new("own") else { return println!("skipped: no control groups") };
+    scratch.data("read", 1 << 20);
+    let path = group.0.display();
+    let run = |command: &str| {
+        // `timeout` and a reader are the other processes of the group.
+        let script = format!(
+            "echo $$ > {path}/cgroup.procs; (sleep 0.5; exec timeout -s KILL 5 sh -c 'while :; do \
+             cat read; sleep 0.1; done' > /dev/null) & exec timeout -s KILL 20 {READPATH} {command}"
+        );
+        let mut shell = Command::new("sh");
+        Ran::of(shell.args(["-c", &script]).current_dir(&scratch.0).output().unwrap())
+    };
+    run(&format!("record -o own.rec --for 2 --cgroup {path}")).has_ended(0, "record --cgroup");
+    let records = records_of(&scratch, "own.rec");
+    let files: Vec<&str> =
+        of_kind(&records, "file").iter().filter_map(|file| file["path"].as_str()).collect();
+    assert!(files.iter().any(|path| Path::new(path) == scratch.path("read")), "{files:?}");
+    assert!(!files.iter().any(|path| path.ends_with("trace_pipe_raw")), "{files:?}");
+    run(&format!("advise --for 1 --cgroup {path}")).has_ended(0, "advise --cgroup");
+    // A group without another process, and the recorder's own process.
+    for program in [format!("--cgroup {path}"), "--pid $$".to_owned()] {
+        let script = format!(
+            "echo $$ > {path}/cgroup.procs; exec {READPATH} record -o x.rec --for 1 {program}"
+        );
+        while !fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let mut shell = Command::new("sh");
+        let ran = Ran::of(shell.args(["-c", &script]).current_dir(&scratch.0).output().unwrap());
+        ran.has_ended(2, &program);
+        let reason = if program.contains("pid") { "its own process" } else { "it has no process" };
+        ran.says(&[reason], &program);
+    }
 }
 
 #[test]

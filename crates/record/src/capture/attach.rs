@@ -16,8 +16,11 @@ impl Recorder {
     /// The first attachment begins the recording.
     ///
     /// # Errors
-    /// The process does not exist or cannot be recorded.
+    /// The process does not exist, cannot be recorded, or is this one.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        if process == std::process::id() {
+            return Err(io::Error::other("readpath cannot follow its own process"));
+        }
         // Fails if the process has ended, which is no error below.
         group::threads(process)?;
         self.attach_processes(&[process])?;
@@ -81,8 +84,8 @@ impl Recorder {
     /// them cannot be recorded.
     pub(super) fn attach_with_descendants(&mut self, process: u32) -> io::Result<()> {
         let mut new_processes = vec![process];
-        while !new_processes.is_empty() {
-            self.attach_processes(&new_processes)?;
+        // The count leaves out this process, which may be a descendant.
+        while self.attach_processes(&new_processes)? > 0 {
             // A process that is recorded by now reports its later children itself.
             new_processes = group::descendants(process)?;
             new_processes.retain(|process| !self.tracker.is_recorded(*process));
@@ -90,8 +93,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records all processes of a control group and of the groups below it, with their later
-    /// children. Returns the number of processes. Repeated calls add processes that other programs
+    /// Records all processes of a control group and of the groups below it but this one, with their
+    /// later children. Returns the number of processes. Repeated calls add processes that other programs
     /// move into the group.
     ///
     /// # Errors
@@ -110,10 +113,13 @@ impl Recorder {
     }
 
     /// Records processes with their later children, up to the first error. A process that has ended
-    /// is no error. Recorded tasks are skipped. Returns the length of `processes`.
+    /// is no error. Recorded tasks are skipped, and so is this process: each of its reads of the
+    /// kernel's buffers would add events to them. Returns the number of the other processes.
     pub(super) fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
         let (mut new_processes, mut new_threads) = (Vec::new(), Vec::new());
-        for &process in processes {
+        let others = processes.iter().filter(|process| **process != std::process::id());
+        let count = others.clone().count();
+        for &process in others {
             let mut threads = group::threads(process).unwrap_or_default();
             threads.retain(|task| !self.tracker.is_recorded(*task));
             if !threads.is_empty() {
@@ -123,7 +129,7 @@ impl Recorder {
             }
         }
         if new_processes.is_empty() {
-            return Ok(processes.len());
+            return Ok(count);
         }
         self.list_threads_of(&new_processes, new_threads)?;
         // The thread that kept the kernel's list from being empty is needed no longer.
@@ -137,7 +143,7 @@ impl Recorder {
                 attached => attached?,
             }
         }
-        Ok(processes.len())
+        Ok(count)
     }
 
     /// Adds tasks to the kernel's list of the tasks whose events it reports, from this call on.

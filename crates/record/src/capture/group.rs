@@ -50,15 +50,14 @@ fn listed_processes(folder: &Path) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Numbers of all processes but this one and the kernel's threads.
+/// Numbers of all processes but the kernel's threads.
 ///
 /// # Errors
 /// `/proc` cannot be listed.
 pub(super) fn all_processes() -> io::Result<Vec<u32>> {
     let is_program = |process: &u32| {
         // A kernel thread has no command line, and neither has a process that has ended.
-        *process != std::process::id()
-            && fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|words| !words.is_empty())
+        fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|words| !words.is_empty())
     };
     Ok(process_numbers()?.filter(is_program).collect())
 }

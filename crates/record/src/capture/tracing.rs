@@ -277,28 +277,81 @@ impl TraceInstance {
     }
 
     /// Reads the buffers of all processors and appends their events, processor by processor.
-    /// `buffer`: space for a sub-buffer. Events of unknown kinds are left out. A buffer of unknown
-    /// layout is an error.
+    /// `buffer`: space for a sub-buffer. Events of unknown kinds are left out, and events after the
+    /// start of the call may stay for the next one. A buffer of unknown layout is an error.
     pub fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
+        let begun_ns = now_ns();
+        let decoder = &self.decoder;
         for pipe in &mut self.pipes {
-            loop {
-                let length = match pipe.read(buffer) {
-                    Ok(0) => break,
-                    Ok(length) => length,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(error),
-                };
-                let decoder = &self.decoder;
-                let read = ring::for_each_event(&buffer[..length], |at_ns, bytes| {
-                    events.extend(decoder.decode(at_ns, bytes));
-                });
-                if read.is_none() {
-                    let why = "the kernel's trace buffer is laid out in a way that is not known";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-                }
-            }
+            read_events_until(begun_ns, pipe, buffer, |at_ns, bytes| {
+                events.extend(decoder.decode(at_ns, bytes));
+            })?;
         }
         Ok(())
+    }
+}
+
+/// Reads the buffer of a processor until it is empty or an event later than `end_ns` was read.
+/// Without that end, a task that makes events as fast as they are read would keep the recorder in
+/// this call. `buffer`: space for a sub-buffer. A buffer of unknown layout is an error.
+fn read_events_until(
+    end_ns: u64,
+    mut pipe: impl Read,
+    buffer: &mut [u8],
+    mut on_event: impl FnMut(u64, &[u8]),
+) -> io::Result<()> {
+    let mut last_ns = 0;
+    while last_ns <= end_ns {
+        let length = match pipe.read(buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let read = ring::for_each_event(&buffer[..length], |at_ns, bytes| {
+            last_ns = at_ns;
+            on_event(at_ns, bytes);
+        });
+        if read.is_none() {
+            let why = "the kernel's trace buffer is laid out in a way that is not known";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Buffer that has one more event at each read, 10 ns after the last one.
+    struct EndlessBuffer {
+        /// Time of the next event.
+        next_ns: u64,
+    }
+
+    impl Read for EndlessBuffer {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            // A page with its time, 8 bytes of events, and an event of one word at that time.
+            let head = [self.next_ns.to_le_bytes(), 8u64.to_le_bytes()].concat();
+            let page = [head, 1u32.to_le_bytes().into(), vec![7; 4]].concat();
+            self.next_ns += 10;
+            buffer[..page.len()].copy_from_slice(&page);
+            Ok(page.len())
+        }
+    }
+
+    /// Reads of the buffer may themselves make events, as those of another recorder.
+    #[test]
+    fn buffer_that_is_never_empty_is_read_up_to_the_present() {
+        let mut times = Vec::new();
+        let pipe = EndlessBuffer { next_ns: 100 };
+        let on_event = |at_ns, _: &[u8]| {
+            assert!(at_ns < 1_000, "the reader does not end");
+            times.push(at_ns);
+        };
+        read_events_until(125, pipe, &mut [0; 64], on_event).unwrap();
+        assert_eq!(times, [100, 110, 120, 130]);
     }
 }
