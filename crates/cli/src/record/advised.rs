@@ -11,15 +11,17 @@ pub fn report_lines(result: &AdviceResult) -> Vec<String> {
     // At most 100 % is reported as used.
     let used_bytes = result.used_bytes.min(result.prefetched_bytes);
     let percent = used_bytes as f64 / result.prefetched_bytes as f64 * 100.0;
+    let resident_text = result
+        .resident_bytes_max
+        .map_or_else(String::new, |bytes| format!(", {:.1} MiB by the kernel's count", mib(bytes)));
     let mut lines = vec![format!(
         "brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({percent:.0} %); at most {:.1} MiB \
-            were unused at a time, {:.1} MiB by the kernel's count",
+            were unused at a time{resident_text}",
         mib(result.prefetched_bytes),
         result.files,
         if result.files == 1 { "file" } else { "files" },
         mib(used_bytes),
         mib(result.unused_bytes_max),
-        mib(result.resident_bytes_max),
     )];
     if let Some(stop_reason) = result.stop_reason {
         lines.push(stop_line(result, stop_reason, percent));
@@ -85,5 +87,23 @@ mod tests {
         assert!(!report.contains("a MiB") && report.contains("no measure of a gain"), "{report}");
         let used_advice = AdviceResult { stop_reason: None, pauses: 0, ..result };
         assert!(!report_lines(&used_advice).join("\n").contains("stopped"));
+    }
+    /// The kernel counts the pages of a user's own files only. A count of 2 of 3 MiB is reported.
+    #[test]
+    fn absent_count_of_the_kernel_is_not_reported_as_zero() {
+        let mib = 1 << 20;
+        let counted = AdviceResult {
+            prefetched_bytes: 4 * mib,
+            used_bytes: 4 * mib,
+            unused_bytes_max: 3 * mib,
+            resident_bytes_max: Some(2 * mib),
+            files: 1,
+            ..AdviceResult::default()
+        };
+        let end = "at most 3.0 MiB were unused at a time";
+        let line = report_lines(&counted).concat();
+        assert!(line.ends_with(&format!("{end}, 2.0 MiB by the kernel's count")), "{line}");
+        let line = report_lines(&AdviceResult { resident_bytes_max: None, ..counted }).concat();
+        assert!(line.ends_with(end), "{line}");
     }
 }

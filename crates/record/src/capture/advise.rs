@@ -72,8 +72,8 @@ pub struct AdviceResult {
     pub used_bytes: u64,
     /// Maximum of the bytes prefetched and not yet used.
     pub unused_bytes_max: u64,
-    /// Maximum of the resident pages in bytes (`cachestat(2)`, a few times a second).
-    pub resident_bytes_max: u64,
+    /// Maximum of their resident part (`cachestat(2)`, a few times a second). `None`: no count.
+    pub resident_bytes_max: Option<u64>,
     /// Number of files with prefetched pages.
     pub files: u64,
     /// Waits for files with absent pages while prefetching was off.
@@ -167,7 +167,7 @@ impl Advisor {
             awake_until_ns: 0,
             has_advised: false,
             sees_requests: true,
-            result: AdviceResult::default(),
+            result: AdviceResult { resident_bytes_max: Some(0), ..AdviceResult::default() },
         }
     }
 
@@ -340,15 +340,15 @@ impl Advisor {
     }
 
     /// Updates the maximum of the unused pages that are resident. At most `COUNTED_RANGES_MAX`
-    /// ranges are counted. A file without a count of the kernel adds no page.
+    /// ranges are counted. A file without a count of the kernel ends the counting.
     fn update_resident_max(&mut self) {
-        let mut pages = 0;
-        for unused in self.ledger.unused_ranges().take(COUNTED_RANGES_MAX) {
-            let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
-            let cached = file.and_then(|file| file.advice_target.cached_pages(unused.range));
-            pages += cached.unwrap_or(0);
-        }
-        self.result.resident_bytes_max = self.result.resident_bytes_max.max(pages * PAGE_BYTES);
+        let Some(bytes_max) = self.result.resident_bytes_max else { return };
+        let counts = self.ledger.unused_ranges().take(COUNTED_RANGES_MAX).map(|unused| {
+            let file = self.files.get(self.inodes.get(&unused.file)?)?;
+            file.advice_target.cached_pages(unused.range)
+        });
+        let pages: Option<u64> = counts.sum();
+        self.result.resident_bytes_max = pages.map(|pages| bytes_max.max(pages * PAGE_BYTES));
     }
 
     /// Processes pages that a task requested, and calls the policy. A small range counts as used at
