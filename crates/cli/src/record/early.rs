@@ -56,8 +56,13 @@ pub(super) fn run(
     });
     let status = status.map_err(Failure::usage)?;
     if worker.is_some_and(|worker| !worker.finish()) {
+        let event = match status {
+            Some(_) => format!("{name} ended"),
+            None if signals::is_interrupted() => "a signal came".to_owned(),
+            None => "the time of --for was over".to_owned(),
+        };
         notice::print(format_args!(
-            "no page was prefetched: {name} ended before the tracing was prepared"
+            "no page was prefetched: {event} before the tracing was prepared"
         ));
     }
     if status.is_none() {

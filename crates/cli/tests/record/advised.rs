@@ -77,6 +77,23 @@ fn program_that_ends_before_the_preparation_keeps_its_status() {
     ran.says(&["sh ended with exit status: 3"], "advise");
 }
 
+/// The time is over before the preparation begins, 50 ms after the start of the program, which runs
+/// on until its last line.
+#[test]
+fn time_that_ends_before_the_preparation_is_named_and_no_end_of_the_program() {
+    if !can_trace() {
+        return;
+    }
+    let scratch = Scratch::under(&std::env::temp_dir(), "advise-span");
+    let arguments = ["advise", "--for", "10ms", "--", "sh", "-c", "sleep 1; echo runs"];
+    let ran = Ran::of(scratch.command(arguments).output().unwrap());
+    ran.has_ended(0, "advise");
+    assert_eq!(ran.stdout, "runs\n");
+    let lines = "readpath: no page was prefetched: the time of --for was over before the tracing \
+         was prepared\nreadpath: the program runs on\n";
+    assert_eq!(ran.stderr, lines);
+}
+
 /// Switches of the two trace instances of the process with this number: its own, and the one of its
 /// child that advises.
 fn switches(process: u32) -> Vec<String> {
