@@ -12,7 +12,9 @@
 //!
 //! 1. A call without an answer within `repeat_after` is sent again, with a timeout that doubles
 //!    each time, if the server has sent anything since. If it has been silent, the connection is
-//!    given up. A repetition on the same connection has a new transaction id, and an answer to any
+//!    given up. The timeout restarts with each answer to a call that was sent no later, and while
+//!    the data of one arrives: this call's answer may wait behind it, and a repetition would load a
+//!    slow connection more. A repetition on the same connection has a new transaction id, and an answer to any
 //!    of the ids counts. The reason: some servers drop calls with a repeated id, answered or not
 //!    (`nfs3_server` 0.11), and reading twice is harmless.
 //! 2. On a new connection every waiting call is sent again. A broken connection is replaced at
@@ -44,6 +46,8 @@ use super::procedures::{self, DataHead};
 use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
 use super::xdr::Garbled;
+
+mod timeouts;
 
 /// Number of low bits of a transaction id that contain the call's slot.
 const SLOT_BITS: u32 = 11;
@@ -181,6 +185,8 @@ pub(crate) struct Client {
     last_byte_at: Time,
     /// True if a call has expired, and the server has answered no call since.
     is_silent: bool,
+    /// Earliest sending time of the calls that the received bytes have answered.
+    answered_sent_at: Option<Time>,
     traffic: Traffic,
 }
 
@@ -222,6 +228,7 @@ impl Client {
             reconnect_delay: Time::ZERO,
             last_byte_at: Time::ZERO,
             is_silent: false,
+            answered_sent_at: None,
             traffic: Traffic::default(),
         }
     }
@@ -360,6 +367,12 @@ impl Client {
         }
         self.records.record_received(bytes - direct_bytes);
         self.last_byte_at = now;
+        self.process_records(now, caller);
+        self.restart_timeouts(now);
+    }
+
+    /// Processes the records that are complete, and the data of an incomplete one.
+    fn process_records(&mut self, now: Time, caller: &mut dyn Caller) {
         loop {
             match self.records.next() {
                 Ok(Some(RecordStep::Record(record))) => {
@@ -368,7 +381,7 @@ impl Client {
                     let Some(index) = slot_of_xid(&self.slots, reply.xid) else { continue };
                     if procedures::is_postponed(self.slots[index as usize].procedure, reply.results)
                     {
-                        self.record_answer();
+                        self.record_answer(index);
                         self.postpone_call(now, index);
                         continue;
                     }
@@ -443,49 +456,10 @@ impl Client {
         decoded: Result<(), Garbled>,
         caller: &mut dyn Caller,
     ) {
-        self.record_answer();
+        self.record_answer(index);
         match decoded {
             Ok(()) => self.free_slot(index),
             Err(Garbled) => self.retry_garbled(now, index, caller),
-        }
-    }
-
-    /// Records that the server has answered: it is not silent, and a lost connection is replaced at
-    /// once.
-    fn record_answer(&mut self) {
-        self.is_silent = false;
-        self.reconnect_delay = Time::ZERO;
-    }
-
-    /// Handles timeouts that are due at time `now`, by the rules 1, 3 and 4 of the module. Expired
-    /// calls fail, and the caller is informed. Other calls are sent again, or the connection is
-    /// given up if the server has been silent.
-    pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
-        for index in 0..self.slots.len() as u32 {
-            let slot = &self.slots[index as usize];
-            match slot.state {
-                CallState::Free => {}
-                _ if now >= slot.expires_at => {
-                    // A server that has postponed the call is not silent.
-                    self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
-                    self.fail_call(index, CallError::TimedOut, caller);
-                }
-                CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
-                // Without a connection, `handle_connected` sends the call again.
-                CallState::Waiting { sent_at, repeat_at }
-                    if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
-                {
-                    // The server has sent nothing since.
-                    if self.last_byte_at <= sent_at {
-                        self.mark_for_closing();
-                    } else {
-                        let slot = &mut self.slots[index as usize];
-                        slot.repeat_after = slot.repeat_after + slot.repeat_after;
-                        self.resend(now, index);
-                    }
-                }
-                _ => {}
-            }
         }
     }
 

@@ -241,6 +241,40 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
     assert_eq!(bench.recorded.ended, [(0, Err(CallError::TimedOut))]);
 }
 
+/// Eight calls are answered in their order, one each 600 ms. The last one waits 4,800 ms for the
+/// others, and none is sent again although the timeout is 1,000 ms.
+#[test]
+fn calls_behind_other_answers_are_not_resent() {
+    let mut bench = ClientBench::connected(8);
+    (0..8).for_each(|nth| drop(bench.start_call(ms(nth))));
+    for (nth, xid) in bench.take_sent_xids().into_iter().enumerate() {
+        let at_ms = 600 * (nth as u64 + 1);
+        bench.handle_time(ms(at_ms - 1));
+        assert_eq!(bench.take_sent_xids(), [], "before {at_ms} ms");
+        bench.receive(ms(at_ms), &answer(xid, OK_RESULTS));
+    }
+    assert_eq!((bench.recorded.ended.len(), bench.client.traffic().repeats), (8, 0));
+}
+
+/// The server drops the second of four calls, and answers the others at 600, 1,200 and 1,800 ms.
+/// The first answer restarts its timeout of 1,000 ms, and the answers to later calls do not.
+#[test]
+fn dropped_call_is_resent_while_later_calls_are_answered() {
+    let mut bench = ClientBench::connected(4);
+    (0..4).for_each(|nth| drop(bench.start_call(ms(nth))));
+    let xids = bench.take_sent_xids();
+    for (nth, at_ms) in [(0, 600), (2, 1_200)] {
+        bench.receive(ms(at_ms), &answer(xids[nth], OK_RESULTS));
+    }
+    bench.handle_time(ms(1_599));
+    assert_eq!(bench.take_sent_xids(), []);
+    assert_eq!(bench.client.next_wake(), Some(ms(1_600)));
+    bench.handle_time(ms(1_600));
+    assert_eq!(bench.take_sent_xids().len(), 1);
+    bench.receive(ms(1_800), &answer(xids[3], OK_RESULTS));
+    assert_eq!((bench.client.in_flight(), bench.client.traffic().repeats), (1, 1));
+}
+
 /// A call is sent twice, under two ids, and both are answered, in either order.
 #[test]
 fn first_answer_to_any_xid_of_a_call_completes_it() {

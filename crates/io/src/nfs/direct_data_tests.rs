@@ -215,3 +215,26 @@ proptest! {
         }
     }
 }
+
+/// The data of a READ arrives in 5,000 ms, a quarter each 1,250 ms. Neither it nor the call behind
+/// it is sent again, with a timeout of 1,251 ms.
+#[test]
+fn arriving_data_restarts_the_timeouts_of_its_call_and_of_later_ones() {
+    let timing = Timing { repeat_after: ms(1_251), give_up_after: ms(10_000) };
+    let mut bench = ClientBench::connected(2);
+    bench.client.timing = timing;
+    let bytes = pattern_bytes(1, DIRECT_DATA_BYTES_MIN as usize);
+    bench.start_read(ms(0), bytes.len() as u32);
+    bench.start_call(ms(1));
+    let xids = bench.take_sent_xids();
+    let reply = data_reply(xids[0], &bytes);
+    for (nth, part) in reply.chunks(reply.len().div_ceil(4)).enumerate() {
+        let at_ms = 1_250 * (nth as u64 + 1);
+        bench.handle_time(ms(at_ms));
+        assert_eq!(bench.take_sent_xids(), [], "at {at_ms} ms");
+        bench.receive(ms(at_ms), part);
+    }
+    assert!(bench.recorded.ended == [(0, Ok(bytes))]);
+    bench.receive(ms(6_250), &answer(xids[1], OK_RESULTS));
+    assert_eq!((bench.recorded.ended.len(), bench.client.traffic().repeats), (2, 0));
+}

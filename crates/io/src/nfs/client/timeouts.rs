@@ -1,0 +1,74 @@
+//! Timeouts of calls: the rules 1, 3 and 4 of the state machine.
+
+use readpath_core::unit::Time;
+
+use super::super::call_results::Caller;
+use super::super::rpc::CallError;
+use super::{CallState, Client, ClientLink};
+
+impl Client {
+    /// Handles timeouts that are due at time `now`, by the rules 1, 3 and 4 of the module. Expired
+    /// calls fail, and the caller is informed. Other calls are sent again, or the connection is
+    /// given up if the server has been silent.
+    pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
+        for index in 0..self.slots.len() as u32 {
+            let slot = &self.slots[index as usize];
+            match slot.state {
+                CallState::Free => {}
+                _ if now >= slot.expires_at => {
+                    // A server that has postponed the call is not silent.
+                    self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
+                    self.fail_call(index, CallError::TimedOut, caller);
+                }
+                CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
+                // Without a connection, `handle_connected` sends the call again.
+                CallState::Waiting { sent_at, repeat_at }
+                    if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
+                {
+                    // The server has sent nothing since.
+                    if self.last_byte_at <= sent_at {
+                        self.mark_for_closing();
+                    } else {
+                        let slot = &mut self.slots[index as usize];
+                        slot.repeat_after = slot.repeat_after + slot.repeat_after;
+                        self.resend(now, index);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Records that the server has answered the call in slot `index`: it is not silent, and a lost
+    /// connection is replaced at once.
+    pub(super) fn record_answer(&mut self, index: u32) {
+        self.is_silent = false;
+        self.reconnect_delay = Time::ZERO;
+        self.note_progress(index);
+    }
+
+    /// Notes that bytes of the answer to the call in slot `index` have arrived.
+    fn note_progress(&mut self, index: u32) {
+        if let CallState::Waiting { sent_at, .. } = self.slots[index as usize].state {
+            let earliest = self.answered_sent_at.map_or(sent_at, |earliest| earliest.min(sent_at));
+            self.answered_sent_at = Some(earliest);
+        }
+    }
+
+    /// Restarts the timeouts, at time `now`, of the calls that were sent no earlier than a call of
+    /// which bytes were received. A server that answers in another order may answer a later
+    /// call first; the earlier one then keeps its timeout, since it may be lost.
+    pub(super) fn restart_timeouts(&mut self, now: Time) {
+        if let Some(reply) = self.direct_reply {
+            self.note_progress(reply.slot_index);
+        }
+        let Some(answered_sent_at) = self.answered_sent_at.take() else { return };
+        for slot in &mut self.slots {
+            if let CallState::Waiting { sent_at, repeat_at } = &mut slot.state
+                && *sent_at >= answered_sent_at
+            {
+                *repeat_at = (*repeat_at).max(now + slot.repeat_after);
+            }
+        }
+    }
+}
