@@ -70,7 +70,8 @@ impl fmt::Display for PageCache {
     }
 }
 
-/// An option of a [`ReadPath`](crate::ReadPath) that has no effect in its page cache mode.
+/// An option of a [`ReadPath`](crate::ReadPath) that has no effect in its page cache mode, or on
+/// files of an NFS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionError {
@@ -93,6 +94,13 @@ impl fmt::Display for OptionError {
             return f.write_str(
                 "the kernel page cache has no files of a source; choose the page cache `own` or \
                  `none`",
+            );
+        }
+        if *option == "coherence" {
+            return f.write_str(
+                "option `coherence` has no effect on a file of an NFS server (`nfs://`), which is \
+                 not checked for changes; leave the option out and call `revalidate`, or mount the \
+                 export",
             );
         }
         if let ("memory", PageCache::Own { .. }) = (*option, page_cache) {

@@ -124,7 +124,7 @@ impl Builder {
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine, because the connection belongs to the parent.
         let builder_for_child = None;
-        // Files of a server are not checked for changes, with any value of this option.
+        // Files of a server are not checked for changes: other values were refused above.
         let coherence = Coherence::WhenOpened;
         let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
         let handle = Handle::open(&engine, StorageFile::Server(file), nfs_identity(&file));

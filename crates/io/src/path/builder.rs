@@ -95,6 +95,9 @@ impl Builder {
     /// | `whole_file_memory` | yes | error | error |
     /// | `scheduler`, `depth`, `backend`, `held_memory` | error | yes | yes |
     /// | `memory`, `readahead`, `eviction`, `kernel_cache` | error | yes | error |
+    ///
+    /// A file of an NFS server is refused with another [`coherence`](Builder::coherence) than the
+    /// default.
     pub fn page_cache(mut self, page_cache: PageCache) -> Builder {
         self.page_cache = Some(page_cache);
         self
@@ -189,7 +192,8 @@ impl Builder {
 
     /// Times at which files are checked for changes. Default [`WhenOpened`](Coherence::WhenOpened).
     /// A check costs about half a microsecond (`fstat(2)`): cached reads of 4 KiB took 0.50 instead
-    /// of 0.08 us on a busy machine (`cargo bench -p readpath-eval --bench held_reads`).
+    /// of 0.08 us on a busy machine (`cargo bench -p readpath-eval --bench held_reads`). Files of a
+    /// server are not checked: `nfs://` is an error with another value than the default.
     pub fn coherence(mut self, coherence: Coherence) -> Builder {
         self.coherence = coherence;
         self
@@ -330,6 +334,11 @@ impl Builder {
     /// # Errors
     /// The kernel page cache was chosen, or an option has no effect.
     pub(crate) fn server_pages(&self, option: &'static str) -> Result<PathPages, OptionError> {
+        // A source has one version, which needs no check.
+        if option == NFS && self.coherence != Coherence::WhenOpened {
+            let page_cache = self.page_cache.unwrap_or(PageCache::Own { bytes: None });
+            return Err(OptionError { option: "coherence", page_cache });
+        }
         match self.chosen_page_cache(PageCache::Own { bytes: None })? {
             // The kernel of this machine has no pages of the file.
             PageCache::Own { bytes } => Ok(PathPages::Own { bytes, reads_resident: false }),

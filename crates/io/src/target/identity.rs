@@ -15,7 +15,8 @@ use crate::target::Target;
 /// of the older cached pages. Guards and reads in progress keep their bytes.
 ///
 /// The check misses stores to a shared mapping (times are updated late), writes to a block device,
-/// and changes while the system clock is set back. Files of a server (`nfs://`) are not checked.
+/// and changes while the system clock is set back. Files of a server (`nfs://`) are not checked,
+/// and are not opened with another value than the default.
 /// For a file on a kernel NFS mount, the times are as fresh as the mount (`actimeo`, nfs(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coherence {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use readpath::{Advice, File, OpenFileError, ReadPath};
+use readpath::{Advice, Coherence, File, OpenFileError, ReadPath};
 
 use crate::draw::Draw;
 use crate::proxy::{Proxy, Weather};
@@ -96,6 +96,19 @@ fn nfs_errors_reach_the_reader_and_open_errors_are_named() {
     assert!(matches!(read_error, OpenFileError::Open(_)), "{read_error}");
     let read_error = ReadPath::builder().readahead("psychic").open(&url).err().unwrap();
     assert!(matches!(read_error, OpenFileError::Build(_)), "{read_error}");
+}
+
+/// An option that checks for changes would have no effect. The error names the remedy.
+#[test]
+fn nfs_file_is_refused_with_checks_for_changes() {
+    let (_server, _proxy, _, url) = serve();
+    for coherence in [Coherence::EachRead, Coherence::EachMiss] {
+        let builder = ReadPath::builder().memory(8 << 20).coherence(coherence);
+        let error = builder.open(&url).err().expect("a refusal").to_string();
+        assert!(error.contains("`coherence`") && error.contains("`revalidate`"), "{error}");
+    }
+    let builder = ReadPath::builder().memory(8 << 20).coherence(Coherence::WhenOpened);
+    assert_eq!(builder.open(&url).unwrap().len(), FILE_BYTES);
 }
 
 #[test]
