@@ -263,7 +263,8 @@ pub struct ManArgs {
     readpath emulate hdd --at /mnt/slow --size 8G &\n  \
     fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
-    Needs root or fusermount3. Ends on ctrl-C or `umount DIR`.")]
+    Needs root or fusermount3. Ends on ctrl-C, on `umount DIR`, and with the process that started it,\n\
+    such as a script that starts it with `&`.")]
 pub struct EmulateArgs {
     /// Modelled device (`readpath devices`), with parameters after commas
     #[arg(value_name = "DEVICE", value_parser = path_argument_parser())]

@@ -81,6 +81,12 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 
     let end = wait_for_end(&signals, parent, &session);
     let mount_end = end_mount(session, &args.folder, end);
+    if end == EmulationEnd::ParentDied {
+        notice::print(
+            "the process that started this command has ended, which ends the device; start it \
+             from a process that runs as long as the device is needed",
+        );
+    }
     let reported = print_report(&engine.answer_counters());
     let folder = args.folder.display();
     match mount_end {

@@ -96,26 +96,31 @@ fn emulated_device_unmounts_while_its_file_is_open() {
     drop(file);
 }
 
+/// The output names the reason: the user has ended neither the command nor the mount.
 #[test]
 fn emulated_device_unmounts_when_its_parent_dies() {
     if !can_mount("emulated_device_unmounts_when_its_parent_dies") {
         return;
     }
     let folder = Folder::new("orphan");
-    let at = folder.0.display();
+    let scratch = Scratch::new("emulate-orphan");
+    let (at, log) = (folder.0.display(), scratch.path("log"));
     let script = format!(
-        "'{READPATH}' serve nvme --at '{at}' --size 1MiB >/dev/null & \
-         while ! test -e '{at}/device'; do sleep 0.05; done"
+        "'{READPATH}' serve nvme --at '{at}' --size 1MiB >/dev/null 2>'{}' & \
+         while ! test -e '{at}/device'; do sleep 0.05; done",
+        log.display()
     );
     assert!(Command::new("timeout").args(["20", "sh", "-c", &script]).status().unwrap().success());
+    let says_why =
+        || fs::read_to_string(&log).unwrap().contains("the process that started this command");
     // The shell is gone. Its child checks for that four times a second.
     for _ in 0..200 {
-        if !folder.is_mounted() {
+        if !folder.is_mounted() && says_why() {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("still mounted ten seconds after its parent's end");
+    panic!("still mounted, or without the reason, ten seconds after its parent's end");
 }
 
 /// The length of a block device is not in its metadata.
