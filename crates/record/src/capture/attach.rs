@@ -94,8 +94,8 @@ impl Recorder {
     }
 
     /// Records all processes of a control group and of the groups below it but this one, with their
-    /// later children. Returns the number of processes. Repeated calls add processes that other programs
-    /// move into the group.
+    /// later children. Returns the number of processes. Repeated calls add processes that other
+    /// programs move into the group.
     ///
     /// # Errors
     /// The folder is not a control group, or one of its processes cannot be recorded.

@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Reads of the buffer may themselves make events, as those of another recorder.
+    /// Another recorder that is recorded makes events by its reads.
     #[test]
     fn buffer_that_is_never_empty_is_read_up_to_the_present() {
         let mut times = Vec::new();

@@ -21,7 +21,7 @@ impl Client {
                     self.fail_call(index, CallError::TimedOut, caller);
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
-                // Without a connection, `handle_connected` sends the call again.
+                // Without a connection, the call is sent again by the next one.
                 CallState::Waiting { sent_at, repeat_at }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
