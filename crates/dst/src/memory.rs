@@ -135,7 +135,6 @@ pub(crate) struct Memory {
     areas: BTreeMap<usize, RegisteredRange>,
     /// Waiting touches, in the order of their start.
     touches: Vec<WaitingTouch>,
-    /// Signalled eventfds.
     signalled_event_fds: Vec<RawFd>,
     /// Number of pages in the state `Present`.
     present_pages: u64,
@@ -177,6 +176,7 @@ impl Memory {
                 ..*page
             };
             self.present_pages -= 1;
+            self.count_left(address);
         }
         self.present_pages += u64::from(!is_present(old_state) && is_present(state));
     }
@@ -430,12 +430,12 @@ impl World {
     }
 
     /// Fails the run if more pages are present and delegated than the limit. Called when the
-    /// pager's thread has finished its work. Pages of write-outs and windows that could not be
-    /// taken back are allowed in addition.
+    /// pager's thread has finished its work. Pages of write-outs, windows that could not be taken
+    /// back, and kept pages are allowed in addition.
     fn check_present_pages(&self) {
         let memory = self.memory();
         let pages_of_writes = memory.pages_writing_out + memory.pages_written_out;
-        let pages_max = memory.pages_max + pages_of_writes + memory.stuck_page_count();
+        let pages_max = memory.pages_max + pages_of_writes + memory.extra_page_count();
         let (present, delegated) = (memory.present_pages, memory.kernel_pages_in_use());
         if present + delegated > pages_max {
             self.record_failure(format!(
@@ -553,6 +553,7 @@ impl World {
                 PageState::Delegated { .. } => return Err(Errno::INVAL),
             }
             if source.users > 0 || source.released_at_ns > now_ns {
+                memory.count_kept(from);
                 return Err(Errno::BUSY);
             }
             memory.fill_absent(to, uffd, PageState::Present { is_protected: false })?;

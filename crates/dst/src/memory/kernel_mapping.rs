@@ -48,6 +48,14 @@ pub(in crate::simulation) struct KernelMemory {
     delegated_pages: u64,
     /// Number of pages that could not be taken back because the system has too many mappings.
     stuck_pages: u64,
+    /// First addresses of the pages whose move failed, because a transfer used them. A page stays
+    /// here until it leaves its place.
+    kept_pages: BTreeSet<usize>,
+    /// Number of further failed moves of kept pages, since the last page left its place.
+    kept_again: u64,
+    /// Maximum of the kept pages and further failed moves together. The pager takes frames for
+    /// kept pages back when pages leave, which may be later.
+    kept_pages_max: u64,
     /// Number of mappings made so far, without the first. The number is the id of the last one.
     mappings_made: u32,
     /// Moves whose report was not yet handled.
@@ -156,9 +164,25 @@ impl Memory {
         self.kernel_memory.stuck_pages += (bytes / PAGE) as u64;
     }
 
-    /// Number of pages that may be in memory beyond the budget, because the system has failed.
-    pub(super) fn stuck_page_count(&self) -> u64 {
-        self.kernel_memory.stuck_pages
+    /// Counts a page whose move failed, because a transfer used it.
+    pub(super) fn count_kept(&mut self, address: usize) {
+        let is_new = self.kernel_memory.kept_pages.insert(address);
+        let kernel = &mut self.kernel_memory;
+        kernel.kept_again += u64::from(!is_new);
+        let kept = kernel.kept_pages.len() as u64 + kernel.kept_again;
+        kernel.kept_pages_max = kernel.kept_pages_max.max(kept);
+    }
+
+    /// Ends the count of a page that leaves its place.
+    pub(super) fn count_left(&mut self, address: usize) {
+        self.kernel_memory.kept_pages.remove(&address);
+        self.kernel_memory.kept_again = 0;
+    }
+
+    /// Number of pages that may be in memory beyond the budget, because the system has failed or
+    /// has kept pages in their place.
+    pub(super) fn extra_page_count(&self) -> u64 {
+        self.kernel_memory.stuck_pages + self.kernel_memory.kept_pages_max
     }
 
     /// Subtracts the delegated pages among the pages of an unmapped area from the number of
