@@ -18,6 +18,9 @@
 //! **Partial blocks.** A device writes whole blocks. A write that begins or ends inside a block
 //! reads that block first and writes it back with the new bytes. Consequences:
 //! - Calls on one `RawFile` run one after another and never lose each other's bytes.
+//! - A call that writes a part of a block is refused while a [`RawBatch`] of the same `RawFile`
+//!   writes that block. If the write ends in the file's last block or behind it, also while a batch
+//!   writes behind that block. Whole blocks are never refused.
 //! - Concurrent writers of the *same block* through another `RawFile`, descriptor or process may
 //!   lose their bytes. Use whole blocks, or one writer.
 //! - A write that ends inside the last block of a regular file extends the file to the end of that
@@ -69,6 +72,7 @@ use crate::backend::BackendInUse;
 use crate::target::Mode;
 
 mod batch;
+mod batch_writes;
 mod buffers;
 mod builder;
 mod cache_invalidator;
@@ -86,7 +90,7 @@ pub use builder::RawFileBuilder;
 use cache_invalidator::CacheInvalidator;
 use channel::{Channel, SyncScope};
 pub use error::{RawError, RawFault, RawOpenError};
-use process_channels::{ChannelParameters, ProcessChannels};
+use process_channels::{ChannelParameters, ProcessChannel, ProcessChannels};
 pub use reader::{RawChunk, RawReader};
 
 /// A regular file or block device for large chunked transfers that bypass every cache.
@@ -214,7 +218,7 @@ impl RawFile {
         let channel =
             self.channels.for_this_process_mut(&self.channel_parameters).map_err(error)?;
         // A poisoned lock is safe, as in `channel`.
-        let channel = channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let channel = channel.channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file_bytes = channel.begin_stream().map_err(error)?;
         let offset = offset.min(file_bytes);
         let end = offset.saturating_add(bytes).min(file_bytes);
@@ -266,7 +270,8 @@ impl RawFile {
     /// # Errors
     /// The device failed. The error reports the number of bytes written before the failure. Any
     /// part of the rest may have been written too, but not past the old end of the file. A block
-    /// device that is too short is not written at all.
+    /// device that is too short is not written at all. No byte is written either if a batch has a
+    /// write in flight to a block of which `memory` is only a part.
     pub fn write_at(&self, memory: &[u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
         if !self.is_writable {
@@ -275,7 +280,9 @@ impl RawFile {
         let range = PageRange::covering(offset, memory.len() as u64);
         let overwriting =
             self.cache_invalidator.as_ref().map(|invalidator| invalidator.begin_overwrite(range));
-        let written = self.channel()?.write(memory, offset);
+        let process_channel = self.process_channel()?;
+        let batch_writes = &process_channel.batch_writes;
+        let written = process_channel.lock().write(memory, offset, batch_writes);
         // Invalidates the range again: reads may have cached old bytes during the write.
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
@@ -476,13 +483,16 @@ impl RawFile {
     /// # Errors
     /// This is a forked child that cannot have a channel.
     fn channel(&self) -> Result<MutexGuard<'_, Channel>, RawError> {
-        let channel = self
-            .channels
-            .for_this_process(&self.channel_parameters)
-            .map_err(|fault| self.error(fault))?;
-        // A panic leaves no request in flight, and each call resets the channel's free buffers: a
-        // poisoned lock is safe.
-        Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(self.process_channel()?.lock())
+    }
+
+    /// Returns the channel of this process with the writes of its batches.
+    ///
+    /// # Errors
+    /// As [`channel`](RawFile::channel).
+    fn process_channel(&self) -> Result<&ProcessChannel, RawError> {
+        let channel = self.channels.for_this_process(&self.channel_parameters);
+        channel.map_err(|fault| self.error(fault))
     }
 
     /// Adds the path of the file to a fault.

@@ -8,6 +8,7 @@ use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use slab::Slab;
 
+use super::batch_writes::BatchWriteGuard;
 use super::cache_invalidator::OverwriteGuard;
 use super::{RawError, RawFault, RawFile, RawMemory};
 use crate::backend::{Backend, BackendError};
@@ -23,6 +24,11 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 /// batch cancels transfers in flight and waits for the rest. A forgotten batch (`std::mem::forget`)
 /// leaves them in flight: they end by themselves, and their memory and the open file leak. In a
 /// child made by `fork` every use returns an error.
+///
+/// A write is in flight from its start until the batch returns it, also if the batch is forgotten.
+/// So long, calls of the same `RawFile` that write a part of its blocks are refused
+/// ([`BatchInFlight`](RawFault::BatchInFlight)). In the reverse order the start of a batch's write
+/// waits for the call.
 ///
 /// The batch stays on the thread that created it: the kernel completes its transfers when that
 /// thread enters the kernel.
@@ -67,6 +73,8 @@ struct TransferContext<'f> {
     ticket: u64,
     /// Guard of the overwritten range in the cache of a read path; dropped with the transfer.
     _overwriting: Option<OverwriteGuard<'f>>,
+    /// A write's range, which calls respect until the transfer is returned.
+    _write: Option<BatchWriteGuard<'f>>,
 }
 
 /// Completed transfer of a [`RawBatch`].
@@ -184,8 +192,16 @@ impl<'f> RawBatch<'f> {
         // The guard lives in the context, and invalidates the range again at the transfer's end.
         let overwriting =
             cache_invalidator.map(|cache_invalidator| cache_invalidator.begin_overwrite(range));
-        let context = TransferContext { memory, offset, ticket, _overwriting: overwriting };
         let transfers = own_transfers(self.file, &mut self.transfers)?;
+        let write = match op {
+            Op::Read => None,
+            Op::Write => {
+                let batch_writes = &self.file.process_channel()?.batch_writes;
+                Some(batch_writes.begin_batch_write(offset..offset + bytes as u64))
+            }
+        };
+        let context =
+            TransferContext { memory, offset, ticket, _overwriting: overwriting, _write: write };
         let id = RequestId(self.request_ids.insert(()) as u32);
         let start = TransferStart {
             id,

@@ -17,6 +17,7 @@ use std::os::fd::AsRawFd;
 use readpath_core::chunking::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
+use super::batch_writes::BatchWrites;
 use super::buffers::Buffers;
 use super::layout::BlockLayout;
 use super::{RawFault, RawOpenError, RawStats};
@@ -297,20 +298,30 @@ impl Channel {
     /// Writes `memory` to the file at `offset` and returns the number of bytes written, less only
     /// if the kernel stops without an error. An error contains that number. A regular file that
     /// direct I/O has extended to a whole block is truncated again.
-    pub(super) fn write(&mut self, memory: &[u8], offset: u64) -> Result<u64, RawFault> {
+    pub(super) fn write(
+        &mut self,
+        memory: &[u8],
+        offset: u64,
+        batch_writes: &BatchWrites,
+    ) -> Result<u64, RawFault> {
         let end = offset + memory.len() as u64;
         if memory.is_empty() {
             return Ok(0);
         }
         self.drain_earlier_call();
+        let requested = offset..end;
+        // A batch's write that is not registered under this lock is part of the length.
+        let ranges = batch_writes.lock();
         let file_bytes = self.bytes()?;
+        let layout = BlockLayout::new(&requested, self.block_bytes());
+        let partial_blocks = layout.partial_blocks(file_bytes);
+        let _call = batch_writes.begin_call(ranges, partial_blocks)?;
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
         self.file.set_bytes(file_bytes);
         // The cast to `*mut` is sound: the kernel only reads the memory of a write.
         let memory = CallMemory { address: memory.as_ptr().cast_mut(), file_offset: offset };
-        let requested = offset..end;
         // SAFETY: the slice is borrowed for the call and not changed.
         let result = unsafe {
             self.read_edges(memory, &requested, file_bytes)?;

@@ -131,6 +131,11 @@ pub enum RawFault {
         /// The alignment in bytes.
         alignment_bytes: u32,
     },
+    /// The write contains only a part of a block that a batch is writing. No bytes were written.
+    BatchInFlight {
+        /// Offset of the block.
+        offset: u64,
+    },
     /// The file was not opened for writing.
     ReadOnly,
     /// The length of the file cannot be read, or cannot be restored after a write whose last block
@@ -174,20 +179,7 @@ impl std::fmt::Display for RawFault {
             RawFault::Device { op, offset, bytes_done, error } => {
                 let what = if op == Op::Read { "reading" } else { "writing" };
                 write!(f, "{what} at byte {offset}, after {bytes_done} bytes: {error}; ")?;
-                f.write_str(match error {
-                    DeviceError::Medium => "look into the kernel's log for the device",
-                    DeviceError::Gone => "see whether it is still attached",
-                    DeviceError::Full => "make room, or write less",
-                    DeviceError::Refused => "open it as a user who may",
-                    DeviceError::Other(libc::EINVAL) => {
-                        "it needs another alignment than it reported: open it buffered"
-                    }
-                    DeviceError::Other(libc::EFBIG) => {
-                        "the file may not grow so large here (ulimit -f)"
-                    }
-                    // No special remedy is known.
-                    _ => "the bytes before it are transferred; try the rest again",
-                })
+                f.write_str(remedy(error))
             }
             RawFault::EndOfFile { offset, bytes_done } => write!(
                 f,
@@ -213,6 +205,11 @@ impl std::fmt::Display for RawFault {
                 "{value} is no whole multiple of {alignment_bytes} bytes, as a batch asks of places \
                  and lengths; align it, or use read_at and write_at"
             ),
+            RawFault::BatchInFlight { offset } => write!(
+                f,
+                "the block at byte {offset} is written in part, and a batch's write to it or behind \
+                 it is in flight; take that from the batch first, or write whole blocks"
+            ),
             RawFault::ReadOnly => f.write_str("was opened for reading alone; open it with `write`"),
             RawFault::Length { errno } => write!(
                 f,
@@ -230,6 +227,22 @@ impl std::fmt::Display for RawFault {
     }
 }
 
+/// Next step after an error of a device.
+fn remedy(error: DeviceError) -> &'static str {
+    match error {
+        DeviceError::Medium => "look into the kernel's log for the device",
+        DeviceError::Gone => "see whether it is still attached",
+        DeviceError::Full => "make room, or write less",
+        DeviceError::Refused => "open it as a user who may",
+        DeviceError::Other(libc::EINVAL) => {
+            "it needs another alignment than it reported: open it buffered"
+        }
+        DeviceError::Other(libc::EFBIG) => "the file may not grow so large here (ulimit -f)",
+        // No special remedy is known.
+        _ => "the bytes before it are transferred; try the rest again",
+    }
+}
+
 impl std::error::Error for RawError {}
 
 impl From<RawError> for io::Error {
@@ -242,6 +255,7 @@ impl From<RawError> for io::Error {
                 io::ErrorKind::StorageFull
             }
             RawFault::Range { .. } | RawFault::Misaligned { .. } => io::ErrorKind::InvalidInput,
+            RawFault::BatchInFlight { .. } => io::ErrorKind::ResourceBusy,
             RawFault::ReadOnly | RawFault::Device { error: DeviceError::Refused, .. } => {
                 io::ErrorKind::PermissionDenied
             }

@@ -2,11 +2,12 @@
 //! description and leaves the inherited one alone. A *channel* is the open file with its ring of
 //! buffers and its I/O backend.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use readpath_core::chunking;
 use readpath_core::policy::Spec;
 
+use super::batch_writes::BatchWrites;
 use super::channel::Channel;
 use super::{RawFault, RawOpenError};
 use crate::backend::BackendKind;
@@ -18,9 +19,17 @@ use crate::target::Target;
 /// Channel of the process that created it, and the channels of its forked children.
 pub(super) struct ProcessChannels {
     /// Channel of the process that created it.
-    creator_channel: ProcessOwned<Mutex<Channel>>,
+    creator_channel: ProcessOwned<ProcessChannel>,
     /// Channels of a forked child and of its own children, built at first use.
     child_channels: ForkLocal<ProcessChannels>,
+}
+
+/// Channel of one process, and the writes of its batches.
+pub(super) struct ProcessChannel {
+    /// The channel behind its lock.
+    pub(super) channel: Mutex<Channel>,
+    /// Writes of batches in flight, which the channel's calls respect.
+    pub(super) batch_writes: BatchWrites,
 }
 
 /// Parameters to build a channel in a child.
@@ -35,12 +44,15 @@ impl ProcessChannels {
     /// Creates the channels with this channel of the calling process.
     pub(super) fn new(channel: Channel) -> ProcessChannels {
         ProcessChannels {
-            creator_channel: ProcessOwned::new(Mutex::new(channel)),
+            creator_channel: ProcessOwned::new(ProcessChannel {
+                channel: Mutex::new(channel),
+                batch_writes: BatchWrites::default(),
+            }),
             child_channels: ForkLocal::new(),
         }
     }
 
-    /// Returns the channel of this process behind its lock. A child builds it at first use. A
+    /// Returns the channel of this process. A child builds it at first use. A
     /// grandchild finds the child's entry, and builds its own one below it.
     ///
     /// # Errors
@@ -48,7 +60,7 @@ impl ProcessChannels {
     pub(super) fn for_this_process(
         &self,
         parameters: &ChannelParameters,
-    ) -> Result<&Mutex<Channel>, RawFault> {
+    ) -> Result<&ProcessChannel, RawFault> {
         match self.creator_channel.get() {
             Some(channel) => Ok(channel),
             None => self
@@ -65,7 +77,7 @@ impl ProcessChannels {
     pub(super) fn for_this_process_mut(
         &mut self,
         parameters: &ChannelParameters,
-    ) -> Result<&mut Mutex<Channel>, RawFault> {
+    ) -> Result<&mut ProcessChannel, RawFault> {
         match self.creator_channel.get_mut() {
             Some(channel) => Ok(channel),
             None => self
@@ -73,6 +85,15 @@ impl ProcessChannels {
                 .get_mut_or_init(|| parameters.build_child_channels())?
                 .for_this_process_mut(parameters),
         }
+    }
+}
+
+impl ProcessChannel {
+    /// Locks the channel.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Channel> {
+        // A panic leaves no request in flight, and each call resets the channel's free buffers: a
+        // poisoned lock is safe.
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

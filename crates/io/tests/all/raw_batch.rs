@@ -132,3 +132,71 @@ fn raw_batch_wait_has_a_time_limit() {
         assert_eq!((moved.ticket, moved.result), (8, Ok(BLOCK)));
     }
 }
+
+/// A call writes byte 5 of each block while a batch writes the blocks. The call reads and writes
+/// whole blocks, and may not put old bytes back.
+#[test]
+fn call_with_a_partial_block_loses_no_bytes_of_a_batch_write() {
+    for backend in BACKENDS {
+        let temp = numbered();
+        let file = RawFile::builder().write(true).backend(backend).open(&temp.path).unwrap();
+        let write_partially = |block: u64| file.write_all_at(&[255], block * BLOCK as u64 + 5);
+        for round in 0..200 {
+            let value = round as u8;
+            let mut batch = file.batch(8).unwrap();
+            for block in 0..8 {
+                let mut memory = RawMemory::new(BLOCK).unwrap();
+                memory.fill(value);
+                batch.write(memory, BLOCK, block * BLOCK as u64, block).unwrap();
+            }
+            assert!(
+                batch.wait_for(Duration::ZERO).unwrap().is_none_or(|moved| moved.result.is_ok())
+            );
+            for block in (0..8).rev() {
+                let _written_or_refused = write_partially(block);
+            }
+            while batch.wait().unwrap().is_some() {}
+            (0..8).for_each(|block| write_partially(block).unwrap());
+            let bytes = std::fs::read(&temp.path).unwrap();
+            let wrong = (0..8 * BLOCK).find(|&at| at % BLOCK != 5 && bytes[at] != value);
+            assert_eq!(wrong, None, "{backend:?}, round {round}: lost byte");
+            assert!((0..8).all(|block| bytes[block * BLOCK + 5] == 255));
+        }
+    }
+}
+
+/// Block 1 is written by a batch that has not returned the write. The file ends in block 63.
+#[test]
+fn call_with_a_partial_block_is_refused_until_the_batch_write_is_returned() {
+    let temp = numbered();
+    let file = RawFile::builder().write(true).open(&temp.path).unwrap();
+    let block_bytes = u64::from(file.alignment_bytes());
+    if block_bytes == 1 {
+        return; // Without direct I/O there are no partial blocks.
+    }
+    let mut batch = file.batch(1).unwrap();
+    let start = BLOCK as u64;
+    batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, start, 0).unwrap();
+    let error = file.write_at(&[1], start + 5).unwrap_err();
+    assert_eq!(error.fault, RawFault::BatchInFlight { offset: start });
+    assert!(error.to_string().contains("take that from the batch first"), "{error}");
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::ResourceBusy);
+    // The last block of the batch's write, in a call that begins before it.
+    let memory = vec![1; 3 * BLOCK];
+    let error = file.write_at(&memory[..BLOCK], start - 1).unwrap_err();
+    assert_eq!(error.fault, RawFault::BatchInFlight { offset: 2 * start - block_bytes });
+    // Whole blocks, and parts of other blocks.
+    file.write_all_at(&memory[..2 * block_bytes as usize], start).unwrap();
+    file.write_all_at(&[1], start - 1).unwrap();
+    file.write_all_at(&[1], 2 * start).unwrap();
+    assert!(batch.wait().unwrap().unwrap().result.is_ok());
+    file.write_all_at(&[1], start + 5).unwrap();
+    // A write to the end of the file truncates the file, and so is refused before a batch's.
+    let end = BLOCKS * BLOCK as u64;
+    batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, end + start, 1).unwrap();
+    let error = file.write_at(&[1], end).unwrap_err();
+    assert_eq!(error.fault, RawFault::BatchInFlight { offset: end });
+    file.write_all_at(&[1], end - 1).unwrap();
+    drop(batch);
+    file.write_all_at(&[1], end).unwrap();
+}
