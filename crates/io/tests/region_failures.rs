@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use readpath::Region;
 use readpath::pager::FaultScope;
@@ -146,6 +147,36 @@ fn device_without_space_is_an_error_before_data_is_lost() {
     let good = read_back(&region, &content, filled);
     assert!(good >= 48, "{good} of {filled} pages");
     drop(region);
+}
+
+/// Half of the file system is free. Its free space is polled by statvfs(3) next to a request for
+/// more, which must not take the free half first.
+#[test]
+fn region_beyond_the_free_space_takes_none_of_it() {
+    const BYTES: usize = 64 << 20;
+    let Some(system) = SmallFileSystem::new(BYTES) else { return };
+    let filler = vec![1; BYTES / 2];
+    std::fs::write(system.0.join("filler"), filler).unwrap();
+    let free_bytes = || {
+        let state = rustix::fs::statvfs(&system.0).unwrap();
+        state.f_bavail * state.f_frsize
+    };
+    let before = free_bytes();
+    let is_over = AtomicBool::new(false);
+    let (error, least) = std::thread::scope(|scope| {
+        let least = scope.spawn(|| {
+            let mut least = free_bytes();
+            while !is_over.load(Ordering::Relaxed) {
+                least = least.min(free_bytes());
+            }
+            least
+        });
+        let made = Region::builder().memory(1 << 20).in_folder((BYTES / 4 * 3) as u64, &system.0);
+        is_over.store(true, Ordering::Relaxed);
+        (made.unwrap_err().to_string(), least.join().unwrap())
+    });
+    assert!(error.contains("free some"), "{error}");
+    assert_eq!(least, before);
 }
 
 /// The device loses its content: its backing file is truncated.

@@ -136,6 +136,7 @@ impl RegionBuilder {
             .open(folder)
             .map_err(space_error)?;
         check_file_size_limit(file_bytes).map_err(space_error)?;
+        check_free_space(&file, file_bytes).map_err(space_error)?;
         disable_copy_on_write(&file).map_err(|errno| space_error(errno.into()))?;
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
@@ -246,6 +247,20 @@ fn check_file_size_limit(bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
         _ => Ok(()),
+    }
+}
+
+/// Returns an error if the file system of `file` has less than `bytes` bytes of free space. Without
+/// this check fallocate(2) takes all of it from other programs before it fails. A file system that
+/// reports no size passes.
+fn check_free_space(file: &File, bytes: u64) -> io::Result<()> {
+    let space = rustix::fs::fstatvfs(file)?;
+    // Root may also use the reserved blocks (`mkfs.ext4 -m`).
+    let is_root = rustix::process::geteuid().is_root();
+    let free_blocks = if is_root { space.f_bfree } else { space.f_bavail };
+    match space.f_blocks > 0 && bytes > free_blocks.saturating_mul(space.f_frsize) {
+        true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        false => Ok(()),
     }
 }
 
