@@ -113,16 +113,7 @@ impl fmt::Display for PagerError {
                 std::io::Error::from_raw_os_error(*errno)
             ),
             PagerError::Space { path, bytes, error } => {
-                let next = match error.raw_os_error() {
-                    Some(libc::ENOSPC | libc::EDQUOT) => "free some, or name another folder",
-                    Some(libc::EOPNOTSUPP | libc::EISDIR) => {
-                        "its file system has no files without a name (O_TMPFILE) or can't reserve \
-                         space; name a folder on another, such as ext4, xfs or btrfs"
-                    }
-                    Some(libc::EFBIG) => "raise the limit on the size of files (`ulimit -f`)",
-                    Some(libc::EBUSY) => "it is mounted or in use; name a device that is free",
-                    _ => "name a folder or device that this user may write to",
-                };
+                let next = space_remedy(error);
                 write!(f, "{}: {bytes} bytes for a region: {error}; {next}", path.display())
             }
             PagerError::NotADevice { path } => write!(
@@ -149,6 +140,28 @@ impl fmt::Display for PagerError {
                  threads or descriptors (`ulimit -u`, `ulimit -n`)"
             ),
         }
+    }
+}
+
+/// Next step after an error of the file system or device for a region.
+fn space_remedy(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => "free some, or name another folder",
+        Some(libc::EOPNOTSUPP | libc::EISDIR) => {
+            "its file system has no files without a name (O_TMPFILE) or can't reserve space; \
+             name a folder on another, such as ext4, xfs or btrfs"
+        }
+        // EFBIG is a limit of the process or of the file system. fallocate(2) answers EINVAL to a
+        // length of 2^63 or more.
+        Some(libc::EFBIG | libc::EINVAL) => {
+            "make the region smaller, or raise the process's limit on the size of files if it \
+             has one (`ulimit -f`)"
+        }
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            "check the path, or name a folder or device that exists"
+        }
+        Some(libc::EBUSY) => "it is mounted or in use; name a device that is free",
+        _ => "name a folder or device that this user may write to",
     }
 }
 
