@@ -11,6 +11,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use readpath_core::machine;
+use slab::Slab;
+
 use crate::file::{File, read_absent};
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
@@ -69,8 +72,10 @@ pub struct Batch {
     queue: Option<QueueId>,
     /// Reads submitted to the kernel page cache and not yet copied out.
     kernel_reads: KernelReads,
-    /// Reads for the engine that have not started.
-    unstarted: Vec<UnstartedRead>,
+    /// Reads for the engine, until their results are in `ready`.
+    engine_reads: Slab<UnstartedRead>,
+    /// Keys in `engine_reads` of the reads that have not started.
+    unstarted: Vec<usize>,
     /// Completed reads, not yet returned by `wait`.
     ready: VecDeque<SharedRead>,
     /// Read whose bytes the caller borrows at present.
@@ -90,6 +95,7 @@ impl ReadPath {
             engine,
             queue: None,
             kernel_reads: KernelReads::default(),
+            engine_reads: Slab::new(),
             unstarted: Vec::new(),
             ready: VecDeque::new(),
             borrowed: None,
@@ -152,7 +158,7 @@ impl Batch {
             }
         }
         self.engine.engine_or_build()?;
-        self.unstarted.push(UnstartedRead { handle, offset, bytes: bytes_in_file, ticket });
+        self.add_engine_read(UnstartedRead { handle, offset, bytes: bytes_in_file, ticket });
         if self.unstarted.len() >= START_GROUP_READS {
             self.start();
         }
@@ -171,21 +177,52 @@ impl Batch {
         }
         let engine = Arc::clone(&self.engine);
         // The drop of the guard releases the lock and submits the requests.
+        let ready_before = self.ready.len();
         drop(self.release_and_submit(&engine));
-        // After the lock's release: dropping the last handle of a file takes the lock.
-        self.unstarted.clear();
+        self.finish_engine_reads(ready_before);
+    }
+
+    /// Adds a read for the engine, which has not started.
+    fn add_engine_read(&mut self, read: UnstartedRead) {
+        self.unstarted.push(self.engine_reads.insert(read));
+    }
+
+    /// Ends the engine's reads in `ready` from index `first` on: returns their tickets to them. If
+    /// the file has become shorter and ends behind the bytes of a read in their last page, that
+    /// page cannot be cached, and the read has failed. It is read again without the cache.
+    ///
+    /// Called without the lock: dropping the last handle of a file takes it.
+    fn finish_engine_reads(&mut self, first: usize) {
+        for SharedRead { completed, .. } in self.ready.iter_mut().skip(first) {
+            let read = self.engine_reads.remove(completed.ticket as usize);
+            completed.ticket = read.ticket;
+            if let Some(Err(machine::ReadError::Shrunk { offset })) = completed.result
+                && offset >= read.offset + read.bytes
+            {
+                let mut copy = AlignedBytes::allocate(read.bytes as usize, self.free_buffers.pop());
+                // After another error, such as of a server's file, the first one stays.
+                if read_absent(&read.handle, read.offset, &mut copy).is_ok() {
+                    completed.result = Some(Ok(read.bytes));
+                    completed.detached = Some(copy);
+                }
+            }
+        }
     }
 
     /// Releases the reads that the caller has finished with and submits the unstarted ones, under
-    /// one lock. Reads that complete at once move to `ready`. Returns the engine's locked state and
-    /// the batch's queue in it. Requires a built engine. The caller clears `unstarted`.
+    /// one lock. Reads that complete at once move to `ready`, for
+    /// [`finish_engine_reads`](Batch::finish_engine_reads). Returns the engine's locked state and
+    /// the batch's queue in it. Requires a built engine.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
         // Without the lock, which the registration of a handle takes. The handle keeps its ids.
-        self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
+        let reads = &self.engine_reads;
+        self.unstarted.iter().for_each(|&key| _ = reads[key].handle.machine_ids_or_register());
         let mut state = engine.lock();
         let open_queue = || state.in_flight.open_queue(QueueOwner::Thread);
         let queue = *self.queue.get_or_insert_with(open_queue);
-        state.release_and_start(queue, &mut self.returned, &self.unstarted, &mut self.ready);
+        let (unstarted, ready) = (&self.unstarted, &mut self.ready);
+        state.release_and_start(queue, &mut self.returned, unstarted, reads, ready);
+        self.unstarted.clear();
         (state, queue)
     }
 
@@ -343,7 +380,7 @@ impl Batch {
         };
         match copy {
             Some(copy) => self.ready.push_back(SharedRead::from_copy(*ticket, copy)),
-            None => self.unstarted.push(kernel_read),
+            None => self.add_engine_read(kernel_read),
         }
     }
 
@@ -355,6 +392,7 @@ impl Batch {
     fn wait_for_engine_reads(&mut self) -> Result<(), ReadError> {
         self.engine.engine_or_build()?;
         let engine = Arc::clone(&self.engine);
+        let ready_before = self.ready.len();
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
             // A single read leaves a stalled thread's request and bypasses the cache. A batch has
@@ -373,8 +411,7 @@ impl Batch {
             drop(state);
             Ok(())
         };
-        // After the lock's release: dropping the last handle of a file takes the lock.
-        self.unstarted.clear();
+        self.finish_engine_reads(ready_before);
         result
     }
 }
@@ -390,8 +427,8 @@ impl Drop for Batch {
         self.returned.extend(self.ready.drain(..));
         let mut state = engine.lock();
         // Reads that have not started never will.
-        let no_reads = [];
-        state.release_and_start(queue, &mut self.returned, &no_reads, &mut self.ready);
+        let (no_reads, ready) = (&[], &mut self.ready);
+        state.release_and_start(queue, &mut self.returned, no_reads, &self.engine_reads, ready);
         state.close_queue(queue);
     }
 }

@@ -205,6 +205,13 @@ fn unreadable_bytes_are_errors_of_load_and_read_at() {
     let mut buffer = vec![0; 1 << 19];
     mapping.read_exact_at(&mut buffer, 0).unwrap();
     assert!(buffer == start, "what is there can still be read");
+    // The file ends within the page of the last bytes, behind them.
+    cut_short(&file, 300_001);
+    mapping.advise(Advice::DontNeed, 0, 1 << 20);
+    mapping.read_exact_at(&mut buffer[..9_000], 291_000).unwrap();
+    assert!(buffer[..9_000] == start[291_000..300_000]);
+    let shrunk = Err(LoadError::Read(ReadError::Shrunk { offset: 300_001 }));
+    assert_eq!(mapping.read_exact_at(&mut buffer[..9_002], 291_000), shrunk);
 }
 
 /// An access to unreadable bytes is a bus error, tested in a separate process; SIGBUS is 7 in

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::os::unix::fs::FileExt;
 use std::task::{Context, Waker};
 
-use readpath::{File, ReadPath};
+use readpath::{File, ReadError, ReadPath};
 use support::TempFile;
 
 const PAGE: usize = 4096;
@@ -157,4 +157,46 @@ fn path_with_whole_file_memory_reads_past_a_moved_end() {
     std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(10).unwrap();
     let error = file.read_at(&mut [0; 5], 50_000).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+}
+
+/// The file now ends within the page of the last requested bytes, behind them. Their page cannot be
+/// cached, and they are read all the same.
+#[test]
+fn bytes_before_a_moved_end_in_its_page_are_read_by_every_call() {
+    let temp = TempFile::new(2_000_000);
+    let content = std::fs::read(&temp.path).unwrap();
+    let wanted = &content[991_000..1_000_000];
+    for kernel_cache in [true, false] {
+        std::fs::write(&temp.path, &content).unwrap();
+        let path = ReadPath::builder().memory(4 << 20).kernel_cache(kernel_cache).build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(1_000_001).unwrap();
+        let mut buffer = vec![0; 9_000];
+        assert_eq!(file.read_at(&mut buffer, 991_000).unwrap(), 9_000);
+        assert!(buffer == wanted);
+        let (bytes, buffer) = pollster::block_on(file.read_at_async(vec![0; 9_000], 991_000));
+        assert_eq!(bytes.unwrap(), 9_000);
+        assert!(buffer == wanted);
+        let mut batch = path.batch();
+        batch.read(&file, 991_000, 9_000, 7).unwrap();
+        batch.read(&file, 0, 5_000, 8).unwrap();
+        batch.read(&file, 991_000, 9_002, 9).unwrap();
+        let mut tickets = Vec::new();
+        while let Some(read) = batch.wait().unwrap() {
+            tickets.push(read.ticket());
+            match read.ticket() {
+                7 => assert!(read.slices().unwrap().flatten().eq(wanted)),
+                8 => assert!(read.slices().unwrap().flatten().eq(&content[..5_000])),
+                _ => assert_eq!(read.bytes(), Err(ReadError::Shrunk { offset: 1_000_001 })),
+            }
+        }
+        tickets.sort_unstable();
+        assert_eq!(tickets, [7, 8, 9]);
+        batch.read(&file, 991_000, 9_000, 3).unwrap();
+        let mut buffer = vec![0; 9_000];
+        let put = batch.wait_into(|_, _| &mut buffer).unwrap().unwrap();
+        assert_eq!((put.ticket, put.bytes), (3, Ok(9_000)));
+        assert!(buffer == wanted);
+        assert!(batch.is_empty());
+    }
 }

@@ -473,11 +473,22 @@ impl Mapping {
                 }
             };
         }
-        let (wants_bytes, mut bytes_done) = (true, 0);
-        self.read_range(offset, buffer.len() as u64, wants_bytes, |bytes| {
+        let (wants_bytes, mut bytes_done, bytes) = (true, 0, buffer.len() as u64);
+        let result = self.read_range(offset, bytes, wants_bytes, |bytes| {
             buffer[bytes_done..bytes_done + bytes.len()].copy_from_slice(bytes);
             bytes_done += bytes.len();
-        })
+        });
+        match result {
+            // The file has become shorter and ends behind these bytes in their last page. That page
+            // cannot be mapped, and the bytes are read from the file.
+            Err(LoadError::Read(ReadError::Shrunk { offset: file_end }))
+                if file_end >= offset + bytes
+                    && self.fork_local.read(offset, buffer) == Ok(buffer.len()) =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Returns the counters. All are zero if the kernel serves the mapping
@@ -573,28 +584,4 @@ impl std::fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file in memory (tmpfs(5)) has no device. The kernel's default is 32 pages
-    /// (`VM_READAHEAD_PAGES`).
-    #[test]
-    fn mapping_window_is_the_devices_or_the_kernels_default() {
-        // Windows in bytes: of a mapping of a file in the folder, and of the folder's device.
-        let windows_in = |folder: &Path| {
-            let path = folder.join(format!("readpath-window-{}", std::process::id()));
-            std::fs::write(&path, [1]).unwrap();
-            let target = Target::open(&path, OpenOptions::default());
-            std::fs::remove_file(&path).unwrap();
-            let target = target.unwrap();
-            (device_window_bytes(&target), target.queue().map_or(0, |queue| queue.read_ahead_bytes))
-        };
-        let (mapping_bytes, device_bytes) = windows_in(Path::new(env!("CARGO_MANIFEST_DIR")));
-        let default_bytes = 32 * 4_096;
-        assert_eq!(mapping_bytes, if device_bytes > 0 { device_bytes } else { default_bytes });
-        let folder_in_memory = Path::new("/dev/shm");
-        if folder_in_memory.is_dir() {
-            assert_eq!(windows_in(folder_in_memory), (default_bytes, 0));
-        }
-    }
-}
+mod tests;

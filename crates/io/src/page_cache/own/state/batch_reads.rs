@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use readpath_core::machine::ReadError;
 use readpath_core::unit::{PAGE_BYTES, Time};
+use slab::Slab;
 
 use super::EngineState;
 use crate::os::aligned_bytes::AlignedBytes;
@@ -77,21 +78,24 @@ pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
 }
 
 impl EngineState {
-    /// Takes back the `returned` reads and starts the `unstarted` reads. A read that the machine
-    /// rejects is added to `ready`. The caller drops `unstarted` without the lock, because the last
-    /// handle of a file takes it.
+    /// Takes back the `returned` reads and starts the `unstarted` ones, by their keys in `reads`. A
+    /// read that the machine rejects is added to `ready`. The key is the ticket of the result. The
+    /// caller drops the reads without the lock, because the last handle of a file takes it.
     pub(crate) fn release_and_start(
         &mut self,
         queue: QueueId,
         returned: &mut Vec<SharedRead>,
-        unstarted: &[UnstartedRead],
+        unstarted: &[usize],
+        reads: &Slab<UnstartedRead>,
         ready: &mut VecDeque<SharedRead>,
     ) {
         let now = self.take_returned_frames();
         returned.drain(..).for_each(|shared| self.release_shared(now, shared));
-        for UnstartedRead { handle, offset, bytes, ticket } in unstarted {
-            if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
-                ready.push_back(SharedRead::from_error(*ticket, error));
+        for &key in unstarted {
+            let UnstartedRead { handle, offset, bytes, .. } = &reads[key];
+            let ticket = key as u64;
+            if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, ticket) {
+                ready.push_back(SharedRead::from_error(ticket, error));
             }
         }
         self.step_until_idle(now);
