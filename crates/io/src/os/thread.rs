@@ -24,6 +24,15 @@ pub(crate) fn pin_to_core(core: usize) -> bool {
     CORES_BEFORE_PIN.get().is_some() && sched_setaffinity(None::<Pid>, &core_set).is_ok()
 }
 
+/// Returns the error of a future for which no thread can be started. The kernel's EAGAIN alone
+/// would have the kind `WouldBlock`, which asks for another poll.
+pub(crate) fn future_thread_error(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::other(format!(
+        "the path's thread for futures can't be started ({error}); end other threads, or raise \
+         their limit (`ulimit -u`)"
+    ))
+}
+
 /// Starts a thread that never runs a signal handler of the program.
 ///
 /// A signal for the process goes to any thread that does not block it. A handler may wait for

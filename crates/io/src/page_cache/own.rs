@@ -29,6 +29,7 @@ use readpath_core::machine::Machine;
 use crate::backend::BackendError;
 use crate::os::clock::Clock;
 use crate::os::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
+use crate::os::thread::future_thread_error;
 use crate::page_cache::kernel::{FilePages, PathPages};
 use crate::source::direct::DirectCounters;
 use crate::storage::{Sleep, Sleeper};
@@ -305,14 +306,7 @@ impl Engine {
         if reactor.is_none() {
             let engine = Arc::clone(self);
             let thread = spawn("readpath-react", move || engine.run_reactor());
-            // The kernel's EAGAIN alone would have the kind `WouldBlock`, which asks for another
-            // poll.
-            *reactor = Some(thread.map_err(|error| {
-                std::io::Error::other(format!(
-                    "the path's thread for futures can't be started ({error}); end other threads, \
-                     or raise their limit (`ulimit -u`)"
-                ))
-            })?);
+            *reactor = Some(thread.map_err(|error| future_thread_error(&error))?);
         }
         Ok(())
     }

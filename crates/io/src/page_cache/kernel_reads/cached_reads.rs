@@ -39,6 +39,7 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
+use crate::os::thread::future_thread_error;
 use crate::page_cache::kernel::KernelFile;
 use crate::page_cache::kernel::blocking_pool::BlockingRead;
 use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
@@ -384,7 +385,7 @@ fn start_task_read(
     new_read.poll(waker);
     match file.readahead.start_blocking_read(Arc::clone(new_read)) {
         Ok(()) => Poll::Pending,
-        Err(error) => Poll::Ready(Err(error)),
+        Err(error) => Poll::Ready(Err(future_thread_error(&error))),
     }
 }
 
