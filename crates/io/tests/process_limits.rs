@@ -4,13 +4,45 @@
 
 mod support;
 
-use readpath::ReadPath;
-use support::{TempFile, in_child};
+use readpath::raw::{RawError, RawFault, RawMemory};
+use readpath::{RawFile, ReadPath};
+use readpath_core::request::DeviceError;
+use support::{BACKENDS, TempFile, in_child};
 
 fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
     // SAFETY: the struct lives through the call, which changes this child alone.
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
+}
+
+/// The kernel cuts a write at the limit, also within a block, and then rejects the unaligned rest
+/// with EINVAL: generic_write_checks in fs/read_write.c. EFBIG is 27 in errno(3).
+#[test]
+fn raw_write_over_the_file_size_limit_names_the_limit() {
+    for backend in BACKENDS {
+        // No multiple of a block; a multiple of 512 and not of 4096; a multiple of both.
+        for limit_bytes in [1_000_000, 1_000_448, 999_424] {
+            let temp = TempFile::new(0);
+            assert!(in_child(|| {
+                // SAFETY: the child ignores the signal that the kernel sends with EFBIG.
+                unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+                limit(libc::RLIMIT_FSIZE, limit_bytes);
+                let file = RawFile::builder().write(true).backend(backend);
+                let file = file.open(&temp.path).unwrap();
+                file.write_all_at(&[1; 8192], 0).unwrap();
+                let (mut batch, memory) = (file.batch(1).unwrap(), RawMemory::new(8192).unwrap());
+                batch.write(memory, 8192, 999_424, 0).unwrap();
+                let of_batch = batch.wait().unwrap().unwrap().result.unwrap_err();
+                let of_call = file.write_all_at(&[1; 8192], 999_424).unwrap_err();
+                let expected = DeviceError::Other(27);
+                let has_named = |error: RawError| {
+                    matches!(error.fault, RawFault::Device { error, .. } if error == expected)
+                        && error.to_string().contains("ulimit -f")
+                };
+                has_named(of_call) && has_named(of_batch)
+            }));
+        }
+    }
 }
 
 /// A user at the limit of threads: the read of an absent page cannot be passed to one.
@@ -20,7 +52,7 @@ fn future_without_a_thread_names_the_limit_of_threads() {
     readpath_record::cold::drop_pages(&temp.path).unwrap();
     assert!(in_child(|| {
         let file = ReadPath::builder().build().unwrap().open(&temp.path).unwrap();
-        // Root is not limited: become the user `nobody`, as whom this child counts as one.
+        // Root is not limited. The user 65534 has this process, and may have no more.
         // SAFETY: the calls change this child alone.
         if unsafe { libc::getuid() } == 0 {
             // SAFETY: as above.

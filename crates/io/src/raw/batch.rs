@@ -10,6 +10,7 @@ use slab::Slab;
 
 use super::batch_writes::BatchWriteGuard;
 use super::cache_invalidator::OverwriteGuard;
+use super::error::write_error;
 use super::{RawError, RawFault, RawFile, RawMemory};
 use crate::backend::{Backend, BackendError};
 use crate::os::clock::Clock;
@@ -69,6 +70,8 @@ struct TransferContext<'f> {
     memory: RawMemory,
     /// First byte in the file, for errors.
     offset: u64,
+    /// End of its bytes in the file, for errors.
+    end: u64,
     /// Number of the caller, returned with the result.
     ticket: u64,
     /// Guard of the overwritten range in the cache of a read path; dropped with the transfer.
@@ -200,8 +203,8 @@ impl<'f> RawBatch<'f> {
                 Some(batch_writes.begin_batch_write(offset..offset + bytes as u64))
             }
         };
-        let context =
-            TransferContext { memory, offset, ticket, _overwriting: overwriting, _write: write };
+        let (end, _overwriting, _write) = (offset + bytes as u64, overwriting, write);
+        let context = TransferContext { memory, offset, end, ticket, _overwriting, _write };
         let id = RequestId(self.request_ids.insert(()) as u32);
         let start = TransferStart {
             id,
@@ -273,10 +276,14 @@ fn own_transfers<'t, 'f>(
 /// or the error.
 fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> RawMoved {
     let EndedTransfer { completion, op, bytes, context } = ended;
-    let TransferContext { memory, offset, ticket, .. } = context;
+    let TransferContext { memory, offset, end, ticket, .. } = context;
     let result = match completion.outcome {
         Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
         Outcome::Failed(error) => {
+            let error = match op {
+                Op::Read => error,
+                Op::Write => write_error(error, end, &file.channel_parameters.target),
+            };
             // A transfer counts as a whole: bytes moved before the failure are not reported.
             let fault = RawFault::Device { op, offset, bytes_done: 0, error };
             Err(file.error(fault))

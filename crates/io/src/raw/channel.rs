@@ -19,6 +19,7 @@ use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::batch_writes::BatchWrites;
 use super::buffers::Buffers;
+use super::error::write_error;
 use super::layout::BlockLayout;
 use super::{RawFault, RawOpenError, RawStats};
 use crate::backend::aio::Aio;
@@ -333,6 +334,8 @@ impl Channel {
         let restored = self.restore_length(file_bytes, &requested, bytes_done);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
+                let blocks_end = requested.end.next_multiple_of(self.block_bytes());
+                let error = write_error(error, blocks_end, self.target());
                 Err(device_fault(Op::Write, offset, bytes, error))
             }
             TransferEnd { bytes, error: None } => restored.map(|()| bytes),

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use readpath_core::policy::SpecError;
 use readpath_core::request::{DeviceError, Op};
+use rustix::process::{Resource, getrlimit};
 
 use crate::backend::BackendError;
 use crate::os::frames::FrameMemoryError;
 use crate::read_error::Forked;
-use crate::target::OpenError;
+use crate::target::{OpenError, Target};
 
 /// Error of opening a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +225,18 @@ impl std::fmt::Display for RawFault {
             RawFault::Backend(error) => error.fmt(f),
             RawFault::Forked(why) => why.fmt(f),
         }
+    }
+}
+
+/// Error of a write to `target` whose blocks end at `end`. The kernel cuts a write at the limit on
+/// file sizes of the process, and then rejects an unaligned rest with EINVAL in place of EFBIG
+/// (generic_write_checks in fs/read_write.c). The limit is for regular files.
+pub(super) fn write_error(error: DeviceError, end: u64, target: &Target) -> DeviceError {
+    let limit = getrlimit(Resource::Fsize).current;
+    let exceeds_limit = limit.is_some_and(|limit| end > limit) && !target.is_block_device();
+    match error {
+        DeviceError::Other(libc::EINVAL) if exceeds_limit => DeviceError::Other(libc::EFBIG),
+        error => error,
     }
 }
 
