@@ -90,12 +90,12 @@ pub(crate) fn device_error(errno: i32) -> DeviceError {
         libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN => DeviceError::Gone,
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,
         libc::ECANCELED => DeviceError::Cancelled,
-        libc::EACCES | libc::EPERM | libc::EROFS => DeviceError::Refused,
+        libc::EACCES | libc::EPERM => DeviceError::Refused,
         libc::ESTALE => DeviceError::Stale,
         libc::ETIMEDOUT => DeviceError::TimedOut,
         libc::EBADMSG => DeviceError::Garbled,
-        // EINVAL (misaligned), EBADF (wrong open mode), EFAULT, ENOMEM, EFBIG, EOPNOTSUPP and
-        // others keep their numbers.
+        // EINVAL (misaligned), EBADF (wrong open mode), EFAULT, ENOMEM, EFBIG, EROFS,
+        // EOPNOTSUPP and others keep their numbers.
         errno => DeviceError::Other(errno),
     }
 }
@@ -172,7 +172,7 @@ mod tests {
             (125, DeviceError::Cancelled),
             (13, DeviceError::Refused),
             (1, DeviceError::Refused),
-            (30, DeviceError::Refused),
+            (30, DeviceError::Other(30)),
             (116, DeviceError::Stale),
             (110, DeviceError::TimedOut),
             (74, DeviceError::Garbled),

@@ -250,6 +250,9 @@ fn remedy(error: DeviceError) -> &'static str {
         DeviceError::Other(libc::EINVAL) => {
             "it needs another alignment than it reported: open it buffered"
         }
+        DeviceError::Other(libc::EROFS) => {
+            "its file system is read-only: look into the kernel's log, and remount it"
+        }
         DeviceError::Other(libc::EFBIG) => "the file may not grow so large here (ulimit -f)",
         // No special remedy is known.
         _ => "the bytes before it are transferred; try the rest again",
@@ -268,6 +271,9 @@ impl From<RawError> for io::Error {
                 io::ErrorKind::StorageFull
             }
             RawFault::Range { .. } | RawFault::Misaligned { .. } => io::ErrorKind::InvalidInput,
+            RawFault::Device { error: DeviceError::Other(libc::EROFS), .. } => {
+                io::ErrorKind::ReadOnlyFilesystem
+            }
             RawFault::BatchInFlight { .. } => io::ErrorKind::ResourceBusy,
             RawFault::ReadOnly | RawFault::Device { error: DeviceError::Refused, .. } => {
                 io::ErrorKind::PermissionDenied

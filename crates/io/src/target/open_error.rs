@@ -73,7 +73,7 @@ impl OpenError {
         // The standard library refuses a NUL byte without a call of the kernel.
         match error.raw_os_error().unwrap_or(libc::EINVAL) {
             libc::ENOENT => OpenError::Missing { path },
-            libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
+            libc::EACCES => OpenError::Refused { path },
             libc::EISDIR => OpenError::Directory { path },
             errno => OpenError::Other { path, errno },
         }
@@ -169,6 +169,8 @@ impl std::fmt::Display for OpenError {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "{}: can't be opened: {error}", path.display())?;
                 match *errno {
+                    libc::EROFS => f.write_str("; remount it for writing, or name another place"),
+                    libc::EPERM => f.write_str("; see whether it is immutable (lsattr)"),
                     libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
                     libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
                     libc::ENAMETOOLONG => {

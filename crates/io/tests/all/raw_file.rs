@@ -2,7 +2,7 @@
 //! device, from several threads.
 
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -220,6 +220,26 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
     }
+}
+
+/// Root may open every file, and no user can write to a read-only file system.
+#[test]
+fn read_only_file_system_is_named_in_the_error() {
+    let folder = std::env::temp_dir().join(format!("readpath-read-only-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(&folder);
+    if !mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no mount (it needs root)");
+        return std::fs::remove_dir(&folder).unwrap();
+    }
+    let error = RawFile::builder().write(true).create(true).open(folder.join("new")).err();
+    let status = Command::new("umount").arg(&folder).status().unwrap();
+    std::fs::remove_dir(&folder).unwrap();
+    assert!(status.success());
+    let text = error.unwrap().to_string();
+    assert!(text.contains("Read-only file system") && text.contains("remount it"), "{text}");
+    assert!(!text.contains("run as a user"), "{text}");
 }
 
 #[test]
