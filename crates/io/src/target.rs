@@ -48,9 +48,25 @@ const DEFAULT_DEPTH: u32 = 128;
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// `f_type` of file systems whose files are generated at each read and have no useful length
-/// (linux/magic.h): proc, sysfs, tracefs, debugfs, cgroup, cgroup2, securityfs.
-const GENERATED_FILE_SYSTEMS: [i64; 7] =
-    [0x9fa0, 0x6265_6572, 0x7472_6163, 0x6462_6720, 0x0027_e0eb, 0x6367_7270, 0x7363_6673];
+/// (linux/magic.h). The numbers of the last three stand next to their code: fs/fuse/control.c,
+/// fs/configfs/mount.c and ipc/mqueue.c.
+const GENERATED_FILE_SYSTEMS: [i64; 15] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x7472_6163, // tracefs
+    0x6462_6720, // debugfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x7363_6673, // securityfs
+    0x4249_4e4d, // binfmt_misc
+    0x6e73_6673, // nsfs
+    0x0765_5821, // resctrl
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x6573_5543, // fusectl
+    0x6265_6570, // configfs
+    0x1980_0202, // mqueue
+];
 
 /// Options for opening a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
