@@ -119,11 +119,11 @@ pub struct RawFile {
 /// Counters of a raw file since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawStats {
-    /// Chunks read, including blocks read for partial writes.
+    /// Chunks read, including blocks read for partial writes. A transfer of a batch is one chunk.
     pub reads: u64,
     /// Bytes of these chunks, in whole blocks.
     pub read_bytes: u64,
-    /// Chunks written.
+    /// Chunks written. A transfer of a batch is one chunk.
     pub writes: u64,
     /// Bytes of these chunks, in whole blocks.
     pub written_bytes: u64,
@@ -475,7 +475,7 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> RawStats {
-        self.channel().map_or_else(|_| RawStats::default(), |channel| channel.counters())
+        self.process_channel().map_or_else(|_| RawStats::default(), ProcessChannel::counters)
     }
 
     /// Returns the locked channel of this process. A forked child builds one on first use.

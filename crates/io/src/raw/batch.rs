@@ -196,13 +196,11 @@ impl<'f> RawBatch<'f> {
         let overwriting =
             cache_invalidator.map(|cache_invalidator| cache_invalidator.begin_overwrite(range));
         let transfers = own_transfers(self.file, &mut self.transfers)?;
-        let write = match op {
-            Op::Read => None,
-            Op::Write => {
-                let batch_writes = &self.file.process_channel()?.batch_writes;
-                Some(batch_writes.begin_batch_write(offset..offset + bytes as u64))
-            }
-        };
+        let process_channel = self.file.process_channel()?;
+        process_channel.count_batch_transfer(op, bytes as u64);
+        let batch_writes = &process_channel.batch_writes;
+        let write = (op == Op::Write)
+            .then(|| batch_writes.begin_batch_write(offset..offset + bytes as u64));
         let (end, _overwriting, _write) = (offset + bytes as u64, overwriting, write);
         let context = TransferContext { memory, offset, end, ticket, _overwriting, _write };
         let id = RequestId(self.request_ids.insert(()) as u32);

@@ -481,7 +481,7 @@ impl Channel {
 
 impl RawStats {
     /// Counts a chunk of `bytes` bytes as read or written, by `op`.
-    fn count_chunk(&mut self, op: Op, bytes: u64) {
+    pub(super) fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {
                 self.reads += 1;

@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use readpath_core::chunking;
 use readpath_core::policy::Spec;
+use readpath_core::request::Op;
 
 use super::batch_writes::BatchWrites;
 use super::channel::Channel;
-use super::{RawFault, RawOpenError};
+use super::{RawFault, RawOpenError, RawStats};
 use crate::backend::BackendKind;
 use crate::os::clock::Clock;
 use crate::os::process::{ForkLocal, ProcessOwned};
@@ -30,6 +31,8 @@ pub(super) struct ProcessChannel {
     pub(super) channel: Mutex<Channel>,
     /// Writes of batches in flight, which the channel's calls respect.
     pub(super) batch_writes: BatchWrites,
+    /// Counters of the transfers of batches.
+    pub(super) batch_stats: Mutex<RawStats>,
 }
 
 /// Parameters to build a channel in a child.
@@ -47,6 +50,7 @@ impl ProcessChannels {
             creator_channel: ProcessOwned::new(ProcessChannel {
                 channel: Mutex::new(channel),
                 batch_writes: BatchWrites::default(),
+                batch_stats: Mutex::default(),
             }),
             child_channels: ForkLocal::new(),
         }
@@ -94,6 +98,26 @@ impl ProcessChannel {
         // A panic leaves no request in flight, and each call resets the channel's free buffers: a
         // poisoned lock is safe.
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a transfer of a batch as one chunk.
+    pub(super) fn count_batch_transfer(&self, op: Op, bytes: u64) {
+        let mut stats = self.batch_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.count_chunk(op, bytes);
+    }
+
+    /// Counters of the calls, the readers and the batches.
+    pub(super) fn counters(&self) -> RawStats {
+        let of_calls = self.lock().counters();
+        let of_batches = *self.batch_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        RawStats {
+            reads: of_calls.reads + of_batches.reads,
+            read_bytes: of_calls.read_bytes + of_batches.read_bytes,
+            writes: of_calls.writes + of_batches.writes,
+            written_bytes: of_calls.written_bytes + of_batches.written_bytes,
+            // A batch copies no bytes.
+            copied_bytes: of_calls.copied_bytes,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{BACKENDS, TempFile, splitmix};
 use readpath::RawFile;
-use readpath::raw::{RawFault, RawMemory, RawMoved};
+use readpath::raw::{RawFault, RawMemory, RawMoved, RawStats};
 
 const BLOCK: usize = 16 << 10;
 const BLOCKS: u64 = 64;
@@ -199,4 +199,20 @@ fn call_with_a_partial_block_is_refused_until_the_batch_write_is_returned() {
     file.write_all_at(&[1], end - 1).unwrap();
     drop(batch);
     file.write_all_at(&[1], end).unwrap();
+}
+
+#[test]
+fn raw_batch_transfers_are_counted() {
+    let temp = numbered();
+    let file = RawFile::builder().write(true).open(&temp.path).unwrap();
+    let mut batch = file.batch(4).unwrap();
+    for block in 0..3 {
+        batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, block * BLOCK as u64, block).unwrap();
+    }
+    batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, 5 * BLOCK as u64, 5).unwrap();
+    while batch.wait().unwrap().is_some() {}
+    // Three chunks of 16 KiB by the batch, and one by the call.
+    file.read_exact_at(&mut [0; BLOCK], 0).unwrap();
+    let RawStats { reads, read_bytes, writes, written_bytes, .. } = file.stats();
+    assert_eq!((reads, read_bytes, writes, written_bytes), (4, 65_536, 1, 16_384));
 }
