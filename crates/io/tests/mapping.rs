@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use readpath::pager::FaultScope;
-use readpath::pager::{LoadError, MappingBuilder, MappingMode};
+use readpath::pager::{KernelMappingReason, LoadError, MappingBuilder, MappingMode};
 use readpath::{BackendKind, Mapping};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
@@ -273,7 +273,10 @@ fn forked_child_reads_the_mapping_through_the_kernel() {
     let slice = mapping.as_slice();
     assert!(slice[500_000..] == content[500_000..]);
     let is_whole = || slice == content;
+    assert_eq!(mapping.mode(), MappingMode::Served);
     assert!(in_child(|| {
+        let forked = MappingMode::Kernel { because: KernelMappingReason::Forked };
+        assert_eq!(mapping.mode(), forked);
         mapping.advise(Advice::Random, 0, 1_000_001);
         mapping.advise(Advice::DontNeed, 4_096, 1 << 40);
         let mut part = [0; 9];

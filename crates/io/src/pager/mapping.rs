@@ -286,6 +286,8 @@ pub enum KernelMappingReason {
     /// No options were set, and the kernel reads a file of that size from that device no slower
     /// than readpath.
     KernelIsFast,
+    /// This is a child made by `fork`, and the parent's mapping is served.
+    Forked,
     /// Faults cannot be served in user space here. The error names a remedy.
     NoUserfaultfd(UffdError),
     /// A mapping with a server takes twice the file's length of writable memory, which exceeds a
@@ -303,6 +305,7 @@ impl std::fmt::Display for KernelMappingReason {
             KernelMappingReason::KernelIsFast => {
                 f.write_str("it brings this file in no slower than we could")
             }
+            KernelMappingReason::Forked => f.write_str("a child made by `fork` has no other"),
             KernelMappingReason::NoUserfaultfd(why) => why.fmt(f),
             KernelMappingReason::NoWritableMemory { errno } => write!(
                 f,
@@ -421,9 +424,12 @@ impl Mapping {
         &self.path
     }
 
-    /// Provider of the pages.
+    /// Provider of the pages in this process.
     pub fn mode(&self) -> MappingMode {
-        self.mode
+        match self.link.is_some() && self.link().is_none() {
+            true => MappingMode::Kernel { because: KernelMappingReason::Forked },
+            false => self.mode,
+        }
     }
 
     /// Returns if system calls may use its memory. With [`FaultScope::UserOnly`], a system call
