@@ -116,3 +116,20 @@ fn region_calls_in_a_forked_child_are_errors_and_spare_the_parent() {
     region.check().unwrap();
     assert!(region.stats().faults > 0);
 }
+
+/// A part of a page, a whole page, and no byte at all.
+#[test]
+fn region_discard_in_a_forked_child_is_a_panic() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = region();
+    for bytes in [0, 100, PAGE as u64] {
+        let (status, child_text) = text_of_child(|| {
+            let discard = std::panic::AssertUnwindSafe(|| region.discard(0, bytes));
+            std::panic::catch_unwind(discard).is_err()
+        });
+        assert_eq!(status, 0, "{bytes} bytes: {child_text}");
+    }
+    assert!(is_whole(&region));
+}

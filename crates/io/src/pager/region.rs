@@ -437,6 +437,8 @@ impl Region {
     /// The range reaches past the end, or the process is a child made by `fork`.
     pub fn discard(&mut self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
+        // Also without a whole page, and so without a command.
+        assert!(self.link.is_in_this_process(), "{}", ReadError::OtherProcess);
         let end = offset + bytes;
         let whole_pages = PageRange {
             first: offset.div_ceil(PAGE_BYTES),
