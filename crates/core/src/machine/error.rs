@@ -151,11 +151,11 @@ impl fmt::Display for ConfigError {
                 "a memory of {memory_bytes} bytes holds no page for reads; give at least \
                  {needed_bytes} bytes"
             ),
-            // 2^32 pages of 4 KiB are 16 TiB.
+            // 2^32 pages of 4 KiB are 16 TiB. Two numbers fewer are available.
             ConfigError::TooMuchMemory { memory_bytes } => write!(
                 f,
                 "a memory of {memory_bytes} bytes has more pages than the cache can number; \
-                 give less than 16 TiB"
+                 give at most 16 TiB less 8 KiB"
             ),
             ConfigError::NoDepth => {
                 f.write_str("a depth of 0 lets nothing through; give at least 1")

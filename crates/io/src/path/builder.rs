@@ -103,8 +103,8 @@ impl Builder {
         self
     }
 
-    /// Size of the page cache in bytes: at least 8 KiB, less than 16 TiB, rounded down to pages of
-    /// 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages are
+    /// Size of the page cache in bytes: at least 8 KiB, at most 16 TiB less 8 KiB, rounded down to
+    /// pages of 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages are
     /// available. Metadata needs at most 160 bytes a page (4 %), 1.3 MiB at the start, and for each
     /// read in progress 100 bytes plus 4 bytes a page.
     ///

@@ -451,6 +451,8 @@ fn memory_for_guards_beyond_the_memory_is_an_error() {
             memory_bytes
         }) if memory_bytes >= held_bytes);
         assert!(is_too_much, "{held_bytes}: {error}");
+        // 2^32 - 2 pages. One more is the number for no frame.
+        assert!(error.to_string().contains("at most 16 TiB less 8 KiB"), "{error}");
     }
 }
 
