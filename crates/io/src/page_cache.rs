@@ -41,8 +41,8 @@ pub enum PageCache {
     /// program reads it. They are read from there, without a copy in the path's memory, unless
     /// [`Builder::kernel_cache`](crate::Builder::kernel_cache) forbids it.
     Own {
-        /// Size in bytes: at least 8 KiB, at most 16 TiB less 8 KiB, rounded down to pages of 4 KiB.
-        /// With `None` the memory is elastic; see [`Builder::memory`](crate::Builder::memory).
+        /// Size in bytes: at least 8 KiB, at most 16 TiB less 8 KiB, rounded down to pages of 4
+        /// KiB. With `None` the memory is elastic; see [`Builder::memory`](crate::Builder::memory).
         bytes: Option<u64>,
     },
     /// No page cache. Each read is whole requests to the device, past the kernel page cache.

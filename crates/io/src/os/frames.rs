@@ -182,11 +182,11 @@ impl std::fmt::Display for FrameMemoryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             FrameMemoryError::Empty => {
-                f.write_str("a page cache of 0 frames can hold nothing; give it at least 4 KiB")
+                f.write_str("a memory of 0 pages can hold nothing; ask for more")
             }
             FrameMemoryError::Memory { bytes, errno } => write!(
                 f,
-                "the system has no room for a page cache of {} MiB ({}); ask for less memory",
+                "the system has no room for {} MiB of memory ({}); ask for less memory",
                 bytes >> 20,
                 std::io::Error::from_raw_os_error(*errno)
             ),
@@ -222,10 +222,13 @@ mod tests {
     #[test]
     fn unavailable_frame_memory_is_an_error_with_a_remedy() {
         assert_eq!(FrameMemory::new(0).err(), Some(FrameMemoryError::Empty));
+        // The memory of a raw transfer is no cache, and one byte of it is a page.
+        assert!(!FrameMemoryError::Empty.to_string().contains("cache"));
         // 4,294,967,295 frames are 16 TiB: more than this machine has, under any overcommit setting
         // except "always".
         if let Err(error) = FrameMemory::new(u32::MAX) {
             assert!(error.to_string().contains("ask for less memory"), "{error}");
+            assert!(!error.to_string().contains("cache"), "{error}");
             assert!(error.to_string().contains("16777215 MiB"), "{error}");
         }
     }

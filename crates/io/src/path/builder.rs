@@ -104,9 +104,9 @@ impl Builder {
     }
 
     /// Size of the page cache in bytes: at least 8 KiB, at most 16 TiB less 8 KiB, rounded down to
-    /// pages of 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages are
-    /// available. Metadata needs at most 160 bytes a page (4 %), 1.3 MiB at the start, and for each
-    /// read in progress 100 bytes plus 4 bytes a page.
+    /// pages of 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages
+    /// are available. Metadata needs at most 160 bytes a page (4 %), 1.3 MiB at the start, and for
+    /// each read in progress 100 bytes plus 4 bytes a page.
     ///
     /// This option means [`PageCache::Own`] with this size. Without a size, the memory of such a
     /// path is elastic:
