@@ -359,7 +359,7 @@ impl File {
         self.advise_range(advice, PageRange { first: 0, end: self.len().div_ceil(PAGE_BYTES) });
     }
 
-    /// Starts to read the absent pages of a range, as far as memory allows. Does not wait.
+    /// Starts to read the absent pages of a range, as far as memory allows. Does not wait for them.
     pub fn prefetch(&self, offset: u64, bytes: u64) {
         let bytes = bytes.min(self.len().saturating_sub(offset));
         self.advise_range(Advice::WillNeed, PageRange::covering(offset, bytes));
