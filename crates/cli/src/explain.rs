@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use readpath_record::explain::readahead::ReadaheadWaits;
 use readpath_record::explain::{self, Explainer, Explanation, OtherReads, ProgramLimit, ReadShape};
 use readpath_sim::job::printable;
 use readpath_trace::recording::ReadMethod;
@@ -189,7 +190,12 @@ fn headline(explanation: &Explanation) -> String {
 /// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for. `Untimed`: the
 /// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
+    let unmeasured = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
+    let unmeasured_seconds: f64 = unmeasured.map(|waits| waits.seconds).sum();
+    let is_unmeasured = unmeasured_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
     let diagnosis = match explanation.limit {
+        // Most of its waits are for reads in order, and larger requests may be faster.
+        ProgramLimit::Device if is_unmeasured => "No diagnosis",
         // A device with fewer requests may be faster with more.
         ProgramLimit::Device if explanation.shape.depth < DEVICE_DEPTH_MIN => {
             "No fault was found in its reads; it waits for the device"
@@ -208,14 +214,29 @@ fn no_findings_text(explanation: &Explanation) -> String {
             [time::longest_without_reads(explanation), time::long_unknown_time(explanation)];
         notes.into_iter().flatten().for_each(|note| text += &format!("; {note}"));
     }
-    if let (ProgramLimit::Device, Some(waits)) = (explanation.limit, &explanation.readahead) {
-        text += &format!(
-            "; {} reads in order waited {:.2} s for the kernel's readahead, and whether a larger \
-             window is faster is not known (`readpath advise --mount` compares windows)",
-            waits.waits, waits.seconds
-        );
+    if explanation.limit == ProgramLimit::Device {
+        let waits = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
+        waits.for_each(|waits| text += &unmeasured_text(waits));
     }
     text + "."
+}
+
+/// Text about waits of reads in order for which no measurement has shown a faster size.
+fn unmeasured_text(waits: &ReadaheadWaits) -> String {
+    let (waited_for, remedy) = match (waits.request_bytes, waits.is_direct) {
+        (Some(_), true) => ("a request of their own, one at a time", "larger requests are faster"),
+        (Some(_), false) => ("a request of their own, one at a time", "a larger window is faster"),
+        (None, _) => ("the kernel's readahead", "a larger window is faster"),
+    };
+    let hint = match waits.is_direct {
+        true => "",
+        false => " (`readpath advise --mount` compares windows)",
+    };
+    format!(
+        "; {} reads in order waited {:.2} s for {waited_for}, and whether {remedy} is not \
+         known{hint}",
+        waits.waits, waits.seconds
+    )
 }
 
 /// Number of requests in flight from which on a device is said to be the limit. Chosen, not

@@ -158,7 +158,7 @@ pub enum WaitCause {
     Metadata,
     /// Writes and `fsync`.
     Sync,
-    /// The kernel's readahead window is too small for the device.
+    /// The kernel's readahead window is too small for the device, or nothing is read ahead.
     Readahead,
 }
 
@@ -264,10 +264,14 @@ pub struct Explanation {
     /// Reads that waited, by cause: a sample, to measure the gains of remedies.
     #[serde(skip)]
     pub samples: BTreeMap<WaitCause, SampledWaits>,
-    /// Waits of reads in order for the kernel's readahead. They are a finding only if a measurement
-    /// shows that a larger window is faster.
+    /// Waits of reads in order for the kernel's readahead, or for one request of their own at a
+    /// time. They are a finding only if a measurement shows that a larger window is faster.
     #[serde(skip)]
     pub readahead: Option<ReadaheadWaits>,
+    /// Waits of direct reads in order for one request at a time. They are a finding only if a
+    /// measurement shows that larger requests are faster.
+    #[serde(skip)]
+    pub direct_in_order: Option<ReadaheadWaits>,
 }
 
 /// Sample of the reads that waited for one cause.
@@ -378,7 +382,9 @@ impl Explainer {
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
         samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
         let remaining_shares = &charged.remaining_shares;
-        let readahead = readahead::reportable_waits(gathered, remaining_shares);
+        let [readahead, direct_in_order] = [false, true].map(|is_direct| {
+            readahead::reportable_waits(gathered, remaining_shares, is_direct)
+        });
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -403,6 +409,7 @@ impl Explainer {
             shape: shape::read_shape(gathered),
             samples,
             readahead,
+            direct_in_order,
         }
     }
 }

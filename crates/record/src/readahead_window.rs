@@ -4,6 +4,9 @@
 //! in order thus has two windows in flight. Direct reads of the size of a window, two at a time, do
 //! the same and leave the page cache alone. Each round tries the windows in turn, at positions that
 //! no other try has read. A window that is far behind is not tried again.
+//!
+//! A program may instead wait for one request of its own at a time. Its requests are compared with
+//! larger ones.
 
 use std::fs::File;
 use std::io;
@@ -90,12 +93,49 @@ pub fn compare(
     present_bytes: u64,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<WindowTrial>> {
+    let windows = ComparedSizes {
+        present_bytes,
+        present_in_flight: WINDOWS_IN_FLIGHT,
+        larger_than_bytes: 0,
+        in_flight: WINDOWS_IN_FLIGHT,
+    };
+    compare_sizes(file, offset, &windows, should_continue)
+}
+
+/// Sizes of requests that are compared, and their numbers in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ComparedSizes {
+    /// Present size in bytes. 0 means single pages.
+    pub present_bytes: u64,
+    /// Number of requests of the present size in flight.
+    pub present_in_flight: usize,
+    /// Size in bytes above which others are compared with it.
+    pub larger_than_bytes: u64,
+    /// Number of requests of the other sizes in flight.
+    pub in_flight: usize,
+}
+
+/// Compares request sizes as [`compare`] does.
+///
+/// # Errors
+/// As of [`compare`].
+pub(crate) fn compare_sizes(
+    file: &File,
+    offset: u64,
+    sizes: &ComparedSizes,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<WindowTrial>> {
     let ranges = written_ranges(file)?;
     if total_bytes(&ranges) < FILE_BYTES_MIN {
         let problem = "too little of it is written, without holes";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
-    let mut tried: Vec<TriedWindow> = compared_windows(present_bytes)
+    let mut others = compared_windows(sizes.present_bytes);
+    let present = others.next();
+    let others = others.filter(|bytes| *bytes > sizes.larger_than_bytes);
+    let mut tried: Vec<TriedWindow> = present
+        .into_iter()
+        .chain(others)
         .map(|bytes| TriedWindow { bytes, requests: 0, seconds_per_byte: Vec::new() })
         .collect();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
@@ -121,7 +161,8 @@ pub fn compare(
             let read = |request: &Request, memory: &mut [u8]| {
                 file.read_at(memory, request.offset).map(drop)
             };
-            let read_seconds = seconds_per_read(read, &requests, WINDOWS_IN_FLIGHT)?;
+            let in_flight = if index == 0 { sizes.present_in_flight } else { sizes.in_flight };
+            let read_seconds = seconds_per_read(read, &requests, in_flight)?;
             window.requests += requests.len() as u64;
             // All requests of a try have the same size.
             window.seconds_per_byte.push(read_seconds / requests[0].bytes as f64);

@@ -7,5 +7,6 @@ mod evidence;
 mod explain;
 mod live;
 mod program_causes;
+mod sequential;
 mod shared_fetches;
 mod unseen;

@@ -54,7 +54,7 @@ pub const STREAM: Program = Program { name: "a stream", run: stream };
 pub const IN_MEMORY: Program = Program { name: "reads of what is in memory", run: in_memory };
 
 /// All programs above and below.
-pub const PROGRAMS: [Program; 17] = [
+pub const PROGRAMS: [Program; 19] = [
     DIRECT,
     BUFFERED,
     SMALL,
@@ -72,6 +72,8 @@ pub const PROGRAMS: [Program; 17] = [
     SCATTERED,
     PIECES_OF_DATA,
     MAPPED_DATA,
+    MAPPED_STEPS,
+    DIRECT_STREAM,
 ];
 
 /// Program that reads each piece of the slow file once, in an unpredictable order.
@@ -107,6 +109,24 @@ pub const MAPPED_DATA: Program =
 fn mapped_data_in_order(folder: &Path) {
     let memory = mapped(folder);
     (0..memory.len() as u64).step_by(4 * KIB as usize).for_each(|offset| touch(memory, offset));
+}
+
+/// Program that touches a page in each 64 KiB of the first 64 MiB of the mapped file `data`.
+pub const MAPPED_STEPS: Program =
+    Program { name: "a page in each step of a mapping", run: mapped_steps };
+
+fn mapped_steps(folder: &Path) {
+    let memory = mapped(folder);
+    (0..64 * MIB).step_by(64 * KIB as usize).for_each(|offset| touch(memory, offset));
+}
+
+/// Program that reads the first 64 MiB of the file `data` directly, 64 KiB at a time.
+pub const DIRECT_STREAM: Program = Program { name: "a direct stream", run: direct_stream };
+
+fn direct_stream(folder: &Path) {
+    let file = data(folder, libc::O_DIRECT);
+    let memory = buffer(64 * KIB);
+    (0..64 * MIB).step_by(64 * KIB as usize).for_each(|offset| read_at(&file, memory, offset));
 }
 
 fn pieces_of_data(folder: &Path) {

@@ -25,7 +25,7 @@ mod small;
 mod stalls;
 mod startup;
 mod sync;
-mod words;
+pub(super) mod words;
 mod writers;
 
 pub(super) use hidden::{HiddenWaits, hidden_waits, polled_waits};

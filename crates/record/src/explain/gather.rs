@@ -83,8 +83,10 @@ pub(super) struct FileData {
     /// Time in nanoseconds of its reads in flight for which no thread slept. Reads at the same time
     /// all count.
     pub unslept_ns: u64,
-    /// Waits of reads in order for the kernel's readahead.
+    /// Waits of reads in order for the kernel's readahead, or for a single request each.
     pub readahead_waits: WaitSum,
+    /// The waits among them for a single request of the read itself.
+    pub single_waits: WaitSum,
     /// Number of readahead windows for which these reads waited, at least one for each.
     pub readahead_windows: u64,
     /// Offset in bytes of the read with the first of these waits.

@@ -47,18 +47,17 @@ fn measure_findings(
     true
 }
 
-/// Measures larger readahead windows. A faster one becomes a finding. If none is faster, the waits
-/// for readahead are taken out.
+/// Measures larger readahead windows, and larger direct reads. A faster one becomes a finding. If
+/// none is faster, the waits are taken out.
 fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
-    let readahead = explanation.readahead.as_ref();
-    match readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
-        None => {}
-        Some(Comparison::NoneFaster) => explanation.readahead = None,
-        Some(Comparison::Faster(found)) => {
-            explanation.findings.push(found);
-            explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+    for waits in [&mut explanation.readahead, &mut explanation.direct_in_order] {
+        match waits.as_ref().and_then(|waits| readahead::measure(waits, should_continue)) {
+            None => {}
+            Some(Comparison::NoneFaster) => *waits = None,
+            Some(Comparison::Faster(found)) => explanation.findings.push(found),
         }
     }
+    explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
 }
 
 /// Makes a gain unknown if the program had no other work than to wait for reads in less than

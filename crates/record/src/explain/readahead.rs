@@ -3,6 +3,10 @@
 //! Reads in order wait for windows that the kernel fetches ahead. A device may be faster with
 //! larger windows, which the recording does not show. The finding is therefore made by a
 //! measurement, on the file with the longest of these waits.
+//!
+//! Reads in order may also wait for one request of their own at a time. Examples are direct reads,
+//! and touches of a mapping at distances of 64 KiB, before which the kernel fetches nothing ahead.
+//! No size is small for every device, so the measurement decides on these waits too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +15,15 @@ use readpath_os::queue::ReadaheadSetting;
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 use super::cause::ReadWait;
+use super::cause::words::bytes_text;
 use super::gain::{Gain, check_unchanged, open_direct};
-use super::gather::RecordingData;
+use super::gather::{FileData, RecordingData};
 use super::{
     Finding, ORDERED_BYTES, REPORTED_SHARE_MIN, SECONDS_MIN, SampledFile, WAITS_MIN, WaitCause,
 };
-use crate::readahead_window::{WindowTrial, compare};
+use crate::readahead_window::{ComparedSizes, WindowTrial, compare, compare_sizes};
 
-/// Waits of reads in order for the kernel's readahead.
+/// Waits of reads in order for the kernel's readahead, or for one request of their own at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadaheadWaits {
     /// Time in seconds.
@@ -33,16 +38,26 @@ pub struct ReadaheadWaits {
     pub offset: u64,
     /// Seconds of all waits for this file, for each byte that was read of it.
     pub seconds_per_byte: f64,
+    /// Mean size in bytes of the requests, if most of these reads waited for one of their own at a
+    /// time. `None` for waits for the kernel's windows.
+    pub request_bytes: Option<u64>,
+    /// True if the reads bypass the page cache.
+    pub is_direct: bool,
 }
 
-/// Returns true for a read in order that waited for readahead: its own, or one in flight.
+/// Returns true for a read in order that waited for a request of its own. Nothing was read ahead.
+pub(super) fn is_single_request(wait: &ReadWait) -> bool {
+    let is_in_order = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
+    let is_alone = wait.fetched_bytes > 0 && wait.prefetched_bytes == 0;
+    is_in_order && wait.is_request_seen && is_alone
+}
+
+/// Returns true for a read in order that waited for readahead: its own, or one in flight. Also true
+/// for a request of its own, as readahead or a larger request may be faster.
 pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
-    // A read without fetched bytes waited for pages in flight. Without root the requests for a read
-    // are not known, and the measurement decides.
-    let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0 || !wait.is_request_seen;
     // The program's own announcements replace the kernel's readahead.
     let has_own_ahead = wait.is_announced || wait.hint == Some(AdviceType::Random);
-    let is_in_order = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead;
+    let is_in_order = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     (is_in_order || is_long_copy(wait)) && !has_own_ahead
 }
 
@@ -58,28 +73,48 @@ pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
     if is_long_copy(wait) { wait.fetched_bytes / ORDERED_BYTES } else { 1 }
 }
 
-/// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
-/// with direct reads are left out, as these bypass readahead. `remaining_shares`: the part of
-/// each file's waits that other causes leave.
+/// Returns true if most waits in order for a file were for one request of their own each.
+fn has_single_requests(file: &FileData) -> bool {
+    file.single_waits.ns * 2 > file.readahead_waits.ns
+}
+
+/// Returns the waits for readahead, or `None` if they are too short or too few for a finding.
+/// `is_direct`: those of files whose reads bypass readahead and have one request at a time.
+/// Otherwise files with direct reads are left out. `remaining_shares`: the part of each file's
+/// waits that other causes leave.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
+    is_direct: bool,
 ) -> Option<ReadaheadWaits> {
-    let cached_files = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
+    let is_judged = |file: &FileData| match is_direct {
+        true => file.bypasses_cache() && has_single_requests(file),
+        false => file.direct_reads == 0,
+    };
+    let judged_files = gathered.files.iter().filter(|(_, file)| is_judged(file));
     // Waits of several threads at the same time share the time that passed.
-    let passed_ns = cached_files.clone().map(|(number, file)| {
-        let passed_share = file.depth_charge(None).map_or(0.0, |waits| waits.passed_share());
+    let passed_ns = judged_files.clone().map(|(number, file)| {
+        let depths = file.depth_charge(None).unwrap_or_default();
         let remaining_share = remaining_shares.get(number).copied().unwrap_or(1.0);
-        file.readahead_waits.ns as f64 * passed_share * remaining_share
+        // Larger requests are compared with one request at a time, so only such waits count.
+        let low_share = if has_single_requests(file) { depths.low_share() } else { 1.0 };
+        let passed_ns = file.readahead_waits.ns as f64 * depths.passed_share();
+        passed_ns * remaining_share * low_share
     });
     let seconds = passed_ns.sum::<f64>() / 1e9;
-    let files = cached_files.map(|(_, file)| file);
+    let files = judged_files.map(|(_, file)| file);
     let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
     let waits = files.clone().map(|file| file.readahead_waits.waits).sum();
     let windows: u64 = files.map(|file| file.readahead_windows).sum();
     let offset = longest.readahead_offset?;
     let is_reported = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && windows >= WAITS_MIN;
+    let single = longest.single_waits;
+    let request_bytes = has_single_requests(longest).then(|| single.bytes / single.waits.max(1));
+    let (waited_ns, bytes) = match request_bytes {
+        Some(_) => (single.ns, single.bytes),
+        None => (longest.waits.ns, longest.got_bytes),
+    };
     is_reported.then(|| ReadaheadWaits {
         seconds,
         share,
@@ -90,16 +125,18 @@ pub(super) fn reportable_waits(
             bytes: longest.bytes,
         },
         offset,
-        seconds_per_byte: longest.waits.ns as f64 / 1e9 / longest.got_bytes.max(1) as f64,
+        seconds_per_byte: waited_ns as f64 / 1e9 / bytes.max(1) as f64,
+        request_bytes,
+        is_direct,
     })
 }
 
 /// Result of a comparison of readahead windows.
 #[derive(Debug)]
 pub(super) enum Comparison {
-    /// A larger window is faster.
+    /// A larger window or request is faster.
     Faster(Finding),
-    /// No larger window saves more than [`REPORTED_SHARE_MIN`] of the waits.
+    /// No larger one saves more than [`REPORTED_SHARE_MIN`] of the waits.
     NoneFaster,
 }
 
@@ -111,15 +148,35 @@ pub(super) fn measure(
     should_continue: &mut dyn FnMut() -> bool,
 ) -> Option<Comparison> {
     let file = open_direct(&waits.file).ok()?;
-    let setting = ReadaheadSetting::from_metadata(&file.metadata().ok()?)?;
-    let trial = compare(&file, waits.offset, setting.bytes, should_continue).ok()??;
+    // Direct reads do not depend on the window.
+    let setting = match waits.is_direct {
+        true => None,
+        false => Some(ReadaheadSetting::from_metadata(&file.metadata().ok()?)?),
+    };
+    let window_bytes = setting.as_ref().map_or(0, |setting| setting.bytes);
+    let (offset, present_bytes) = (waits.offset, waits.request_bytes.unwrap_or(window_bytes));
+    let trial = match waits.request_bytes {
+        None => compare(&file, offset, present_bytes, should_continue),
+        Some(_) => {
+            // The kernel has two windows in flight, and larger requests of the program are single.
+            let (present_in_flight, in_flight) = (1, if waits.is_direct { 1 } else { 2 });
+            let larger_than_bytes = present_bytes.max(window_bytes);
+            let sizes =
+                ComparedSizes { present_bytes, present_in_flight, larger_than_bytes, in_flight };
+            compare_sizes(&file, offset, &sizes, should_continue)
+        }
+    };
+    let trial = trial.ok()??;
     // The first tried window is the present one.
     let present_seconds_per_byte = trial.tried[0].median();
     check_unchanged(present_seconds_per_byte, waits.seconds_per_byte).ok()?;
-    let finding = build_finding(waits, &setting, &trial);
+    let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
+    let finding = match &setting {
+        Some(setting) => build_finding(waits, setting, &trial),
+        None => direct_finding(waits, &trial),
+    };
     let gain = finding.gain.as_ref()?;
     // The gain is none below the reported share, and uncertain within the spread of the rounds.
-    let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
     match is_larger && !gain.is_none(waits.seconds) {
         true if gain.is_uncertain() => None,
         true => Some(Comparison::Faster(finding)),
@@ -133,41 +190,93 @@ fn build_finding(
     setting: &ReadaheadSetting,
     trial: &WindowTrial,
 ) -> Finding {
-    // The first tried window is the present one.
-    let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
-    let saved_seconds =
-        |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
-    let kib = chosen.bytes >> 10;
-    let mib_per_s = |seconds_per_byte: f64| 1.0 / seconds_per_byte / f64::from(1 << 20);
+    let kib = trial.tried[trial.chosen].bytes >> 10;
     let name = disk_name(&setting.path);
+    let waited_for = match waits.request_bytes {
+        None => "readahead".to_owned(),
+        Some(bytes) => format!("a request of {} each, one at a time", bytes_text(bytes as f64)),
+    };
+    let announced = match waits.request_bytes {
+        None => format!("have {kib} KiB of reads in flight, ahead of the program"),
+        Some(_) => format!(
+            "announce {kib} KiB ahead of the program with POSIX_FADV_WILLNEED (MADV_WILLNEED)"
+        ),
+    };
     Finding {
         cause: WaitCause::Readahead,
         seconds: waits.seconds,
         share: waits.share,
         title: "the kernel's readahead window is small for the device".to_owned(),
         evidence: format!(
-            "{} in order waited for readahead, mostly of {}; the window is {} KiB. Direct \
-             reads of this size, two in flight, have {:.0} MiB a second; of {kib} KiB {:.0}",
+            "{} in order waited for {waited_for}, mostly of {}; the window is {} KiB. {}",
             reads_text(waits.waits),
             waits.file.path,
             setting.bytes >> 10,
-            mib_per_s(present.median()),
-            mib_per_s(chosen.median()),
+            rates_text(waits, trial),
         ),
         remedy: format!(
             "set the window of {name} to {kib} KiB (`echo {kib} > {}` as root; it holds for all files \
-             there, and programs with short runs then read more than they use), or have {kib} KiB of \
-             reads in flight, ahead of the program",
+             there, and programs with short runs then read more than they use), or {announced}",
             setting.path.display()
         ),
-        gain: Some(Gain::Measured {
-            with: format!("a readahead window of {kib} KiB"),
-            saved_seconds: saved_seconds(chosen.median()),
-            // The times are in ascending order, so the last one saves least.
-            low: saved_seconds(chosen.seconds_per_byte[chosen.seconds_per_byte.len() - 1]),
-            high: saved_seconds(chosen.seconds_per_byte[0]),
-            requests: trial.tried.iter().map(|window| window.requests).sum(),
-        }),
+        gain: Some(measured_gain(waits, trial, format!("a readahead window of {kib} KiB"))),
+    }
+}
+
+/// Returns the finding that larger direct requests are faster than the present ones.
+fn direct_finding(waits: &ReadaheadWaits, trial: &WindowTrial) -> Finding {
+    let kib = trial.tried[trial.chosen].bytes >> 10;
+    let request_bytes = waits.request_bytes.unwrap_or_default() as f64;
+    Finding {
+        cause: WaitCause::Small,
+        seconds: waits.seconds,
+        share: waits.share,
+        title: "direct reads in sequence, one at a time, are small for the device".to_owned(),
+        evidence: format!(
+            "{} in order waited for a request of {} each, mostly of {}. {}",
+            reads_text(waits.waits),
+            bytes_text(request_bytes),
+            waits.file.path,
+            rates_text(waits, trial),
+        ),
+        remedy: format!(
+            "read {kib} KiB at once, or have as many bytes in flight (io_uring or threads)"
+        ),
+        gain: Some(measured_gain(waits, trial, format!("reads of {kib} KiB"))),
+    }
+}
+
+/// Returns the rates of the present requests and of the chosen ones as text.
+fn rates_text(waits: &ReadaheadWaits, trial: &WindowTrial) -> String {
+    // The first tried window is the present one.
+    let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
+    let mib_per_s = |seconds_per_byte: f64| 1.0 / seconds_per_byte / f64::from(1 << 20);
+    let present_kib = present.bytes >> 10;
+    let (present_size, chosen_in_flight) = match (waits.request_bytes, waits.is_direct) {
+        (None, _) => ("this size, two in flight,".to_owned(), ""),
+        (Some(_), true) => (format!("{present_kib} KiB, one in flight,"), ""),
+        (Some(_), false) => (format!("{present_kib} KiB, one in flight,"), ", two in flight,"),
+    };
+    format!(
+        "Direct reads of {present_size} have {:.0} MiB a second; of {} KiB{chosen_in_flight} {:.0}",
+        mib_per_s(present.median()),
+        chosen.bytes >> 10,
+        mib_per_s(chosen.median()),
+    )
+}
+
+/// Returns the gain of the chosen requests of a trial.
+fn measured_gain(waits: &ReadaheadWaits, trial: &WindowTrial, with: String) -> Gain {
+    let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
+    let saved_seconds =
+        |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
+    Gain::Measured {
+        with,
+        saved_seconds: saved_seconds(chosen.median()),
+        // The times are in ascending order, so the last one saves least.
+        low: saved_seconds(chosen.seconds_per_byte[chosen.seconds_per_byte.len() - 1]),
+        high: saved_seconds(chosen.seconds_per_byte[0]),
+        requests: trial.tried.iter().map(|window| window.requests).sum(),
     }
 }
 
@@ -200,6 +309,8 @@ mod tests {
             file: SampledFile { path: "/data".to_owned(), inode: 0, bytes: None },
             offset: 0,
             seconds_per_byte: 1e-8,
+            request_bytes: None,
+            is_direct: false,
         };
         let path = Path::new("/sys/block/sda/queue/read_ahead_kb").to_owned();
         let setting = ReadaheadSetting { bytes: 128 << 10, path };

@@ -1,7 +1,7 @@
 //! Formats quantities for humans.
 
 /// Formats nanoseconds in the largest unit (ns, µs, ms, s) that is not above the value.
-pub(super) fn duration_text(ns: f64) -> String {
+pub(in super::super) fn duration_text(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.0} ns"),
         ..1e6 => format!("{:.0} µs", ns / 1e3),
@@ -12,7 +12,7 @@ pub(super) fn duration_text(ns: f64) -> String {
 
 /// Formats bytes in the largest binary unit (KiB, MiB, GiB) that is not above the value. Values
 /// below 100 have one decimal if their fraction is at least 0.05. Values below 1 KiB are in bytes.
-pub(super) fn bytes_text(bytes: f64) -> String {
+pub(in super::super) fn bytes_text(bytes: f64) -> String {
     const KIB: f64 = 1024.0;
     let (value, unit) = match bytes {
         ..KIB => return format!("{bytes:.0} bytes"),

@@ -330,6 +330,9 @@ impl RecordingData {
             file.readahead_waits.add(waited_ns, fetched_bytes);
             file.readahead_windows += readahead::windows_of_wait(wait);
             file.readahead_offset.get_or_insert(read.offset);
+            if readahead::is_single_request(wait) {
+                file.single_waits.add(waited_ns, fetched_bytes);
+            }
         }
         // A wait for a small file is in a second sample: if small files are many, their cause takes
         // the charge.

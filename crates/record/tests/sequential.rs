@@ -1,0 +1,74 @@
+//! Reads in order that wait for one request of their own at a time, worked by hand.
+
+use readpath_record::explain::Explanation;
+use readpath_record::explain::readahead::ReadaheadWaits;
+use readpath_trace::recording::{Mapped, ReadMethod, Record};
+
+use super::explain::{KIB, Made, found};
+
+/// Waits without a cause that a measurement judges: of a mapping or the page cache, and direct.
+fn judged(explanation: Explanation) -> [Option<ReadaheadWaits>; 2] {
+    assert_eq!(found(&explanation), []);
+    [explanation.readahead, explanation.direct_in_order]
+}
+
+/// Numbers of the waits: their count, milliseconds, and the bytes of a request.
+fn numbers(waits: Option<ReadaheadWaits>) -> Option<(u64, f64, Option<u64>)> {
+    waits.map(|waits| (waits.waits, (waits.seconds * 1e3).round(), waits.request_bytes))
+}
+
+/// By hand: of 400 direct reads in order, each of which waits 1 ms, the first one continues none.
+/// The others wait 399 ms. Reads of 1 MiB may be small for a device too.
+#[test]
+fn direct_reads_in_order_of_any_size_are_left_to_a_measurement() {
+    for kib in [64, 128, 256, 1024] {
+        let mut made = Made::new();
+        let bytes = kib * KIB;
+        (0..400).for_each(|at| made.read(1, ReadMethod::Pread, (at * bytes, bytes), 0, 1000));
+        let [readahead, direct] = judged(made.explained());
+        assert_eq!(readahead, None);
+        assert_eq!(numbers(direct), Some((399, 399.0, Some(bytes))), "{kib} KiB");
+    }
+}
+
+/// By hand: 400 touches at distances of 64 KiB. Each waits 1 ms for the 64 KiB from it on, and the
+/// kernel maps them. All but the first continue the one before.
+#[test]
+fn touches_that_fetch_what_they_map_are_left_to_a_measurement() {
+    let mut made = Made::new();
+    for offset in (0..400).map(|at| at * 64 * KIB) {
+        let (at_ns, bytes) = (made.now, 64 * KIB);
+        let mapped = Mapped { at_ns, thread: 0, file: 0, offset, bytes };
+        made.records.push(Record::Mapped(mapped));
+        made.read(0, ReadMethod::Fault, (offset, 4 * KIB), bytes, 1000);
+    }
+    let [readahead, direct] = judged(made.explained());
+    assert_eq!(numbers(readahead), Some((399, 399.0, Some(64 * KIB))));
+    assert_eq!(direct, None);
+}
+
+/// Four threads read 64 KiB each, all the time. Four requests in flight are no lack of size.
+#[test]
+fn direct_reads_in_order_at_a_higher_depth_are_not_judged() {
+    let mut made = Made::new();
+    for at in 0..400 {
+        for thread in 0..4 {
+            let begin = made.records.len();
+            let now = made.now;
+            let offset = (u64::from(thread) * 1000 + at) * 64 * KIB;
+            made.read(1, ReadMethod::Pread, (offset, 64 * KIB), 0, 1000);
+            for record in &mut made.records[begin..] {
+                match record {
+                    Record::Read(read) => read.thread = thread,
+                    Record::Request(request) => request.thread = Some(u64::from(thread)),
+                    _ => {}
+                }
+            }
+            // The last of the four ends the round.
+            if thread < 3 {
+                made.now = now;
+            }
+        }
+    }
+    assert_eq!(judged(made.explained()), [None, None]);
+}
