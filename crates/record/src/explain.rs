@@ -78,6 +78,7 @@ mod spans;
 mod stalls;
 mod wait_sum;
 
+pub use cause::AssumedParts;
 pub use measure::measure;
 pub use reuse::ReusePoint;
 pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
@@ -272,6 +273,10 @@ pub struct Explanation {
     /// measurement shows that larger requests are faster.
     #[serde(skip)]
     pub direct_in_order: Option<ReadaheadWaits>,
+    /// Used parts of over-read files, if the time of requests for them is assumed. A measurement
+    /// replaces the assumption.
+    #[serde(skip)]
+    pub assumed_parts: Option<AssumedParts>,
 }
 
 /// Sample of the reads that waited for one cause.
@@ -382,9 +387,8 @@ impl Explainer {
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
         samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
         let remaining_shares = &charged.remaining_shares;
-        let [readahead, direct_in_order] = [false, true].map(|is_direct| {
-            readahead::reportable_waits(gathered, remaining_shares, is_direct)
-        });
+        let [readahead, direct_in_order] = [false, true]
+            .map(|is_direct| readahead::reportable_waits(gathered, remaining_shares, is_direct));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -410,6 +414,7 @@ impl Explainer {
             samples,
             readahead,
             direct_in_order,
+            assumed_parts: cause::assumed_parts(gathered),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::programs::{
-    DATA_BYTES, DIRECT_STREAM, MAPPED_STEPS, SCATTERED, SCATTERED_READS, STREAM,
+    DATA_BYTES, DIRECT_STREAM, MAPPED_STEPS, SCATTERED, SCATTERED_READS, STREAM, TOUCHES,
 };
 use crate::support::disk::{LoopDevice, Mounted};
 use crate::support::{Scratch, has};
@@ -155,6 +155,34 @@ fn small_readahead_window_is_found_and_its_setting_named() {
     advised.has_ended(0, place);
     assert!(advised.stdout.contains("The present window is 128 KiB."), "{}", advised.stdout);
     assert!(advised.stdout.contains(&format!(" > {setting}\n")), "{}", advised.stdout);
+}
+
+/// By hand: a request of 4 ms takes as long for a page as for a window of 128 KiB, but for the
+/// transfer. An assumed cost of requests charges half of the waits to the unused bytes.
+#[test]
+fn unused_bytes_cost_what_separate_requests_would_save() {
+    let scratch = Scratch::new("explain-unused");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let Some(disk) = SlowDisk::new(&scratch, &device(4, 32)) else {
+        return println!("skipped: needs FUSE, losetup and mkfs.ext4");
+    };
+    let made = scratch.data("made", DATA_BYTES as usize);
+    fs::copy(made, disk.folder().join("data")).unwrap();
+    rustix::fs::sync();
+    std::os::unix::fs::symlink("mounted/data", scratch.path("data")).unwrap();
+
+    let part_of_depth = || {
+        watch(&scratch, "-o reads.rec", &TOUCHES);
+        let assumed = finding(&scratch, "", "over_read").expect("a finding by an assumed cost");
+        assert!(assumed["evidence"].as_str().unwrap().contains("by an assumed cost"), "{assumed}");
+        let depth_seconds = |options| depth_finding(&scratch, options)["seconds"].as_f64().unwrap();
+        let all_seconds = assumed["seconds"].as_f64().unwrap() + depth_seconds("");
+        depth_seconds("--gains always") / all_seconds
+    };
+    let has_depth = (0..RUNS_MAX).any(|_| part_of_depth() > 0.8);
+    assert!(has_depth, "one request at a time has less than 0.8 of the waits");
 }
 
 /// By hand: requests of 64 KiB, one at a time, of 4 ms each are 16 MiB a second. Even single

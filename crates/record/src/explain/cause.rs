@@ -28,6 +28,8 @@ mod sync;
 pub(super) mod words;
 mod writers;
 
+pub use over_read::AssumedParts;
+
 pub(super) use hidden::{HiddenWaits, hidden_waits, polled_waits};
 pub(super) use startup::is_of_programs;
 use words::{bytes_text, duration_text};
@@ -213,6 +215,11 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
             charge.waits >= WAITS_MIN
         }
     }
+}
+
+/// Returns the used parts of over-read files if the time of requests for them is assumed.
+pub(super) fn assumed_parts(gathered: &RecordingData) -> Option<AssumedParts> {
+    over_read::assumed_parts(gathered)
 }
 
 /// Builds the finding of a cause with its texts. `ns` is its cost in nanoseconds, `share` the cost

@@ -25,7 +25,9 @@ use crate::capture::path_of_text;
 use crate::direct_reads::{self, Request, seconds_per_read};
 use crate::median::median;
 
-use super::{Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause};
+use super::{
+    AssumedParts, Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause,
+};
 
 /// Number of rounds, chosen. Each has reads as recorded and reads with the remedy.
 const ROUNDS: usize = 5;
@@ -125,6 +127,9 @@ pub(super) struct Trial {
     depths: [usize; 2],
     /// Size of the remedy's requests. `None`: as recorded. They end with the run.
     piece_bytes: Option<u64>,
+    /// For separate requests in place of readahead: size in bytes of each, and their number for
+    /// each recorded read. They begin where the recorded reads do.
+    parts: Option<(u64, f64)>,
 }
 
 /// Measurement of one round.
@@ -146,7 +151,8 @@ impl Trial {
         let has_several_reads = reads / runs >= 2.0;
         let trial = |remedy_text: &str, remedy_depth, piece_bytes| {
             let remedy_text = remedy_text.to_owned();
-            Some(Trial { remedy_text, depths: [depth, remedy_depth], piece_bytes })
+            let depths = [depth, remedy_depth];
+            Some(Trial { remedy_text, depths, piece_bytes, parts: None })
         };
         match cause {
             WaitCause::Depth => trial("16 reads in flight", REMEDY_DEPTH, None),
@@ -174,6 +180,16 @@ impl Trial {
             // Without runs of several reads there is nothing to read ahead. No other cause is
             // remedied by another depth or size of the reads.
             _ => None,
+        }
+    }
+
+    /// Returns the trial of separate requests for the used parts of each read.
+    pub fn of_parts(parts: &AssumedParts, depth: usize) -> Trial {
+        Trial {
+            remedy_text: "separate requests".to_owned(),
+            depths: [depth, depth],
+            piece_bytes: None,
+            parts: Some((parts.request_bytes, parts.parts_per_wait)),
         }
     }
 
@@ -257,7 +273,10 @@ impl Trial {
         let variants = [(recorded_runs, None), (remedy_runs, self.piece_bytes)];
         for (variant, (runs, piece_bytes)) in variants.into_iter().enumerate() {
             let split = |run| split_into_requests(run, piece_bytes);
-            let requests: Vec<Request> = runs.iter().flat_map(split).collect();
+            let mut requests: Vec<Request> = runs.iter().flat_map(split).collect();
+            if let (1, Some(parts)) = (variant, self.parts) {
+                requests.iter_mut().for_each(|request| shorten(request, parts));
+            }
             round.requests += requests.len() as u64;
             let read = |request: &Request, memory: &mut [u8]| {
                 files[request.file].read_at(memory, request.offset).map(drop)
@@ -401,6 +420,13 @@ fn split_into_requests(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> 
         }
     };
     (0..piece_count).map(piece).collect()
+}
+
+/// Makes a request for a recorded read one for a part of it. `bytes`: mean size of a part.
+/// `parts_per_read`: number of parts of a read.
+fn shorten(request: &mut Request, (bytes, parts_per_read): (u64, f64)) {
+    request.bytes = bytes.next_multiple_of(PAGE_BYTES).min(request.bytes);
+    request.reads /= parts_per_read;
 }
 
 /// Compares the measured time of a read with its wait in the recording. A read also takes processor

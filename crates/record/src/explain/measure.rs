@@ -2,7 +2,7 @@
 
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
-use super::{Explanation, STORAGE_ACTIVITIES};
+use super::{Explanation, Finding, STORAGE_ACTIVITIES, SampledWaits, WaitCause};
 
 /// Part of a gain, chosen, that must have passed without other work of the program. A program that
 /// computes next to the rest of its waits may gain less: its processors may be the limit.
@@ -26,11 +26,12 @@ fn measure_findings(
     explanation: &mut Explanation,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> bool {
+    if !measure_parts(explanation, should_continue) {
+        return false;
+    }
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
-        // The number of threads that repeat the reads as recorded: the mean number of requests in
-        // flight during the waits, rounded. The limit of 64 is chosen.
-        let depth = (sample.depth.round() as usize).clamp(1, 64);
+        let depth = recorded_depth(sample);
         let Some(trial) = Trial::of_remedy(finding.cause, sample, depth) else { continue };
         let Some(gain) = trial.measure_gain(finding, sample, should_continue) else {
             return false;
@@ -44,6 +45,59 @@ fn measure_findings(
         }
         finding.gain = Some(gain.if_certain());
     }
+    true
+}
+
+/// Returns the number of threads that repeat the reads as recorded: the mean number of requests in
+/// flight during the waits, rounded. The limit of 64 is chosen.
+fn recorded_depth(sample: &SampledWaits) -> usize {
+    (sample.depth.round() as usize).clamp(1, 64)
+}
+
+/// Measures separate requests for the used parts where their time is assumed, and charges the
+/// measured difference to `OverRead`. The rest of the waits goes to `Depth`. Without a difference,
+/// all of them do. Returns false if it was interrupted.
+fn measure_parts(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) -> bool {
+    let index_of = |findings: &[Finding], cause| findings.iter().position(|it| it.cause == cause);
+    let findings = &mut explanation.findings;
+    let (Some(parts), Some(sample), Some(index), Some(depth_index)) = (
+        &explanation.assumed_parts,
+        explanation.samples.get_mut(&WaitCause::Depth),
+        index_of(findings, WaitCause::OverRead),
+        index_of(findings, WaitCause::Depth),
+    ) else {
+        return true;
+    };
+    let over_read = &findings[index];
+    // Both findings together have the waits that separate requests would shorten.
+    let judged_seconds = over_read.seconds + findings[depth_index].seconds;
+    let judged = Finding { seconds: judged_seconds, ..over_read.clone() };
+    let trial = Trial::of_parts(parts, recorded_depth(sample));
+    // The reads of this measurement are left out of the next one: a repeated read may come out of a
+    // cache. A quarter of the sample is chosen.
+    let runs = sample.runs.split_off(sample.runs.len() * 3 / 4);
+    let quarter = SampledWaits { runs, ..sample.clone() };
+    let Some(gain) = trial.measure_gain(&judged, &quarter, should_continue) else { return false };
+    // Without certain rounds the assumption stays, and the text names it.
+    let Gain::Measured { saved_seconds, .. } = gain else { return true };
+    let is_reported = !gain.is_none(judged_seconds) && !gain.is_uncertain();
+    let lost_seconds = if is_reported { saved_seconds } else { 0.0 };
+    let mut charge = |index: usize, seconds: f64| {
+        let finding: &mut Finding = &mut findings[index];
+        finding.share *= seconds / finding.seconds;
+        finding.seconds = seconds;
+    };
+    charge(depth_index, judged_seconds - lost_seconds);
+    charge(index, lost_seconds);
+    let finding = &mut findings[index];
+    finding.evidence = format!(
+        "{} take {:.2} s instead of {judged_seconds:.2} s, as measured",
+        parts.fetch_text,
+        judged_seconds - lost_seconds
+    );
+    finding.gain = Some(gain);
+    findings.retain(|finding| finding.seconds > 0.0);
+    findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
     true
 }
 
@@ -94,7 +148,7 @@ mod tests {
     use readpath_trace::recording::Activity;
 
     use super::*;
-    use crate::explain::{ActivityTime, Explainer, Finding, WaitCause};
+    use crate::explain::{ActivityTime, Explainer};
 
     /// Explanation of a program that waits only for reads for `idle_seconds`, with a finding whose
     /// remedy saves 1.1 s of waits.

@@ -19,6 +19,17 @@ use readpath_trace::recording::AdviceType;
 /// window, or the head of a small file.
 const FETCHED_PAGES_MIN: u64 = 256;
 
+/// Used parts of files, for a measurement of separate requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssumedParts {
+    /// Mean size of a part in bytes.
+    pub request_bytes: u64,
+    /// Number of parts for each wait.
+    pub parts_per_wait: f64,
+    /// Evidence of the finding up to the time of separate requests.
+    pub fetch_text: String,
+}
+
 /// Returns the waits for a file that readahead may have prolonged: without a cause, or for depth.
 fn judged_waits(file: &FileData) -> WaitSum {
     let mut judged = file.charge(None);
@@ -93,30 +104,38 @@ pub(super) fn judged_wait_count(gathered: &RecordingData) -> u64 {
     over_read_files(gathered).map(|file| judged_waits(file).waits).sum()
 }
 
+/// Returns the used parts of the files for which the rule holds by an assumed cost of requests.
+/// `None` without such a file: the recording itself has the costs.
+pub(super) fn assumed_parts(gathered: &RecordingData) -> Option<AssumedParts> {
+    let is_assumed = |file: &&FileData| {
+        let device = gathered.devices.get(&file.device);
+        device.and_then(|device| device.request_cost()).is_some_and(|cost| cost.is_assumed)
+    };
+    let files = || over_read_files(gathered).filter(is_assumed);
+    let (parts, bytes) =
+        files().fold((0, 0), |sum, file| (sum.0 + file.parts.max(1), sum.1 + file.part_bytes));
+    let waits = files().map(|file| judged_waits(file).waits).sum::<u64>();
+    (parts > 0).then(|| AssumedParts {
+        request_bytes: (bytes / parts).max(PAGE_BYTES),
+        parts_per_wait: parts as f64 / waits.max(1) as f64,
+        fetch_text: fetch_text(gathered),
+    })
+}
+
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let fetched_pages: u64 = over_read_files(gathered).map(|file| file.fetched.count()).sum();
-    let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();
-    let file_with_most = over_read_files(gathered).max_by_key(|file| file.unused_pages());
-    let parts: u64 = over_read_files(gathered).map(|file| file.parts).sum();
     let separate_ns: f64 =
         over_read_files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
     let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).ns as f64).sum();
-    // The number of used pages is an upper bound if a fault mapped more than it touched.
-    let is_upper_bound =
-        over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
-    let [at_most, at_least] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
-    let used_pages = fetched_pages - unused_pages;
+    let assumption = match assumed_parts(gathered) {
+        Some(_) => ", by an assumed cost of requests: too few of another size were seen",
+        None => "",
+    };
     CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
-            "{} were fetched and {at_most}{} of them used ({at_least}{:.0} times as much as \
-             needed), most of {}; separate requests for the {parts} used parts would take about {} \
-             instead of {}",
-            bytes_text((fetched_pages * PAGE_BYTES) as f64),
-            bytes_text((used_pages * PAGE_BYTES) as f64),
-            fetched_pages as f64 / used_pages.max(1) as f64,
-            path_or_dash(file_with_most),
+            "{} would take about {} instead of {}{assumption}",
+            fetch_text(gathered),
             duration_text(separate_ns),
             duration_text(waited_ns),
         ),
@@ -126,4 +145,25 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
                  read_ahead_kb"
                 .to_owned(),
     }
+}
+
+/// Returns the evidence up to the time of separate requests.
+fn fetch_text(gathered: &RecordingData) -> String {
+    let fetched_pages: u64 = over_read_files(gathered).map(|file| file.fetched.count()).sum();
+    let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();
+    let file_with_most = over_read_files(gathered).max_by_key(|file| file.unused_pages());
+    let parts: u64 = over_read_files(gathered).map(|file| file.parts).sum();
+    // The number of used pages is an upper bound if a fault mapped more than it touched.
+    let is_upper_bound =
+        over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
+    let [at_most, at_least] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
+    let used_pages = fetched_pages - unused_pages;
+    format!(
+        "{} were fetched and {at_most}{} of them used ({at_least}{:.0} times as much as needed), \
+         most of {}; separate requests for the {parts} used parts",
+        bytes_text((fetched_pages * PAGE_BYTES) as f64),
+        bytes_text((used_pages * PAGE_BYTES) as f64),
+        fetched_pages as f64 / used_pages.max(1) as f64,
+        path_or_dash(file_with_most),
+    )
 }
