@@ -63,6 +63,7 @@ use serde::Serialize;
 
 use readpath_trace::recording::{Activity, DeviceOperation, ReadMethod, Record};
 
+mod call_cost;
 mod cause;
 mod depth_sweep;
 pub mod gain;
@@ -78,6 +79,7 @@ mod spans;
 mod stalls;
 mod wait_sum;
 
+pub use call_cost::SmallCalls;
 pub use cause::AssumedParts;
 pub use measure::measure;
 pub use reuse::ReusePoint;
@@ -277,6 +279,9 @@ pub struct Explanation {
     /// replaces the assumption.
     #[serde(skip)]
     pub assumed_parts: Option<AssumedParts>,
+    /// Small reads by system calls. A measurement subtracts the cost of the recorder.
+    #[serde(skip)]
+    pub small_calls: Option<SmallCalls>,
 }
 
 /// Sample of the reads that waited for one cause.
@@ -415,6 +420,7 @@ impl Explainer {
             readahead,
             direct_in_order,
             assumed_parts: cause::assumed_parts(gathered),
+            small_calls: cause::small_calls(gathered),
         }
     }
 }

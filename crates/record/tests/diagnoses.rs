@@ -203,7 +203,7 @@ fn small_reads_by_calls_cost_processor_time() {
     }
     let explanation = made.explained();
     assert_eq!(found(&explanation), [(WaitCause::Calls, 100)]);
-    let gain = "2 calls remain, and 100.0 ms are saved";
+    let gain = "2 calls remain; up to 100.0 ms are saved";
     says(&explanation, &["100000 reads of 1 bytes", "1 µs each", "through a buffer", gain]);
 
     // For random offsets a buffer does not help.

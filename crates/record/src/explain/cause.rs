@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
 use super::{
-    Finding, ProgramLimit, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, UNKNOWN_SHARE_MAX, WAITS_MIN,
-    WaitCause,
+    Finding, ProgramLimit, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, SmallCalls, UNKNOWN_SHARE_MAX,
+    WAITS_MIN, WaitCause,
 };
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
@@ -215,6 +215,11 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
             charge.waits >= WAITS_MIN
         }
     }
+}
+
+/// Returns the small reads by system calls for a measurement. `None` without such reads.
+pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
+    calls::small_calls(gathered)
 }
 
 /// Returns the used parts of over-read files if the time of requests for them is assumed.

@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PageRange;
@@ -384,6 +385,17 @@ fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String
 /// # Errors
 /// The file is not the recorded one, cannot be opened, or has no direct reads.
 pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
+    open_recorded(recorded, direct_reads::open)
+}
+
+/// Opens a recorded file by `open`.
+///
+/// # Errors
+/// The file is not the recorded one, or cannot be opened.
+pub(super) fn open_recorded(
+    recorded: &SampledFile,
+    open: impl Fn(&Path) -> io::Result<File>,
+) -> io::Result<File> {
     let changed = || io::Error::other("the file is not the recorded one");
     // A pipe or a device of this name is not opened: that may wait, or have an effect.
     let path = path_of_text(&recorded.path);
@@ -394,7 +406,7 @@ pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     if !is_same {
         return Err(changed());
     }
-    let file = direct_reads::open(&path)?;
+    let file = open(&path)?;
     let opened = file.metadata()?;
     match (opened.dev(), opened.ino()) == (metadata.dev(), metadata.ino()) {
         true => Ok(file),

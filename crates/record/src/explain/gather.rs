@@ -111,6 +111,8 @@ pub(super) struct FileData {
     pub submitted_reads: u64,
     /// Number of small reads by system calls without a wait, as [`Calls`] counts them.
     pub small_calls: u64,
+    /// Offset in bytes of the last of them.
+    pub small_call_offset: u64,
     /// Hints for reads.
     hints: Hints,
     /// Hints for accesses to mappings.

@@ -1,5 +1,6 @@
 //! Measurements for the findings of an explanation.
 
+use super::call_cost;
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
 use super::{Explanation, Finding, STORAGE_ACTIVITIES, SampledWaits, WaitCause};
@@ -16,6 +17,7 @@ const IDLE_PART_MIN: f64 = 0.8;
 pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
     if measure_findings(explanation, should_continue) {
         measure_readahead(explanation, should_continue);
+        measure_calls(explanation);
     }
     limit_gains(explanation);
 }
@@ -114,6 +116,16 @@ fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn Fn
     explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
 }
 
+/// Measures the small reads by system calls without the recorder. A finding below the reported
+/// share is taken out.
+fn measure_calls(explanation: &mut Explanation) {
+    let Some(calls) = &explanation.small_calls else { return };
+    explanation.findings.retain_mut(|finding| {
+        finding.cause != WaitCause::Calls || call_cost::measure(calls, finding)
+    });
+    explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+}
+
 /// Makes a gain unknown if the program had no other work than to wait for reads in less than
 /// [`IDLE_PART_MIN`] of it. The text has both times. The storage shows how much shorter the waits
 /// become. If other threads use the processors meanwhile, shorter waits may not end the program
@@ -132,7 +144,9 @@ fn limit_gains(explanation: &mut Explanation) {
         false => "it runs or waits for something else",
     };
     for finding in &mut explanation.findings {
-        if let Some(Gain::Measured { with, saved_seconds, .. }) = &finding.gain
+        // Fewer calls save processor time, and no waits.
+        if finding.cause != WaitCause::Calls
+            && let Some(Gain::Measured { with, saved_seconds, .. }) = &finding.gain
             && idle_seconds < IDLE_PART_MIN * saved_seconds
         {
             finding.gain = Some(Gain::Unknown(format!(

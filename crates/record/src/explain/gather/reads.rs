@@ -160,7 +160,10 @@ impl RecordingData {
         let is_small_call = self.calls.add_if_small(self.source, read, waited_ns, step.is_adjacent);
         let file = self.files.entry(read.file).or_default();
         file.raise_length(read.offset + read.bytes_read());
-        file.small_calls += u64::from(is_small_call);
+        if is_small_call {
+            file.small_calls += 1;
+            file.small_call_offset = read.offset;
+        }
         file.direct_reads += u64::from(is_direct);
         file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
         if waited_ns == 0 {
