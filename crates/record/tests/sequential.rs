@@ -1,10 +1,10 @@
 //! Reads in order that wait for one request of their own at a time, worked by hand.
 
-use readpath_record::explain::Explanation;
 use readpath_record::explain::readahead::ReadaheadWaits;
+use readpath_record::explain::{Explanation, WaitCause};
 use readpath_trace::recording::{Mapped, ReadMethod, Record};
 
-use super::explain::{KIB, Made, found};
+use super::explain::{KIB, Made, far, found};
 
 /// Waits without a cause that a measurement judges: of a mapping or the page cache, and direct.
 fn judged(explanation: Explanation) -> [Option<ReadaheadWaits>; 2] {
@@ -47,28 +47,49 @@ fn touches_that_fetch_what_they_map_are_left_to_a_measurement() {
     assert_eq!(direct, None);
 }
 
+/// Adds reads of 1 ms by these threads at the same time.
+fn read_at_once(made: &mut Made, threads: impl Iterator<Item = u32>, file: u32, offset: u64) {
+    let start = made.now;
+    for thread in threads {
+        made.now = start;
+        let begin = made.records.len();
+        let offset = offset + u64::from(thread) * (1000 << 20);
+        made.read(file, ReadMethod::Pread, (offset, 64 * KIB), 0, 1000);
+        for record in &mut made.records[begin..] {
+            match record {
+                Record::Read(read) => read.thread = thread,
+                Record::Request(request) => request.thread = Some(u64::from(thread)),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Four threads read 64 KiB each, all the time. Four requests in flight are no lack of size.
 #[test]
 fn direct_reads_in_order_at_a_higher_depth_are_not_judged() {
     let mut made = Made::new();
-    for at in 0..400 {
-        for thread in 0..4 {
-            let begin = made.records.len();
-            let now = made.now;
-            let offset = (u64::from(thread) * 1000 + at) * 64 * KIB;
-            made.read(1, ReadMethod::Pread, (offset, 64 * KIB), 0, 1000);
-            for record in &mut made.records[begin..] {
-                match record {
-                    Record::Read(read) => read.thread = thread,
-                    Record::Request(request) => request.thread = Some(u64::from(thread)),
-                    _ => {}
-                }
-            }
-            // The last of the four ends the round.
-            if thread < 3 {
-                made.now = now;
-            }
-        }
-    }
+    (0..400).for_each(|at| read_at_once(&mut made, 0..4, 1, at * 64 * KIB));
     assert_eq!(judged(made.explained()), [None, None]);
+}
+
+/// Sixteen threads read at random positions, in three of four rounds at once. In the fourth, all
+/// but one wait for a processor: each of them in its turn, or always the first one. By hand, 100 of
+/// 400 rounds have one request at a time. A pool that reads one after the other has it always.
+#[test]
+fn low_depth_next_to_threads_that_read_is_no_lack_of_depth() {
+    let explained = |threads_of: fn(u64) -> std::ops::Range<u32>| {
+        let mut made = Made::new();
+        (0..400).for_each(|at| read_at_once(&mut made, threads_of(at), 1, far(at)));
+        found(&made.explained())
+    };
+    let in_turn = explained(|at| match (at % 4, (at / 4 % 16) as u32) {
+        (3, thread) => thread..thread + 1,
+        _ => 0..16,
+    });
+    assert_eq!(in_turn, []);
+    let one_thread = explained(|at| if at % 4 == 3 { 0..1 } else { 0..16 });
+    assert_eq!(one_thread, [(WaitCause::Depth, 100)]);
+    let serial_pool = explained(|at| (at % 16) as u32..(at % 16) as u32 + 1);
+    assert_eq!(serial_pool, [(WaitCause::Depth, 400)]);
 }

@@ -140,15 +140,18 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
             // The part with few requests in flight. More requests at a time shorten this part only.
             let low_depth_ns = ns * waits.low_share();
+            let lacking_ns = |cause| {
+                if gathered.is_depth_low_by_chance(cause) { 0.0 } else { low_depth_ns }
+            };
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
-                    add_charge(WaitCause::ManyFiles, low_depth_ns);
+                    add_charge(WaitCause::ManyFiles, lacking_ns(WaitCause::ManyFiles));
                 }
                 // Without a cause, only the part that is lost to unused pages is charged.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
-                    add_charge(WaitCause::Depth, low_depth_ns * (1.0 - lost_share));
+                    add_charge(WaitCause::Depth, lacking_ns(WaitCause::Depth) * (1.0 - lost_share));
                 }
                 // Without measured waits the requests are not known, and all waits are charged.
                 Some(WaitCause::Direct) if gathered.has_measured_waits() => {

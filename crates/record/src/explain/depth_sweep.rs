@@ -69,6 +69,8 @@ impl Depth {
 pub(super) struct ChargedWait {
     /// Number of the file in the recording.
     pub file: u32,
+    /// Number of the reading thread.
+    pub thread: u32,
     /// Cause to which it was charged first, if any.
     pub cause: Option<WaitCause>,
     /// Second cause, which takes the charge if the recording has many small files.
@@ -284,6 +286,7 @@ mod tests {
     fn charged(waited_ns: u64) -> ChargedWait {
         ChargedWait {
             file: 0,
+            thread: 0,
             cause: None,
             many_files: None,
             offset: 0,

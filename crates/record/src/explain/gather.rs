@@ -33,7 +33,7 @@ mod reads;
 
 pub(super) use calls::{BUFFER_BYTES, Calls};
 pub(super) use costs::Cost;
-pub(super) use depths::DepthCharge;
+pub(super) use depths::{DepthCharge, DepthSpread};
 
 use costs::Costs;
 use hints::Hints;
@@ -355,6 +355,8 @@ pub(super) struct RecordingData {
     pub announced_waits: DepthCharge,
     /// Requests in flight during each wait.
     depth_sweep: DepthSweep,
+    /// Waits by cause, to tell a low queue depth by chance.
+    depth_spreads: BTreeMap<WaitCause, DepthSpread>,
     /// Sum of all waits in nanoseconds. Waits at the same time all count.
     pub waited_ns: u64,
     /// Number of reads, with a restarted fault counted once.

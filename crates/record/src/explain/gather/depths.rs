@@ -4,6 +4,8 @@
 //! *passed time*. The passed times of all waits sum to the time in which at least one thread
 //! waited.
 
+use std::collections::BTreeMap;
+
 use super::super::WaitCause;
 use super::super::depth_sweep::{Depth, EndedWait};
 use super::super::wait_sum::WaitSum;
@@ -65,6 +67,40 @@ impl DepthCharge {
     }
 }
 
+/// Waits for one cause, by their queue depth and by their threads.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct DepthSpread {
+    /// Passed time of all these waits, in nanoseconds.
+    passed_ns: f64,
+    /// Passed time of those with a low queue depth, in nanoseconds.
+    low_passed_ns: f64,
+    /// Number of those, by thread.
+    low_waits: BTreeMap<u32, u64>,
+}
+
+impl DepthSpread {
+    /// Adds a wait.
+    fn add_wait(&mut self, ended: &EndedWait) {
+        self.passed_ns += ended.passed_ns;
+        if ended.is_depth_low() {
+            self.low_passed_ns += ended.passed_ns;
+            *self.low_waits.entry(ended.wait.thread).or_default() += 1;
+        }
+    }
+
+    /// Returns true if a low depth took less than half of the time, and no thread had half of these
+    /// waits. A single long wait does not make a thread the only reader, so waits are counted.
+    ///
+    /// Such a program keeps several reads in flight. Its depth is low while the other threads wait
+    /// for a processor, and more threads gain nothing then. A single thread that reads alone has a
+    /// low depth all the time, or has most of the waits with one. So has a lock around the reads.
+    fn is_by_chance(&self) -> bool {
+        let waits: u64 = self.low_waits.values().sum();
+        let most_waits = self.low_waits.values().copied().max().unwrap_or(0);
+        self.low_passed_ns * 2.0 < self.passed_ns && most_waits * 2 < waits
+    }
+}
+
 impl FileData {
     /// Returns the waits charged to a cause (`None`: to no cause) by queue depth. `None` without
     /// such waits.
@@ -94,6 +130,9 @@ impl RecordingData {
             for cause in [wait.cause, wait.many_files].into_iter().flatten() {
                 // More requests in flight are no remedy for waits that had them.
                 let needs_low_depth = matches!(cause, WaitCause::Depth | WaitCause::ManyFiles);
+                if needs_low_depth {
+                    self.depth_spreads.entry(cause).or_default().add_wait(&ended);
+                }
                 if !needs_low_depth || ended.is_depth_low() {
                     let sample = self.samples.entry(cause).or_default();
                     sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
@@ -101,6 +140,12 @@ impl RecordingData {
                 }
             }
         }
+    }
+
+    /// Returns true if the queue depth was low by chance during some of the waits for a cause: most
+    /// of the time several threads of the program had reads in flight.
+    pub fn is_depth_low_by_chance(&self, cause: WaitCause) -> bool {
+        self.depth_spreads.get(&cause).is_some_and(DepthSpread::is_by_chance)
     }
 
     /// Scales the passed times of the waits, so that their sum over all files does not exceed the

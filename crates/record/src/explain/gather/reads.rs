@@ -341,6 +341,7 @@ impl RecordingData {
         // the charge.
         let charged = ChargedWait {
             file: read.file,
+            thread: read.thread,
             cause,
             many_files: cause::many_files_cause(file, cause),
             offset: read.offset,
