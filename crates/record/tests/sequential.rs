@@ -1,8 +1,9 @@
-//! Reads in order that wait for one request of their own at a time, worked by hand.
+//! Reads in order that wait for one request of their own at a time, reads next to those of other
+//! threads, and failed reads. Worked by hand.
 
 use readpath_record::explain::readahead::ReadaheadWaits;
-use readpath_record::explain::{Explanation, WaitCause};
-use readpath_trace::recording::{Mapped, ReadMethod, Record};
+use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
+use readpath_trace::recording::{Mapped, ReadMethod, ReadOutcome, Record, RecordingMethod};
 
 use super::explain::{KIB, Made, far, found};
 
@@ -92,4 +93,44 @@ fn low_depth_next_to_threads_that_read_is_no_lack_of_depth() {
     assert_eq!(one_thread, [(WaitCause::Depth, 100)]);
     let serial_pool = explained(|at| (at % 16) as u32..(at % 16) as u32 + 1);
     assert_eq!(serial_pool, [(WaitCause::Depth, 400)]);
+}
+
+/// Reads that must not wait fail 999 times of 1000 (EAGAIN is 11), and the device of a file is gone
+/// (EIO is 5). The program slept for none, and its data was not in memory. One failed read of a
+/// hundred by another error, such as of a folder (EISDIR is 21), is no limit.
+#[test]
+fn failed_reads_are_not_said_to_be_in_memory() {
+    let limit = |reads: u64, failed: u64, error: u32| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for at in 0..reads {
+            made.read(0, ReadMethod::Preadv, (far(at % 1000), 4 * KIB), 0, 0);
+            if let Some(Record::Read(read)) = made.records.last_mut()
+                && at < failed
+            {
+                read.outcome = ReadOutcome::Error(error);
+            }
+        }
+        // The rest of its time was on a processor.
+        let processor_ns = Some(made.now);
+        let explanation = made.explained_with(processor_ns);
+        assert_eq!(explanation.findings, []);
+        (explanation.limit, explanation.limit_text)
+    };
+    let (polled, text) = limit(1000, 999, 11);
+    assert_eq!(polled, ProgramLimit::Unknown, "{text}");
+    assert!(text.contains("999 of 1000 reads failed") && text.contains("must not wait"), "{text}");
+    let (broken, text) = limit(100, 1, 5);
+    assert_eq!(broken, ProgramLimit::Unknown, "{text}");
+    assert!(text.contains("1 of 100 reads failed"), "{text}");
+    assert_eq!(limit(100, 1, 21).0, ProgramLimit::Program);
+}
+
+/// A recording as root has no failed reads that must not wait, and says so.
+#[test]
+fn unrecorded_polls_are_named() {
+    for (method, is_named) in [(ReadMethod::Preadv, true), (ReadMethod::Pread, false)] {
+        let mut made = Made::new();
+        (0..100).for_each(|at| made.read(0, method, (far(at), 4 * KIB), 0, 0));
+        assert_eq!(made.explained().limit_text.contains("RWF_NOWAIT"), is_named);
+    }
 }

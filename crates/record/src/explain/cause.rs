@@ -327,6 +327,9 @@ fn limit_by_waits(
         };
         return (ProgramLimit::Nothing, text.to_owned());
     }
+    if let Some(text) = failed_reads_text(gathered) {
+        return (ProgramLimit::Unknown, text);
+    }
     let unknown_ns = gathered.unknown_ns();
     if unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
         let mut text = format!(
@@ -344,9 +347,10 @@ fn limit_by_waits(
     }
     if share < REPORTED_SHARE_MIN {
         let text = format!(
-            "it waited for a device for {} of {}; its data was in memory or arrived in time",
+            "it waited for a device for {} of {}; its data was in memory or arrived in time{}",
             duration_text(waited_ns as f64),
             duration_text(gathered.length_ns as f64),
+            unrecorded_polls_text(gathered),
         );
         return (ProgramLimit::Program, text);
     }
@@ -372,6 +376,42 @@ fn limit_by_waits(
     );
     text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
+}
+
+/// Minimum part of failed reads from which they are named as the limit. Chosen.
+const FAILED_PART_MIN: f64 = 0.2;
+
+/// Returns a text about failed reads if they are many, or if a device has failed. `None` otherwise.
+/// A program that polls with reads that must not wait does not sleep for its data.
+fn failed_reads_text(gathered: &RecordingData) -> Option<String> {
+    let failed: u64 = gathered.errors.values().sum();
+    let is_many = failed as f64 > FAILED_PART_MIN * gathered.reads as f64;
+    let has_device_error = gathered.errors.contains_key(&(libc::EIO as u32));
+    let (&error, _) = gathered.errors.iter().max_by_key(|(_, count)| **count)?;
+    let most_error = std::io::Error::from_raw_os_error(error as i32);
+    let meaning = match error as i32 {
+        libc::EAGAIN => ", as the data was not in memory and the read must not wait",
+        _ => "",
+    };
+    (is_many || has_device_error).then(|| {
+        format!(
+            "{failed} of {} reads failed, most of them with \"{most_error}\"{meaning}; the time until \
+             the data is there is no wait of a read",
+            gathered.reads
+        )
+    })
+}
+
+/// Returns a text about reads that a recording as root lacks, if the program may have made some:
+/// `preadv2` with `RWF_NOWAIT` that found no data. Empty otherwise.
+fn unrecorded_polls_text(gathered: &RecordingData) -> &'static str {
+    match gathered.has_measured_waits() && gathered.by_method.contains_key(&ReadMethod::Preadv) {
+        true => {
+            ", or it polled for it: reads by preadv2 that must not wait (RWF_NOWAIT) and find no \
+             data are not recorded"
+        }
+        false => "",
+    }
 }
 
 /// Returns a text about waits next to work, if nearly all waits for reads passed in other

@@ -363,8 +363,8 @@ pub(super) struct RecordingData {
     pub reads: u64,
     /// Bytes that reads returned to the program.
     pub got_bytes: u64,
-    /// Number of failed reads.
-    pub errors: u64,
+    /// Number of failed reads by error number.
+    pub errors: BTreeMap<u32, u64>,
     /// Streams of the reads.
     pub pattern: AccessStreams,
     /// Sampled page references, for the miss-ratio curve.

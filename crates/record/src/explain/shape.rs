@@ -127,7 +127,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     };
     ReadShape {
         reads: gathered.reads,
-        errors: gathered.errors,
+        errors: gathered.errors.values().sum(),
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
         device_bytes: device_bytes(gathered),

@@ -304,7 +304,9 @@ impl RecordingData {
     fn count_read(&mut self, read: &ReadRecord, got_bytes: u64) {
         self.reads += 1;
         self.got_bytes += got_bytes;
-        self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
+        if let ReadOutcome::Error(error) = read.outcome {
+            *self.errors.entry(error).or_default() += 1;
+        }
         *self.by_method.entry(read.way).or_default() += 1;
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
         let file = self.files.entry(read.file).or_default();
