@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -164,11 +164,32 @@ impl Instance {
         })
     }
 
-    /// Descriptors of the locked cleanup records, as numbers. A forked process that removes the
-    /// instance keeps them open, since they hold the locks, and closes all others.
+    /// Descriptors of the locked cleanup records and of a detached mount, as numbers. A forked
+    /// process that removes the instance keeps them open, and closes all others.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let records = [Some(&self.record), self.tracefs.mount_record.as_ref()];
-        records.into_iter().flatten().map(Record::descriptor)
+        let detached = self.tracefs.detached.as_ref().map(AsRawFd::as_raw_fd);
+        records.into_iter().flatten().map(Record::descriptor).chain(detached)
+    }
+
+    /// Unmounts the tracefs of this process and removes its folder. The instance stays, and is
+    /// reached by a descriptor. The kernel takes some 0.4 s to remove it, and its user may remove
+    /// the folder for temporary files meanwhile. Without `/proc` the mount stays until the drop.
+    pub fn detach_mount(&mut self) {
+        if self.tracefs.mount_record.is_none() || self.tracefs.detached.is_some() {
+            return;
+        }
+        let Ok(root) = fs::File::open(&self.tracefs.path) else { return };
+        let root_path = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+        let Ok(within) = self.path.strip_prefix(&self.tracefs.path) else { return };
+        let path = root_path.join(within);
+        if !path.is_dir() {
+            return;
+        }
+        self.tracefs.unmount();
+        self.path = path;
+        self.tracefs.path = root_path;
+        self.tracefs.detached = Some(root);
     }
 
     /// Returns the number of events lost since the creation, as counted by the kernel.
@@ -234,6 +255,8 @@ struct Tracefs {
     path: PathBuf,
     /// Journal record of a mount made by this process.
     mount_record: Option<Record>,
+    /// Root of the mount, if it was unmounted before the drop.
+    detached: Option<fs::File>,
 }
 
 impl Tracefs {
@@ -242,7 +265,7 @@ impl Tracefs {
     fn find() -> Result<Tracefs, TracefsError> {
         for mount_point in MOUNT_POINTS.map(PathBuf::from) {
             if mount_point.join("instances").is_dir() {
-                return Ok(Tracefs { path: mount_point, mount_record: None });
+                return Ok(Tracefs { path: mount_point, mount_record: None, detached: None });
             }
         }
         static MOUNTS: AtomicU32 = AtomicU32::new(0);
@@ -259,7 +282,7 @@ impl Tracefs {
             Ok(record)
         });
         match mount_result {
-            Ok(record) => Ok(Tracefs { path, mount_record: Some(record) }),
+            Ok(record) => Ok(Tracefs { path, mount_record: Some(record), detached: None }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -268,11 +291,18 @@ impl Tracefs {
     }
 }
 
+impl Tracefs {
+    /// Unmounts the tracefs of this process, also while files of it are open. Removes its folder.
+    fn unmount(&self) {
+        let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
 impl Drop for Tracefs {
     fn drop(&mut self) {
-        if self.mount_record.is_some() {
-            let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
-            let _ = fs::remove_dir(&self.path);
+        if self.mount_record.is_some() && self.detached.is_none() {
+            self.unmount();
         }
     }
 }

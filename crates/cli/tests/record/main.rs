@@ -447,3 +447,22 @@ fn processes_that_run_on_are_reported() {
         assert_eq!(is_reported, runs_on, "{script}: {}", ran.stderr);
     }
 }
+
+/// The folder for temporary files is empty once the command has ended: its user may remove it. The
+/// kernel still removes the instances of tracefs then.
+#[test]
+fn folder_for_temporary_files_is_empty_at_the_end() {
+    let scratch = Scratch::new("temporary-files");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let folder = scratch.path("temporary");
+    fs::create_dir(&folder).unwrap();
+    for arguments in [&["explain", "--gains", "never", "--", "true"][..], &["record", "--", "true"]]
+    {
+        let mut command = scratch.command(arguments);
+        Ran::of(command.env("TMPDIR", &folder).output().unwrap()).has_ended(0, arguments[0]);
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().flatten().map(|it| it.path()).collect();
+        assert!(left.is_empty(), "{}: {left:?}", arguments[0]);
+    }
+}

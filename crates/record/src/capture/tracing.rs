@@ -123,6 +123,9 @@ impl Tracing {
         if !is_initial_pid_namespace() {
             return;
         }
+        // The folder for temporary files may be removed once this process has ended.
+        self.tasks.instance.detach_mount();
+        self.system.instance.detach_mount();
         // SAFETY: the child runs only `remove_detached`. The allocator may be used after a fork.
         match unsafe { libc::fork() } {
             // No process: they are dropped here.
