@@ -75,6 +75,7 @@ pub(super) fn activity(
             Some(function) => interruptible_open(&function),
             None => Activity::Unknown,
         },
+        CallKind::Mapping => Activity::Unknown,
         CallKind::AioSubmission => aio::submission_activity(process, values),
         CallKind::AioResults => aio::results_activity(process, values[0]),
     };
@@ -89,6 +90,8 @@ pub(super) fn activity(
 fn fault_evidence(kind: CallKind, activity: Activity) -> Option<FaultEvidence> {
     match (kind, activity) {
         (CallKind::Copy { .. } | CallKind::OpenOrClose, _) => None,
+        // The kernel counts no major fault for a page of MAP_POPULATE, and only that waits for one.
+        (CallKind::Mapping, _) => Some(FaultEvidence::PageWait),
         (_, Activity::Others) => Some(FaultEvidence::PageWait),
         // A write may wait for the rest of a page, and a lock on NFS for written pages.
         (_, Activity::Write | Activity::AsyncIo | Activity::Lock | Activity::Unknown) => {
@@ -118,6 +121,15 @@ pub(super) fn is_copying(process: u32, thread: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Linux 6.18: a mapping of 200 MiB with MAP_POPULATE waited for its pages and had no major
+    /// fault more. A futex may wait for a page of the program's memory, which is one.
+    #[test]
+    fn populated_mappings_need_no_major_fault() {
+        let evidence = |number| fault_evidence(call_kind(number), Activity::Unknown);
+        assert_eq!(evidence(libc::SYS_mmap), Some(FaultEvidence::PageWait));
+        assert_eq!(evidence(libc::SYS_futex), Some(FaultEvidence::MajorFault));
+    }
 
     /// Functions of Linux 6.18: the open of a named pipe sleeps in the first, FUSE in the second.
     #[test]

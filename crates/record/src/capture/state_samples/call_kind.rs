@@ -13,6 +13,8 @@ pub(super) enum CallKind {
     Copy { source: usize },
     /// The call opens or closes a file, a pipe, a terminal or another device.
     OpenOrClose,
+    /// The call maps memory. With `MAP_POPULATE` it waits for the pages of a file.
+    Mapping,
     /// A sleep is of the requests of AIO in the arguments: without `O_DIRECT` they are made in the
     /// call that submits them.
     AioSubmission,
@@ -23,7 +25,7 @@ pub(super) enum CallKind {
 /// Kind of the system call with a number of this architecture.
 pub(super) fn call_kind(number: i64) -> CallKind {
     use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Sync, Unknown, Write};
-    use CallKind::{AioResults, AioSubmission, Copy, Known, OpenOrClose, Transfer};
+    use CallKind::{AioResults, AioSubmission, Copy, Known, Mapping, OpenOrClose, Transfer};
     match number {
         libc::SYS_read
         | libc::SYS_pread64
@@ -31,6 +33,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_preadv
         | libc::SYS_preadv2 => Transfer(Read),
         libc::SYS_readahead | libc::SYS_fadvise64 => Known(Read),
+        libc::SYS_mmap => Mapping,
         libc::SYS_io_submit => AioSubmission,
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS => AioResults,
         libc::SYS_write
