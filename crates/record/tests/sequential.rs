@@ -1,5 +1,5 @@
-//! Reads in order that wait for one request of their own at a time, reads next to those of other
-//! threads, and failed reads. Worked by hand.
+//! Reads in order that wait for one request of their own at a time. Reads next to other threads.
+//! Failed reads. All are worked by hand.
 
 use readpath_record::explain::readahead::ReadaheadWaits;
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};

@@ -79,7 +79,7 @@ fn has_single_requests(file: &FileData) -> bool {
 }
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding.
-/// `is_direct`: those of files whose reads bypass readahead and have one request at a time.
+/// `is_direct`: waits for files whose reads bypass readahead and have one request at a time.
 /// Otherwise files with direct reads are left out. `remaining_shares`: the part of each file's
 /// waits that other causes leave.
 pub(super) fn reportable_waits(
