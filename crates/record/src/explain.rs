@@ -391,9 +391,8 @@ impl Explainer {
         let mut samples = sampled_waits(gathered);
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
         samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
-        let remaining_shares = &charged.remaining_shares;
-        let [readahead, direct_in_order] = [false, true]
-            .map(|is_direct| readahead::reportable_waits(gathered, remaining_shares, is_direct));
+        let in_order =
+            |is_direct| readahead::reportable_waits(gathered, &charged.remaining_shares, is_direct);
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -417,8 +416,8 @@ impl Explainer {
             limit_text,
             shape: shape::read_shape(gathered),
             samples,
-            readahead,
-            direct_in_order,
+            readahead: in_order(false),
+            direct_in_order: in_order(true),
             assumed_parts: cause::assumed_parts(gathered),
             small_calls: cause::small_calls(gathered),
         }

@@ -320,12 +320,7 @@ fn limit_by_waits(
         return (ProgramLimit::Unknown, polled.text.clone());
     }
     if gathered.reads == 0 {
-        let text = match gathered.has_measured_waits() {
-            true => "no file was read",
-            // Other functions than the known ones of the C library may have read files.
-            false => "no read of a file was recorded; a recording as root has all of them",
-        };
-        return (ProgramLimit::Nothing, text.to_owned());
+        return (ProgramLimit::Nothing, no_reads_text(gathered).to_owned());
     }
     if let Some(text) = failed_reads_text(gathered) {
         return (ProgramLimit::Unknown, text);
@@ -376,6 +371,15 @@ fn limit_by_waits(
     );
     text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
+}
+
+/// Returns a text about a recording without reads of files.
+fn no_reads_text(gathered: &RecordingData) -> &'static str {
+    match gathered.has_measured_waits() {
+        true => "no file was read",
+        // Other functions than the known ones of the C library may have read files.
+        false => "no read of a file was recorded; a recording as root has all of them",
+    }
 }
 
 /// Minimum part of failed reads from which they are named as the limit. Chosen.
