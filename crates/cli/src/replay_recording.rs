@@ -303,7 +303,8 @@ fn replay_real(
 }
 
 /// Simulates a row on a modelled device in virtual time. Returns the time of the program and the
-/// device's figures. Without a memory size in the plan, the recording's default applies.
+/// device's figures. Without a memory size in the plan, the recording's default applies. A row with
+/// failed reads is a failure of the command.
 fn simulate_row(
     plan: &RowPlan<'_>,
     device: &Spec,
@@ -321,6 +322,13 @@ fn simulate_row(
     let (result, duration) = recorded
         .simulate(&setup, RunObserver::progress(&mut on_progress))
         .map_err(|error| Failure::usage_of(&setup.device, error))?;
+    // A failed read has no time of a read: the row would be faster than the program can be.
+    if let Some(error) = &result.first_error {
+        return Err(Failure::Run(format!(
+            "{}, {} bytes of memory: {} of {} reads failed; the first: {error}",
+            setup.device, setup.memory_bytes, result.errors, recorded.reads
+        )));
+    }
     Ok(predicted_row(recorded, &setup, memory_bytes, &result, duration.seconds()))
 }
 

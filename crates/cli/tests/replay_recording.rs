@@ -354,6 +354,28 @@ fn replay_with_too_little_memory_reads_the_device_again() {
     }
 }
 
+/// A buffered read needs a cache of its size, and its 8 MiB come from the device. A row with failed
+/// reads has the time of another program.
+#[test]
+fn failed_reads_of_a_modelled_row_are_a_failure() {
+    let scratch = Scratch::new("what-if-failed");
+    let reads = [(0, ReadMethod::Pread, 0, 8 * MIB), (0, ReadMethod::Pread, 0, 4096)];
+    scratch.file("r.rec", reads_of(8 * MIB, 0, &reads));
+    for (arguments, words) in [
+        ("--on nvme --memory 16MiB,4MiB", ["1 of 2 reads failed", "nvme", "8388608", "4194304"]),
+        ("--on faulty:nvme,fail_every=1", ["2 of 2 reads failed", "faulty", "first", "EIO"]),
+    ] {
+        let ran = scratch.run(&format!("replay r.rec {arguments}"));
+        ran.has_ended(1, arguments);
+        assert_eq!(ran.stdout, "", "{arguments}: a row without its reads is no prediction");
+        ran.says(&words, arguments);
+    }
+    let enough = "replay r.rec --on nvme --readahead none --memory 16MiB --json";
+    let ran = scratch.run(enough);
+    ran.has_ended(0, enough);
+    assert_eq!(ran.results()[1]["device_bytes"], 8 * MIB);
+}
+
 #[test]
 fn unsuitable_real_storage_for_replay_is_refused_by_name() {
     let scratch = Scratch::new("what-if-no-room");
