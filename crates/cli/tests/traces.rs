@@ -239,10 +239,16 @@ fn recording_of_cached_reads_is_replayed_in_whole_blocks() {
     let sectors = |[offset, bytes]: &[u64; 2]| (offset + bytes).div_ceil(512) - offset / 512;
     let whole_sectors: u64 = reads.iter().map(sectors).sum();
     scratch.run("recording export r.rec --as iolog -o e.log").has_ended(0, "export");
-    for (trace, storage) in
-        [("r.rec", "nvme"), ("e.log", "nvme"), ("r.rec", "file:data"), ("r.rec", "kernel:data")]
-    {
-        let what = format!("run {trace} --on {storage} --closed 1 --json");
+    let mut widening_notes = Vec::new();
+    for (trace, storage, depth) in [
+        ("r.rec", "nvme", "--closed 1"),
+        ("e.log", "nvme", "--closed 1"),
+        ("r.rec", "file:data", "--closed 1"),
+        ("r.rec", "file:data", "--closed 4"),
+        ("e.log", "file:data", ""),
+        ("r.rec", "kernel:data", "--closed 1"),
+    ] {
+        let what = format!("run {trace} --on {storage} {depth} --json");
         let ran = scratch.run(&what);
         ran.has_ended(0, &what);
         let row = &ran.results()[0];
@@ -252,8 +258,16 @@ fn recording_of_cached_reads_is_replayed_in_whole_blocks() {
             assert!(trace == "e.log" || row["bytes"] == whole_sectors * 512, "{what}: {row}");
             let note = row["note"].as_str().unwrap();
             assert!(note.contains("20 of 581 requests widened"), "{what}: {note}");
+        } else {
+            let notes = row["note"].as_str().unwrap_or_default().split("; ");
+            let widening = notes.filter(|note| note.contains("widened")).map(str::to_owned);
+            widening_notes.push((row["bytes"].clone(), widening.collect::<Vec<_>>()));
         }
     }
+    // The library reads the same bytes as the kernel, one or more at a time.
+    let [one, four, exported, kernel] = &widening_notes[..] else { panic!("four real rows") };
+    assert_eq!([one, four], [kernel; 2]);
+    assert_eq!(exported.1, kernel.1);
 }
 
 /// A recording of a file of 1,000,001 bytes, read in pieces of 128 KiB: the last piece has 82,497
@@ -271,8 +285,14 @@ fn last_read_of_an_odd_length_stays_at_its_offset() {
     scratch.file("pieces.log", pieces + "d close\n");
     let whole = format!("fio version 2 iolog\nd add\nd open\nd read 0 {bytes}\nd close\n");
     scratch.file("whole.log", whole);
-    for trace in ["pieces.log", "whole.log"] {
-        let ran = scratch.run(&format!("run {trace} --on kernel:data --closed 1 --json"));
+    for (trace, storage, depth) in [
+        ("pieces.log", "kernel", 1),
+        ("whole.log", "kernel", 1),
+        ("pieces.log", "file", 1),
+        ("pieces.log", "file", 4),
+    ] {
+        let on = format!("--on {storage}:data --closed {depth}");
+        let ran = scratch.run(&format!("run {trace} {on} --json"));
         ran.has_ended(0, trace);
         let row = &ran.results()[0];
         assert_eq!((&row["errors"], &row["bytes"]), (&0.into(), &bytes.into()), "{trace}: {row}");

@@ -25,11 +25,13 @@ pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
 
 /// Runs a process with synchronous operations, after all processes of its phase are prepared.
 /// `call` executes one, and returns at its end. It gets the offset in the storage that holds all
-/// files of the job, and a buffer as long as the operation. An interrupt ends the loop at once,
-/// without [`record_end`](ProcessFigures::record_end).
+/// files of the job, and a buffer as long as the operation. Reads end before `end_bytes`, the end of
+/// the file. An interrupt ends the loop at once, without
+/// [`record_end`](ProcessFigures::record_end).
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
+    end_bytes: u64,
     figures: &mut ProcessFigures,
     mut call: impl FnMut(ProcessOperation, u64, &mut [u8]) -> Result<(), String>,
 ) -> Result<(), Failure> {
@@ -41,8 +43,9 @@ pub fn run_calls(
         let now = shared.now();
         match process.next(now) {
             NextAction::Operation(operation) => {
-                let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
+                let operation = cut_at_end(operation, offset, end_bytes);
+                let memory = &mut memory[..operation.bytes as usize];
                 content::fill_write(&process, operation, offset, memory);
                 let result = call(operation, offset, memory)
                     .and_then(|()| content::verify_read(&process, operation, offset, memory));
@@ -94,6 +97,18 @@ pub fn transfer_raw(
         RawFault::EndOfFile { bytes_done, .. } => short_transfer_error(bytes_done, operation),
         fault => fault.to_string(),
     })
+}
+
+/// Cuts a read at the end of the file. The last read of a trace, widened to whole blocks, can end
+/// behind it.
+fn cut_at_end(operation: ProcessOperation, offset: u64, end_bytes: u64) -> ProcessOperation {
+    match operation.op {
+        Op::Read if offset < end_bytes => {
+            let bytes = operation.bytes.min(end_bytes - offset);
+            ProcessOperation { bytes, ..operation }
+        }
+        _ => operation,
+    }
 }
 
 /// Error message of a transfer that ended early. It names the offset in the job's own file.
@@ -220,10 +235,11 @@ pub fn run_batch(
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a process with up to its queue depth of direct transfers in flight, and counts them in
-/// `figures`.
+/// `figures`. Reads end at `end_bytes`, the end of the file, at the latest.
 pub fn run_raw_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,
+    end_bytes: u64,
     figures: &mut ProcessFigures,
     batch: &mut RawBatch<'_>,
 ) -> Result<(), Failure> {
@@ -269,8 +285,9 @@ pub fn run_raw_batch(
                 let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
                 // `None`: no transfer has ended in this time.
                 let Some(RawMoved { ticket, memory, result }) = result else { continue };
-                let issued = in_flight.remove(ticket as usize);
-                let (operation, _issue_time) = issued;
+                let (operation, issue_time) = in_flight.remove(ticket as usize);
+                let operation = cut_at_end(operation, shared.offset(operation), end_bytes);
+                let issued = (operation, issue_time);
                 let result =
                     check_complete(operation, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(operation);

@@ -28,12 +28,12 @@ pub fn open_and_lay_out(
 ) -> Result<(Mode, Layout), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;
-    // A caller that opens without direct I/O here may read the same file with it: the kernel's
-    // rows do, and their reads must be whole blocks. The library itself widens direct reads.
-    // Only a trace is widened: other jobs do not open the file for it.
-    let block_bytes = match (&run.trace, direct) {
-        (Some(_), Direct::Never) => direct_block_bytes(path)?,
-        _ => 1,
+    // Direct reads must be whole blocks. A caller that opens without direct I/O here may read the
+    // same file with it: the kernel's rows do. The library itself widens single reads, and no batch
+    // of reads. Only a trace is widened: other jobs do not open the file for it.
+    let block_bytes = match &run.trace {
+        Some(_) => direct_block_bytes(path)?,
+        None => 1,
     };
     Ok((mode, lay_out(run, &path.display().to_string(), bytes, block_bytes)?))
 }

@@ -376,7 +376,7 @@ fn run_mapped(
     let from_start = 0;
     mapping.advise(process.mapping_advice(), from_start, mapping.len() as u64);
     let mut has_failed = false;
-    run_calls(process, shared, figures, |operation, offset, memory| {
+    run_calls(process, shared, mapping.len() as u64, figures, |operation, offset, memory| {
         if has_failed {
             return Err("the mapping could not be read before".to_owned());
         }
@@ -404,13 +404,14 @@ fn run_direct(
     figures: &mut ProcessFigures,
 ) -> Result<(), Failure> {
     let file = open_raw(&process, shared, library_run)?;
+    let end_bytes = library_run.file.len();
     match process.depth() {
-        1 => run_calls(process, shared, figures, |operation, offset, memory| {
+        1 => run_calls(process, shared, end_bytes, figures, |operation, offset, memory| {
             transfer_raw(&file, memory, operation, offset)
         })?,
         depth => {
             let mut batch = file.batch(depth).map_err(Failure::usage)?;
-            run_raw_batch(process, shared, figures, &mut batch)?;
+            run_raw_batch(process, shared, end_bytes, figures, &mut batch)?;
         }
     }
     // The requests of single calls; a batch has counted its own.
@@ -436,7 +437,7 @@ fn run_cached(
     file.advise(process.advice());
     let raw_file = process.writes().then(|| open_raw(&process, shared, library_run)).transpose()?;
     match process.depth() {
-        1 => run_calls(process, shared, figures, |operation, offset, memory| {
+        1 => run_calls(process, shared, file.len(), figures, |operation, offset, memory| {
             match (operation.op, &raw_file) {
                 (Op::Write, Some(raw_file)) => transfer_raw(raw_file, memory, operation, offset),
                 _ => file.read_exact_at(memory, offset).map_err(|error| error.to_string()),

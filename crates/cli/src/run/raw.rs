@@ -35,8 +35,9 @@ pub fn run(
     let probe_file = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::backend_caveat(probe_file.backend()));
     drop(probe_file);
+    let end_bytes = layout.file_bytes;
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
-        run_process(process, shared, policy, backend)
+        run_process(process, shared, end_bytes, policy, backend)
     };
     // Chunking policies log no decisions.
     let nothing_to_poll = &mut || {};
@@ -55,13 +56,14 @@ pub fn run(
 fn run_process(
     process: Process,
     shared: &ProcessesShared<'_>,
+    end_bytes: u64,
     policy: &Spec,
     backend: BackendKind,
 ) -> Result<ProcessFigures, Failure> {
     let builder = RawFile::builder().write(process.writes()).policy(&policy.to_string());
     let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
     let mut figures = ProcessFigures::with_engine(JobEngine::Raw.name());
-    run_calls(process, shared, &mut figures, |operation, offset, memory| {
+    run_calls(process, shared, end_bytes, &mut figures, |operation, offset, memory| {
         transfer_raw(&file, memory, operation, offset)
     })?;
     add_raw_counters(&mut figures, &file);
