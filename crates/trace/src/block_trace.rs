@@ -109,7 +109,10 @@ impl TraceFormat {
             return Some(TraceFormat::Recording);
         }
         let start = without_byte_order_mark(start);
-        let has_data = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
+        let has_data = |line: &&[u8]| {
+            let is_blank = line.trim_ascii().is_empty() || line.starts_with(b"#");
+            !is_blank && !columns::is_input_file(line)
+        };
         let mut lines = start.split(|byte| *byte == b'\n').filter(has_data);
         let mut line = lines.next()?;
         if columns::is_header(line) {

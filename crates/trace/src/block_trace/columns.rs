@@ -216,9 +216,29 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     })
 }
 
+/// Start of the line about each input file, which `blkparse` prints before the events on a terminal
+/// and after them in a file.
+const INPUT_FILE_PREFIX: &str = "Input file";
+
+/// Returns true for a line of `blkparse` about an input file.
+pub fn is_input_file(line: &[u8]) -> bool {
+    line.starts_with(INPUT_FILE_PREFIX.as_bytes())
+}
+
 /// Starts of the summary lines that `blkparse` prints after the events.
-const SUMMARY_PREFIXES: [&str; 10] =
-    ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
+const SUMMARY_PREFIXES: [&str; 11] = [
+    "CPU",
+    "Reads",
+    "Read",
+    "Writes",
+    "IO",
+    "PC",
+    "Total",
+    "Throughput",
+    "Events",
+    "Skips",
+    INPUT_FILE_PREFIX,
+];
 
 /// Returns true if a word is a device's `MAJOR,MINOR`.
 fn is_device(word: &[u8]) -> bool {

@@ -145,6 +145,23 @@ fn blktrace_requests_of_a_cgroup_are_read_and_passthrough_is_not() {
     assert_eq!(reader.skipped(), 1);
 }
 
+/// Output of blkparse 1.2.0 for two processors, without most lines of its summary. It names its
+/// input files first on a terminal, and last in a file.
+#[test]
+fn lines_of_blkparse_about_its_input_files_are_no_requests() {
+    let files = "Input file sda.blktrace.0 added\nInput file sda.blktrace.1 added\n";
+    let events = "  8,0    0        1     0.000000000   697  Q   R 0 + 8 [(null)]\n  \
+        8,0    1        1     0.000500000   697  Q   R 8 + 16 [(null)]\n";
+    let summary = "CPU0 (sda):\n Reads Queued:           1,        4KiB\n\n\
+        Throughput (R/W): 0KiB/s / 0KiB/s\nEvents (sda): 2 entries\n\
+        Skips: 0 forward (0 -   0.0%)\n";
+    let expected = [request(0, 0, Op::Read, 0, 4096), request(500, 0, Op::Read, 4096, 8192)];
+    for text in [format!("{files}{events}{summary}"), format!("{events}{summary}{files}")] {
+        assert_eq!(TraceFormat::detect(text.as_bytes()), Some(TraceFormat::Blkparse), "{text}");
+        assert_eq!(read_all(TraceFormat::Blkparse, &text), expected, "{text}");
+    }
+}
+
 /// Without queued requests (Q), the issued ones (D) count, or else the completed ones (C). A later
 /// queued request discards the others. More events than the reader holds back give the same result.
 #[test]
