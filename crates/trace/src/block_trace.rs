@@ -113,6 +113,7 @@ impl TraceFormat {
             let is_blank = line.trim_ascii().is_empty() || line.starts_with(b"#");
             !is_blank && !columns::is_input_file(line)
         };
+        let has_format = |line, format| columns::detect_format(line) == Some(format);
         let mut lines = start.split(|byte| *byte == b'\n').filter(has_data);
         let mut line = lines.next()?;
         if columns::is_header(line) {
@@ -121,7 +122,13 @@ impl TraceFormat {
         if line.starts_with(b"fio version") {
             return Some(TraceFormat::Iolog);
         }
-        columns::detect_format(line)
+        match columns::detect_format(line)? {
+            // The first time of DiskSim may be `0`, without decimals.
+            TraceFormat::Mqsim if lines.any(|line| has_format(line, TraceFormat::Disksim)) => {
+                Some(TraceFormat::Disksim)
+            }
+            format => Some(format),
+        }
     }
 }
 

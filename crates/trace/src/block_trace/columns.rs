@@ -32,7 +32,9 @@ pub fn expected_form(format: TraceFormat) -> &'static str {
         TraceFormat::Blktrace => super::blktrace::EXPECTED,
         TraceFormat::Recording => "a recording of reads that end below 2^62 bytes",
         TraceFormat::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
-        TraceFormat::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
+        TraceFormat::Mqsim => {
+            "NS DEVICE SECTOR SECTORS 0|1, NS whole; times in ms are read with --trace disksim"
+        }
         TraceFormat::Disksim => "MS DEVICE BLOCK BLOCKS FLAGS",
         TraceFormat::Spc => "UNIT,BLOCK,BYTES,R or W,SECONDS",
         TraceFormat::Alibaba => "DEVICE,R|W,OFFSET,BYTES,MICROSECONDS",
@@ -143,6 +145,8 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Read,
                 _ => return None,
             };
+            // A time with decimals is in another unit, such as the milliseconds of DiskSim.
+            whole_number(first)?;
             (parse_time(first, NS_PER_NS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {

@@ -162,6 +162,17 @@ fn lines_of_blkparse_about_its_input_files_are_no_requests() {
     }
 }
 
+/// DiskSim's times are milliseconds and MQSim's whole nanoseconds. A first time of 0 is both.
+#[test]
+fn times_with_decimals_are_of_disksim() {
+    let text = "0 0 0 8 1\n10.500 0 7976 8 1\n";
+    assert_eq!(TraceFormat::detect(text.as_bytes()), Some(TraceFormat::Disksim));
+    assert_eq!(read_all(TraceFormat::Disksim, text)[1].at, Time::from_us(10_500));
+    let mut as_mqsim = TraceReader::new(text.as_bytes(), TraceFormat::Mqsim);
+    let error = as_mqsim.find_map(Result::err).unwrap().to_string();
+    assert!(error.starts_with("line 2") && error.contains("--trace disksim"), "{error}");
+}
+
 /// Without queued requests (Q), the issued ones (D) count, or else the completed ones (C). A later
 /// queued request discards the others. More events than the reader holds back give the same result.
 #[test]
