@@ -217,7 +217,7 @@ fn read_trace(
     })?;
     let trace = BlockTrace::parse(&bytes, format, references_max)
         .map_err(|error| Failure::usage_of(path.display(), error))?;
-    if let Some(note) = trace.note {
+    if let Some(note) = &trace.note {
         notice::print(format_args!("{}: {note}", path.display()));
     }
     Ok(NamedTrace { name, trace })

@@ -300,3 +300,34 @@ fn last_read_of_an_odd_length_stays_at_its_offset() {
         assert!(!note.contains("wrap to its start"), "{trace}: {note}");
     }
 }
+
+/// Two processors' requests, one every 20 µs, as one trace by time and one file after the other.
+/// One of the second file is later than all before it, the others start with the last one.
+#[test]
+fn requests_with_earlier_times_are_noted() {
+    let scratch = Scratch::new("time-order");
+    let of_processor = |processor: u64| {
+        (0..10).map(move |nth| {
+            let us = 20 * (2 * nth + processor);
+            (us, format!("0,R,{},4096,{us}\n", us * 4096))
+        })
+    };
+    let mut requests: Vec<(u64, String)> = of_processor(0).chain(of_processor(1)).collect();
+    let lines = |requests: &[(u64, String)]| -> String {
+        requests.iter().map(|(_, line)| line.as_str()).collect()
+    };
+    scratch.file("joined.csv", lines(&requests));
+    requests.sort();
+    scratch.file("sorted.csv", lines(&requests));
+    for command in
+        ["run X --on ssd --json", "recording import X -o X.rec", "cachesim X --eviction lru --json"]
+    {
+        let [joined, sorted] = ["joined.csv", "sorted.csv"].map(|trace| {
+            let ran = scratch.run(&command.replace('X', trace));
+            ran.has_ended(0, command);
+            ran.stdout + &ran.stderr
+        });
+        assert!(joined.contains("9 requests have earlier times"), "{joined}");
+        assert!(!sorted.contains("earlier times"), "{sorted}");
+    }
+}

@@ -20,7 +20,8 @@
 //! alone (`Event`), and [`TraceReader::note`] reports it.
 //!
 //! Times are counted from the first request. A time that goes backwards is replaced by the time
-//! before it. A trace is read line by line, as bytes, so memory use does not depend on its length.
+//! before it, and [`TraceReader::time_order_note`] reports it. In a recording, whose reads are in
+//! the order of their ends, it is no error. A trace is read line by line, as bytes, so memory use does not depend on its length.
 //! Operations without data (flushes, discards, opening of files) are skipped and counted.
 
 use std::collections::BTreeMap;
@@ -185,6 +186,8 @@ struct TraceOrigin {
     first_time: Option<Time>,
     /// Latest time so far, in the trace's time base.
     latest_time: Time,
+    /// Number of requests that are earlier than the latest time before them.
+    earlier_requests: u64,
 }
 
 /// A request with the time and device name of the trace.
@@ -246,6 +249,18 @@ impl<R: BufRead> TraceReader<R> {
     /// without any.
     pub fn left_out_note(&self) -> Option<String> {
         self.iolog.left_out_note()
+    }
+
+    /// Returns a note with the number of requests so far that are earlier than one before them.
+    /// `None` without any, and for a recording.
+    pub fn time_order_note(&self) -> Option<String> {
+        let count = self.origin.earlier_requests;
+        (count > 0 && self.format != TraceFormat::Recording).then(|| {
+            format!(
+                "{count} requests have earlier times than one before them, and a replay starts \
+                 them with it: sort the trace by time (files of blktrace: `blkparse -d`)"
+            )
+        })
     }
 
     /// Number of lines without data so far.
@@ -432,6 +447,7 @@ impl TraceOrigin {
             _ => self.device_number(raw.device, line)?,
         };
         let first_time = *self.first_time.get_or_insert(raw.at);
+        self.earlier_requests += u64::from(raw.at < self.latest_time);
         self.latest_time = self.latest_time.max(raw.at);
         let at = self.latest_time.since(first_time);
         Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })

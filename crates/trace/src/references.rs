@@ -76,8 +76,9 @@ pub struct BlockTrace {
     pub references: Vec<u32>,
     /// Number of distinct blocks.
     pub blocks: u32,
-    /// Note for readers of the figures ([`block_trace::TraceReader::note`]).
-    pub note: Option<&'static str>,
+    /// Notes for readers of the figures ([`block_trace::TraceReader::note`] and
+    /// [`time_order_note`](block_trace::TraceReader::time_order_note)).
+    pub note: Option<String>,
 }
 
 impl BlockTrace {
@@ -129,7 +130,7 @@ struct TraceBlocks {
     /// Maximum number of references. Later ones are left out.
     references_max: usize,
     /// Note for readers of the figures, if the trace's reader has one.
-    note: Option<&'static str>,
+    note: Option<String>,
 }
 
 impl TraceBlocks {
@@ -248,7 +249,7 @@ fn add_requests(
     trace: &mut TraceBlocks,
 ) -> Result<(), TraceError> {
     let mut reader = block_trace::TraceReader::new(bytes, format);
-    while let Some(request) = reader.next() {
+    'requests: while let Some(request) = reader.next() {
         let request = request?;
         let line = reader.line();
         let line_error = |reason| TraceError::line(line, reason);
@@ -258,16 +259,15 @@ fn add_requests(
             return Err(line_error(reason));
         }
         let start = u64::from(request.device) * DEVICE_PAGES;
-        // The note is copied at each request: the reader may get it with any of them, and the
-        // maximum may end this loop early.
-        trace.note = reader.note();
         for page in pages.pages() {
             if trace.is_full() {
-                return Ok(());
+                break 'requests;
             }
             trace.add(start + page);
         }
     }
+    let notes = [reader.note().map(str::to_owned), reader.time_order_note()];
+    trace.note = notes.into_iter().flatten().reduce(|both, note| format!("{both}; {note}"));
     Ok(())
 }
 

@@ -160,6 +160,7 @@ impl TracePass {
         // A request has at least one byte, so one bit is set.
         let granularity_bytes = 1 << bits.trailing_zeros();
         let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
+        let note = note::join(note, reader.time_order_note());
         Ok(TracePass { summary, note, granularity_bytes, widened_count })
     }
 }

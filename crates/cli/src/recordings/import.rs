@@ -42,6 +42,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
             reads_of_requests(&mut reader).map_err(|error| trace_failure(&error))?;
         let left_out = (writes > 0).then(|| format!("not imported: {writes} writes"));
         let left_out = note::join(left_out, reader.left_out_note());
+        let left_out = note::join(left_out, reader.time_order_note());
         (records, note::join(left_out, reader.note().map(str::to_owned)))
     } else {
         let names = block_trace::FORMATS.iter().map(|(name, _)| *name);

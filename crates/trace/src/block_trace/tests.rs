@@ -173,6 +173,23 @@ fn times_with_decimals_are_of_disksim() {
     assert!(error.starts_with("line 2") && error.contains("--trace disksim"), "{error}");
 }
 
+/// Two processors' requests at 0, 10, 20 and 5, 15, 25 µs. One after the other, two of the second
+/// file are earlier than the last one of the first.
+#[test]
+fn requests_with_earlier_times_are_noted() {
+    let line = |us: u64| format!("0,W,4096,512,{us}\n");
+    let note_of = |times: &[u64]| {
+        let text: String = times.iter().map(|&us| line(us)).collect();
+        let mut reader = TraceReader::new(text.as_bytes(), TraceFormat::Alibaba);
+        assert!(reader.by_ref().all(|request| request.is_ok()));
+        reader.time_order_note()
+    };
+    assert_eq!(note_of(&[0, 5, 10, 10, 15, 20, 25]), None);
+    let note = note_of(&[0, 10, 20, 5, 15, 25]).unwrap();
+    assert!(note.starts_with("2 requests have earlier times"), "{note}");
+    assert!(note.contains("blkparse -d"), "{note}");
+}
+
 /// Without queued requests (Q), the issued ones (D) count, or else the completed ones (C). A later
 /// queued request discards the others. More events than the reader holds back give the same result.
 #[test]
