@@ -35,7 +35,14 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         let imported = strace::records(source).map_err(|error| trace_failure(&error))?;
         let left_out = imported.left_out;
         let note = (!left_out.0.is_empty()).then(|| format!("not imported: {left_out}"));
-        (imported.records, note)
+        let names = imported.names_in_unknown_folders;
+        let names_note = (names > 0).then(|| {
+            format!(
+                "{names} files were opened by names in folders that the text does not show, and \
+                 equal names count as one file: make it with `-y`"
+            )
+        });
+        (imported.records, note::join(note, names_note))
     } else if let Some(format) = format {
         let mut reader = block_trace::TraceReader::new(source, format);
         let (records, writes) =

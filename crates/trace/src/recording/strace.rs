@@ -5,7 +5,8 @@
 //! were read, unless strace ran with `-s 0`. The import discards them.
 //!
 //! Without `-y`, descriptors have no paths in the text. The import then follows them from their
-//! opening. It also follows the file position of a `read` from the opening and through the results
+//! opening, and the current folder of each process (`chdir`, `fchdir`) for relative names. Names in
+//! folders that the text does not show are counted. It also follows the file position of a `read` from the opening and through the results
 //! of `lseek`. A descriptor that was open before the recording is assumed to be at offset 0.
 //!
 //! A *task* is a thread of the traced programs, known by its number. A call such as `clone`
@@ -29,6 +30,7 @@ use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, T
 use crate::TraceError;
 
 mod calls;
+mod folders;
 mod held;
 mod syntax;
 mod tables;
@@ -57,6 +59,9 @@ pub struct Imported {
     pub records: Vec<Record>,
     /// Calls that move data and are not in the records.
     pub left_out: LeftOut,
+    /// Number of openings by relative names in folders that the text does not show. Equal names of
+    /// them count as one file.
+    pub names_in_unknown_folders: u64,
 }
 
 /// Returns true if a file begins as the output of strace does: an optional process ID, a time, and
@@ -146,6 +151,8 @@ struct StraceParser {
     sums: RecordingSums,
     /// Number of calls that are not imported, by kind.
     left_out: BTreeMap<String, u64>,
+    /// Number of openings by relative names in unknown folders.
+    names_in_unknown_folders: u64,
 }
 
 /// Names of the kinds of calls that are left out, if the name of the call is not enough.
@@ -306,7 +313,8 @@ impl StraceParser {
         // The end of the text counts as the end of the program.
         let end = RecordingEnd { at_ns: self.end_ns, processor_ns: None, has_exited: true };
         records.push(Record::End(end));
-        Ok(Imported { records, left_out })
+        let names_in_unknown_folders = self.names_in_unknown_folders;
+        Ok(Imported { records, left_out, names_in_unknown_folders })
     }
 }
 

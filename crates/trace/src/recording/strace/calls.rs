@@ -3,6 +3,7 @@
 //! A *task* is a thread of the traced programs. A *table* has the descriptors and file mappings of
 //! a process.
 
+use super::folders::CURRENT_FOLDER;
 use super::held::NewTask;
 use super::syntax::{
     self, Call, Path, begins_task, field_value, is_file, parse_descriptor, unquoted,
@@ -46,20 +47,6 @@ struct RequestedRead {
     bytes: Option<u64>,
 }
 
-/// Returns the path of a name in a folder. Parts `.` and `..` of the name are resolved by the text:
-/// links are not known.
-fn path_below(folder: &str, name: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in name.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
-}
-
 impl RequestedRead {
     /// Returns the read that a call requests, or `None` if it is not a read.
     fn of_call(call: &Call<'_>) -> Option<RequestedRead> {
@@ -98,6 +85,7 @@ impl StraceParser {
             "fcntl" | "fcntl64" if call.argument(1).starts_with("F_DUPFD") => {
                 self.import_duplicate(task, call);
             }
+            "chdir" | "fchdir" => self.import_folder_change(task, call),
             "rename" | "renameat" | "renameat2" => self.import_rename(task, call),
             name if begins_task(name) => {
                 let is_shared = call.arguments.concat().contains("CLONE_FILES");
@@ -136,7 +124,7 @@ impl StraceParser {
     }
 
     /// Returns the table of the task's process. The table of an unknown task is empty.
-    fn table_of_task(&mut self, task: u32) -> &mut super::Table {
+    pub(super) fn table_of_task(&mut self, task: u32) -> &mut super::Table {
         let table = self.table_key(task);
         self.tables.entry(table).or_default()
     }
@@ -151,7 +139,11 @@ impl StraceParser {
 
     /// Returns a descriptor and its open file. `text` is the argument, such as `3` or `3</path>`. A
     /// path in it is stored. `None` if the text is no descriptor.
-    fn file_of_descriptor(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
+    pub(super) fn file_of_descriptor(
+        &mut self,
+        task: u32,
+        text: &str,
+    ) -> Option<(u64, &mut OpenFile)> {
         let (descriptor_number, path) = parse_descriptor(text)?;
         let table = self.table_key(task);
         let open_files = &mut self.tables.entry(table).or_default().open_files;
@@ -177,8 +169,17 @@ impl StraceParser {
         let result_path = call.result.split_once('<').and_then(|(_, path)| Path::parse(path));
         let path = match result_path {
             Some(path) => path.name,
-            // `openat` and `openat2` have a folder before the path.
-            None => unquoted(call.argument(usize::from(call.name.starts_with("openat")))),
+            None => {
+                // `openat` and `openat2` have a folder before the path.
+                let (folder, name) = match call.name.starts_with("openat") {
+                    true => (call.argument(0), unquoted(call.argument(1))),
+                    false => (CURRENT_FOLDER, unquoted(call.argument(0))),
+                };
+                self.path_of_name(task, folder, &name).unwrap_or_else(|| {
+                    self.names_in_unknown_folders += 1;
+                    name
+                })
+            }
         };
         self.table_of_task(task)
             .open_files
@@ -204,32 +205,25 @@ impl StraceParser {
         if call.value() != Some(0) {
             return;
         }
-        let (from, to) = match call.name {
-            "rename" => (unquoted(call.argument(0)), unquoted(call.argument(1))),
-            _ => (self.path_of_name(task, call, 0), self.path_of_name(task, call, 2)),
+        let names = match call.name {
+            "rename" => [(CURRENT_FOLDER, call.argument(0)), (CURRENT_FOLDER, call.argument(1))],
+            _ => [0, 2].map(|index| (call.argument(index), call.argument(index + 1))),
         };
-        let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));
+        // Each name as given, and its path. A name in an unknown folder is its own path.
+        let [from, to] = names.map(|(folder, name)| {
+            let name = unquoted(name);
+            let path = self.path_of_name(task, folder, &name).unwrap_or_else(|| name.clone());
+            let given = if folder == CURRENT_FOLDER { name } else { path.clone() };
+            [given, path].map(|text| text.trim_end_matches('/').to_owned())
+        });
+        let ([from_name, from], [to_name, to]) = (from, to);
         let is_exchange = call.argument(4).contains("RENAME_EXCHANGE");
         if !from.is_empty() && !to.is_empty() {
-            self.relative_renames.add(from, to);
+            self.relative_renames.add(&from_name, &to_name);
             if is_exchange {
-                self.relative_renames.add(to, from);
+                self.relative_renames.add(&to_name, &from_name);
             }
-            self.tables.values_mut().for_each(|table| table.rename(from, to, is_exchange));
-        }
-    }
-
-    /// Returns the path of two arguments of `renameat`: the descriptor of a folder, with the index
-    /// `index`, and the name behind it. A name in an unknown folder is returned as it is.
-    fn path_of_name(&mut self, task: u32, call: &Call<'_>, index: usize) -> String {
-        let (folder_text, name) = (call.argument(index), unquoted(call.argument(index + 1)));
-        let folder = match folder_text.split_once('<') {
-            Some((_, path)) => Path::parse(path).map(|path| path.name),
-            None => self.file_of_descriptor(task, folder_text).map(|(_, file)| file.path.clone()),
-        };
-        match folder.filter(|folder| !folder.is_empty() && !name.starts_with('/')) {
-            Some(folder) => path_below(&folder, &name),
-            None => name,
+            self.tables.values_mut().for_each(|table| table.rename(&from, &to, is_exchange));
         }
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use readpath_core::unit::PAGE_BYTES;
 
+use super::folders::CurrentFolder;
 use super::held::NewTask;
 use super::syntax::Path;
 
@@ -16,11 +17,13 @@ fn moved(path: &str, from: &str, to: &str) -> Option<String> {
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
 }
 
-/// Descriptors and mappings of one process.
+/// Descriptors, mappings and current folder of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Open files by descriptor.
     pub open_files: BTreeMap<u64, OpenFile>,
+    /// Folder in which relative names begin.
+    pub current_folder: CurrentFolder,
     /// Mappings of files by their address. They do not overlap.
     mapped: BTreeMap<u64, Mapped>,
 }

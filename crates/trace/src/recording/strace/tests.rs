@@ -89,6 +89,76 @@ fn copies_of_a_descriptor_share_its_position() {
     assert_eq!(offsets, [0, 100, 150, 4096, 0]);
 }
 
+/// Files of a text without `-y`, by the name of each read.
+fn files_read(text: &str) -> Vec<String> {
+    let records = records(text.as_bytes()).unwrap().records;
+    let name = |file: u32| {
+        let is_file =
+            |record: &&Record| matches!(record, Record::File(found) if found.file == file);
+        match records.iter().find(is_file) {
+            Some(Record::File(found)) => found.path.clone(),
+            _ => panic!("file {file} has no record"),
+        }
+    };
+    records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Read(read) => Some(name(read.file)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Names in folders by openat(2), chdir(2) and fchdir(2). A thread shares the current folder of its
+/// process, and a child begins with it (clone(2)).
+#[test]
+fn names_without_paths_are_those_in_their_folder() {
+    let read = "1 1.5 read(9, \"\", 5) = 5 <0.1>\n";
+    let cases = [
+        ("openat(AT_FDCWD, \"a\", O_DIRECTORY) = 3\nopenat(3, \"data\", O_RDONLY) = 9", "a/data"),
+        ("openat(AT_FDCWD, \"/b\", 0) = 3\nopenat2(3, \"../data\", {}) = 9", "/data"),
+        ("chdir(\"a\") = 0\nopen(\"data\", O_RDONLY) = 9", "a/data"),
+        ("chdir(\"a\") = 0\nchdir(\"../b\") = 0\nopenat(AT_FDCWD, \"data\", 0) = 9", "b/data"),
+        ("chdir(\"..\") = 0\nopenat(AT_FDCWD, \"data\", 0) = 9", "../data"),
+        ("chdir(\"a\") = 0\nopenat(AT_FDCWD, \"/data\", 0) = 9", "/data"),
+        ("chdir(\"a\") = -1 ENOENT (No such file)\nopen(\"data\", 0) = 9", "data"),
+        ("open(\"/c\", 0) = 3\nfchdir(3) = 0\nopen(\"data\", 0) = 9", "/c/data"),
+        ("chdir(\"/c\") = 0\nopen(\"a\", 0) = 9\nrename(\"a\", \"b\") = 0", "/c/b"),
+    ];
+    for (calls, expected) in cases {
+        let line = |call: &str| format!("1 1.0 {call} <0.1>\n");
+        let text: String = calls.lines().map(line).collect::<String>() + read;
+        assert_eq!(files_read(&text), [expected], "{text}");
+    }
+    // Equal names in two folders are two files.
+    let text = "1 1.0 openat(AT_FDCWD, \"a\", O_DIRECTORY) = 3 <0.1>\n\
+        1 1.1 openat(3, \"data\", O_RDONLY) = 4 <0.1>\n\
+        1 1.2 openat(AT_FDCWD, \"b\", O_DIRECTORY) = 5 <0.1>\n\
+        1 1.3 openat(5, \"data\", O_RDONLY) = 6 <0.1>\n\
+        1 1.4 read(4, \"\", 5) = 5 <0.1>\n1 1.5 read(6, \"\", 5) = 5 <0.1>\n";
+    assert_eq!(files_read(text), ["a/data", "b/data"]);
+    let text = "1 1.0 chdir(\"/a\") = 0 <0.1>\n1 1.1 fork() = 2 <0.1>\n\
+        1 1.2 chdir(\"/b\") = 0 <0.1>\n2 1.3 open(\"data\", O_RDONLY) = 4 <0.1>\n\
+        2 1.4 read(4, \"\", 5) = 5 <0.1>\n";
+    assert_eq!(files_read(text), ["/a/data"]);
+}
+
+/// A text of `strace -p` begins in unknown folders.
+#[test]
+fn names_in_unknown_folders_are_counted() {
+    let read = "1 1.5 read(9, \"\", 5) = 5 <0.1>\n";
+    let count = |calls: &str| {
+        let line = |call: &str| format!("1 1.0 {call} <0.1>\n");
+        let text: String = calls.lines().map(line).collect::<String>() + read;
+        records(text.as_bytes()).unwrap().names_in_unknown_folders
+    };
+    assert_eq!(count("openat(7, \"data\", O_RDONLY) = 9"), 1);
+    assert_eq!(count("fchdir(7) = 0\nopen(\"x\", 0) = 8\nopen(\"data\", 0) = 9"), 2);
+    assert_eq!(count("fchdir(7) = 0\nchdir(\"/a\") = 0\nopen(\"data\", 0) = 9"), 0);
+    assert_eq!(count("openat(7, \"/data\", O_RDONLY) = 9"), 0);
+    assert_eq!(count("openat(7, \"data\", O_RDONLY) = 9</d/data>"), 0);
+}
+
 /// Order of strace 6.1 for two runs of Python's `subprocess.run(['cat'], stdin=open(…))`: each
 /// child is seen before the `vfork` that began it returns. A child reads from the start of its
 /// own file. The third file is read by a thread of task 1, before `clone3` returns.
