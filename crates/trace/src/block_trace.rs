@@ -2,7 +2,7 @@
 //!
 //! | format | a line (or record) |
 //! |---|---|
-//! | `iolog` | fio's own, versions 2 and 3: `[us] file read\|write offset bytes`; `file wait us` |
+//! | `iolog` | fio's own, versions 2 and 3: `[us] file read\|write offset bytes`; `file wait ms` |
 //! | `blkparse` | blkparse's text: `8,0 3 1 0.000000001 697 Q W 223490 + 8 [name]` |
 //! | `blktrace` | the records that blktrace writes and `blkparse -d` joins |
 //! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,TraceRead\|Write,offset,bytes,response` |

@@ -3,18 +3,20 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{TIME_NS_LIMIT, checked_range, first_words, parse_time, whole_number};
+use super::fields::{checked_range, first_words, parse_time, whole_number};
 use super::{Event, RawRequest, TraceLine};
 
-/// Nanoseconds per µs, the unit of the times.
+/// Nanoseconds per µs, the unit of the times in version 3.
 const NS_PER_US: u64 = 1_000;
+/// Nanoseconds per ms, the unit of the waits in version 2.
+const NS_PER_MS: u64 = 1_000_000;
 
 /// State of a parser.
 #[derive(Debug, Default)]
 pub struct IologState {
     /// Version of the trace. `None` before its first line.
     version: Option<IologVersion>,
-    /// Time of the last line. In version 2, the sum of all `wait` lines so far.
+    /// Time of the last line. In version 2, the latest time of a `wait` line so far.
     now: Time,
     /// Number of syncs (`sync`, `datasync`) so far.
     syncs: u64,
@@ -65,11 +67,12 @@ impl IologState {
             b"read" => Op::Read,
             b"write" => Op::Write,
             b"wait" if version == IologVersion::Two => {
-                // The number after the action is the time to wait, in microseconds.
-                self.now = Time(self.now.ns().checked_add(parse_time(first?, NS_PER_US)?.ns())?);
-                return Some(self.now)
-                    .filter(|now| now.ns() < TIME_NS_LIMIT)
-                    .map(|_| TraceLine::Nothing);
+                // The number is a time in milliseconds since the start, as in fio 3.33. The manual
+                // of fio has microseconds since the last wait. With the waits 1000 and 1500, a
+                // job of fio takes 1,392 ms, and with 2000 and 500 it takes 1,891 ms. The start
+                // is about 100 ms before the job.
+                self.now = self.now.max(parse_time(first?, NS_PER_MS)?);
+                return Some(TraceLine::Nothing);
             }
             // `wait` in version 3: the time of the next line includes it.
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {

@@ -67,7 +67,7 @@ fn every_trace_format_is_parsed() {
         (
             TraceFormat::Iolog,
             "fio version 2 iolog\na add\na open\na read 4096 512\na wait 30\nb write 0 1024\na close\n",
-            [request(0, 0, Op::Read, 4096, 512), request(30, 1, Op::Write, 0, 1024)],
+            [request(0, 0, Op::Read, 4096, 512), request(30_000, 1, Op::Write, 0, 1024)],
         ),
         (
             TraceFormat::Iolog,
@@ -171,6 +171,22 @@ fn times_with_decimals_are_of_disksim() {
     let mut as_mqsim = TraceReader::new(text.as_bytes(), TraceFormat::Mqsim);
     let error = as_mqsim.find_map(Result::err).unwrap().to_string();
     assert!(error.starts_with("line 2") && error.contains("--trace disksim"), "{error}");
+}
+
+/// fio 3.33 with each text, one read before and one after each wait, took 901, 1,392, 1,891 and
+/// 299 ms, with 100 ms before for its start.
+#[test]
+fn waits_of_iolog_version_2_are_milliseconds_since_the_start() {
+    for (waits, fio_ms) in
+        [(&[1000][..], 901), (&[1000, 1500], 1392), (&[2000, 500], 1891), (&[400, 400], 299)]
+    {
+        let mut text = "fio version 2 iolog\nf add\nf open\nf read 0 512\n".to_owned();
+        for wait in waits {
+            text += &format!("f wait {wait} 0\nf read 4096 512\n");
+        }
+        let last = read_all(TraceFormat::Iolog, &text).last().unwrap().at.ns() / 1_000_000;
+        assert!(last.abs_diff(fio_ms + 100) < 20, "{waits:?}: {last} ms");
+    }
 }
 
 /// Two processors' requests at 0, 10, 20 and 5, 15, 25 µs. One after the other, two of the second
