@@ -44,7 +44,8 @@ struct TokenBucket {
     level: u128,
     /// Time to which `level` applies: the start of the last request.
     filled_at: Time,
-    /// End of the last request at the burst rate.
+    /// Earliest start of the next request: the last one and the time of its tokens at the burst
+    /// rate.
     free_at: Time,
 }
 
@@ -63,10 +64,13 @@ impl TokenBucket {
         }
     }
 
-    /// Takes tokens for the next request. Returns the time at which all of them have left. A
-    /// request starts after the previous one has left, waits for missing tokens at the baseline
-    /// rate, and then leaves at the burst rate.
+    /// Takes tokens for the next request. Returns its start: the time at which it has them. It
+    /// starts at `free_at` at the earliest, and waits for missing tokens at the baseline rate. A
+    /// request without tokens starts with the last one, whose I/O it shares.
     fn take(&mut self, now: Time, tokens: u64) -> Time {
+        if tokens == 0 {
+            return self.filled_at.max(now);
+        }
         let cost = u128::from(tokens) * SECOND_NS;
         let mut start = self.free_at.max(now);
         let filled = u128::from((start - self.filled_at).ns()) * self.baseline;
@@ -79,7 +83,7 @@ impl TokenBucket {
         self.level -= cost;
         self.filled_at = start;
         self.free_at = start + Time(cost.div_ceil(self.burst) as u64);
-        self.free_at
+        start
     }
 }
 
@@ -99,7 +103,7 @@ pub struct Volume {
     ios: TokenBucket,
     /// Tokens of bytes.
     bytes: TokenBucket,
-    /// Time from the last token of a request to its completion.
+    /// Time from the start of a request, when it has its tokens, to its completion.
     latency: Time,
     /// Requests and flushes in flight, by the time of their completion.
     completions: EventQueue<RequestId>,
@@ -220,26 +224,28 @@ impl Device for Volume {
 mod tests {
     use super::*;
 
-    /// 2 tokens a second, at most 10, 16 in the bucket. Requests of 4 tokens at time 0: four leave
-    /// at the burst rate, each in 0.4 s, while tokens return. At 1.2 s the fourth finds 16 - 12 +
-    /// 2.4 = 6.4 and leaves 2.4. At 1.6 s the fifth finds 3.2, waits 0.4 s for the rest, and ends
-    /// at 2.4 s. At that time the sixth finds 0.8 (0.4 s at 2 a second), waits 1.6 s for 3.2 more,
-    /// and ends at 4.4 s.
+    /// 2 tokens a second, at most 10, 16 in the bucket. Requests of 4 tokens at time 0: four start
+    /// at the burst rate, one each 0.4 s, while tokens return. At 1.2 s the fourth finds 16 - 12 +
+    /// 2.4 = 6.4 and leaves 2.4. At 1.6 s the fifth finds 3.2, and waits 0.4 s for the rest. At
+    /// 2.4 s the sixth finds 0.8 (0.4 s at 2 a second), and waits 1.6 s for 3.2 more.
     #[test]
     fn bucket_gives_its_tokens_at_the_burst_rate_and_then_those_of_the_baseline() {
         let mut bucket = TokenBucket::new(2, 10, 16, 4);
-        let ends: Vec<u64> = (0..6).map(|_| bucket.take(Time::ZERO, 4).ns() / 1_000_000).collect();
-        assert_eq!(ends, [400, 800, 1_200, 1_600, 2_400, 4_400]);
+        let starts: Vec<u64> =
+            (0..6).map(|_| bucket.take(Time::ZERO, 4).ns() / 1_000_000).collect();
+        assert_eq!(starts, [0, 400, 800, 1_200, 2_000, 4_000]);
+        // A request that shares the last I/O.
+        assert_eq!(bucket.take(Time::ZERO, 0), Time::from_s(4));
     }
 
-    /// After a long idle time the bucket is full, and not fuller: three requests of 4 tokens leave
-    /// a bucket of 8 empty, plus the tokens of 0.8 s. The third waits for 4 - 1.6 tokens, 1.2 s.
+    /// After a long idle time the bucket is full, and not fuller: two requests of 4 tokens leave a
+    /// bucket of 8 empty, plus the tokens of 0.8 s. The third waits for 4 - 1.6 tokens, 1.2 s.
     #[test]
     fn bucket_fills_up_to_its_capacity() {
         let mut bucket = TokenBucket::new(2, 10, 8, 4);
         let hour = Time(3_600_000_000_000);
-        let ends: Vec<u64> =
+        let starts: Vec<u64> =
             (0..3).map(|_| (bucket.take(hour, 4) - hour).ns() / 1_000_000).collect();
-        assert_eq!(ends, [400, 800, 2_400]);
+        assert_eq!(starts, [0, 400, 2_000]);
     }
 }
