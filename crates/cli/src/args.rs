@@ -394,32 +394,29 @@ pub struct ReplayArgs {
     pub scheduler: Option<String>,
     /// Storage for a recording's reads, one row each; the option may be repeated. Modelled devices,
     /// or real storage: file:FOLDER through our read path, kernel:FOLDER through the kernel's. Real
-    /// storage uses scratch files as long as the recorded files
-    #[arg(
-        long = "on",
-        value_name = "STORAGE,…",
-        default_value = "hdd,nvme",
-        value_parser = path_argument_parser()
-    )]
+    /// storage uses scratch files as long as the recorded files [default: hdd,nvme]
+    #[arg(long = "on", value_name = "STORAGE,…", value_parser = path_argument_parser())]
     pub storages: Vec<String>,
     /// Readahead policies for a recording, one row each; not used on kernel:, which has its own
-    #[arg(long, value_name = "POLICY,…", default_value = "ondemand,adaptive")]
-    pub readahead: String,
-    /// Eviction policies for a recording, one row each
-    #[arg(long, value_name = "POLICY,…", default_value = "two-lists")]
-    pub eviction: String,
+    /// [default: ondemand,adaptive]
+    #[arg(long, value_name = "POLICY,…")]
+    pub readahead: Option<String>,
+    /// Eviction policies for a recording, one row each [default: two-lists]
+    #[arg(long, value_name = "POLICY,…")]
+    pub eviction: Option<String>,
     /// Page cache memory for a recording, with a unit, one row each; +SIZE adds to the memory of
     /// the recorded machine. On kernel: it limits a control group (root) [default: the recorded
     /// machine's memory; on file: and kernel: this machine's spare memory]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     pub memory: Vec<String>,
     /// Seed of a recording's random choices in devices, and of the scratch files' content
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Queue depth: number of requests that the device accepts at once
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    pub depth: u32,
-    /// Treat the device as solid-state, without a moving head
+    /// [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Queue depth of a list: number of requests that the device accepts at once [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub depth: Option<u32>,
+    /// Treat the device of a list as solid-state, without a moving head
     #[arg(long)]
     pub solid_state: bool,
     /// File for a copy of a recording's rows, as one self-contained HTML page

@@ -19,23 +19,33 @@ use crate::replay_recording;
 /// 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
+/// Queue depth without `--depth`. Chosen, not measured.
+const DEPTH: u32 = 32;
+
 /// Replays a recording, or compares the decisions of a scheduler with a list of events, `cfq` by
 /// default. Fails if a request of the list differs.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     if replay_recording::is_recording(&args.events) {
+        let of_lists = [("--depth", args.depth.is_some()), ("--solid-state", args.solid_state)];
+        refuse_options(args, &of_lists, "lists of scheduler events")?;
         return replay_recording::run(args);
     }
-    if args.html.is_some() {
-        let problem = "--html is for recordings; leave it out";
-        return Err(Failure::usage_of(args.events.display(), problem));
-    }
+    let of_recordings = [
+        ("--on", !args.storages.is_empty()),
+        ("--readahead", args.readahead.is_some()),
+        ("--eviction", args.eviction.is_some()),
+        ("--memory", !args.memory.is_empty()),
+        ("--seed", args.seed.is_some()),
+        ("--html", args.html.is_some()),
+    ];
+    let depth = args.depth.unwrap_or(DEPTH);
     let policy_text = args.scheduler.as_deref().unwrap_or("cfq");
     let policy = &input::parse_scheduler(policy_text)?;
     // The list does not describe its device: any request fits, and single sectors are allowed.
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
-        depth_max: args.depth,
+        depth_max: depth,
         is_rotational: !args.solid_state,
         alignment_sectors: 1,
     };
@@ -47,7 +57,9 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         };
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
-    let replayed = replay(scheduler.as_mut(), args.depth, &events)
+    // Not before: the text of a pipe may be a recording.
+    refuse_options(args, &of_recordings, "recordings")?;
+    let replayed = replay(scheduler.as_mut(), depth, &events)
         .map_err(|error| Failure::usage_of(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
@@ -60,6 +72,18 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     match judged - equal {
         0 => Ok(()),
         count => Err(Failure::Run(format!("{count} of {judged} requests differ"))),
+    }
+}
+
+/// Refuses the first of the options that was given: it would have no effect on the file. The options
+/// are for files of the kind `files`.
+fn refuse_options(args: &ReplayArgs, options: &[(&str, bool)], files: &str) -> CommandResult {
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            let problem = format!("{option} is for {files}; leave it out");
+            Err(Failure::usage_of(args.events.display(), problem))
+        }
+        None => Ok(()),
     }
 }
 

@@ -109,27 +109,30 @@ pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
 /// as recorded.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
-    let storages = parse_storages(&args.storages)?;
+    let storages = match args.storages.is_empty() {
+        true => parse_storages(&["hdd,nvme".to_owned()])?,
+        false => parse_storages(&args.storages)?,
+    };
+    let (readahead, eviction) = (args.readahead.as_deref(), args.eviction.as_deref());
+    let seed = args.seed.unwrap_or(1);
     let storage_paths = storages.iter().filter_map(Storage::path);
     check_not_needed(args.html.as_deref(), storage_paths.chain([&args.events]))?;
     let policies = PolicyChoices {
-        readaheads: input::parse_specs(&args.readahead)?,
-        evictions: input::parse_specs(&args.eviction)?,
+        readaheads: input::parse_specs(readahead.unwrap_or("ondemand,adaptive"))?,
+        evictions: input::parse_specs(eviction.unwrap_or("two-lists"))?,
         scheduler: parse_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
     };
     let recorded = read_recorded_program(&args.events)?;
     let memory_sizes = parse_memory_sizes(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
-    let mut real_storage = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
+    let mut real_storage = RealStorage::new(&args.events, &recorded, seed, &interrupt);
     let plans = policies.row_plans(&storages, &memory_sizes);
     // Every row is checked before the first one runs.
     plans.iter().try_for_each(|plan| plan.check(&real_storage))?;
     let mut rows = vec![recorded_row(&recorded)];
     for plan in &plans {
         let row = match plan.storage {
-            Storage::Modelled(device) => {
-                simulate_row(plan, device, &recorded, args.seed, &interrupt)?
-            }
+            Storage::Modelled(device) => simulate_row(plan, device, &recorded, seed, &interrupt)?,
             _ => replay_real(plan, &recorded, &mut real_storage)?,
         };
         if interrupt.is_signalled() {
@@ -142,7 +145,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         replay_page(&recorded, &rows).write(path)?;
     }
     if args.json {
-        return print_json(&rows, args.seed);
+        return print_json(&rows, seed);
     }
     print(&results_text(&recorded, &rows))
 }

@@ -354,6 +354,34 @@ fn replay_with_too_little_memory_reads_the_device_again() {
     }
 }
 
+/// An option that has no effect on the kind of file would be ignored in silence.
+#[test]
+fn replay_options_of_the_other_kind_of_file_are_refused() {
+    let scratch = Scratch::new("what-if-options");
+    scratch.file("r.rec", recording());
+    let list = "at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8\n\
+                at_ms=1 event=dispatch request=1\nat_ms=9 event=complete request=1\n";
+    scratch.file("list.txt", list);
+    for option in ["--depth 32", "--solid-state"] {
+        let name = option.split(' ').next().unwrap();
+        scratch.refused(&format!("replay r.rec {option}"), &[name, "lists of scheduler events"]);
+        scratch.run(&format!("replay list.txt {option}")).has_ended(0, option);
+    }
+    let options = [
+        "--on hdd,nvme",
+        "--memory 1MiB",
+        "--readahead none",
+        "--eviction lru",
+        "--seed 1",
+        "--html p.html",
+    ];
+    for option in options {
+        let name = option.split(' ').next().unwrap();
+        scratch.refused(&format!("replay list.txt {option}"), &[name, "is for recordings"]);
+        scratch.run(&format!("replay r.rec {option}")).has_ended(0, option);
+    }
+}
+
 /// A buffered read needs a cache of its size, and its 8 MiB come from the device. A row with failed
 /// reads has the time of another program.
 #[test]
