@@ -1,5 +1,6 @@
 //! `readpath recording`: shows, cuts, merges, anonymizes, imports and exports recordings.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Stdout, Write};
@@ -227,6 +228,7 @@ fn cut(args: &CutArgs) -> CommandResult {
     if from_ns >= to_ns {
         return Err(Failure::Usage(format!("--from {} is not before --to", args.from)));
     }
+    let is_empty = Cell::new(true);
     copy_with_changes(&args.recording, &args.output, |record| {
         let ended_ns = match &record {
             Record::Read(read) => read.end_ns,
@@ -240,11 +242,17 @@ fn cut(args: &CutArgs) -> CommandResult {
             // These totals belong to the whole recording.
             Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
             // Names, openings, mappings and advice stay: later records depend on them.
-            _ => from_ns,
+            _ => return Some(count_from(record, from_ns, to_ns)),
         };
         let is_kept = (from_ns..to_ns).contains(&ended_ns);
+        is_empty.set(is_empty.get() && !is_kept);
         is_kept.then(|| count_from(record, from_ns, to_ns))
-    })
+    })?;
+    if is_empty.get() {
+        let problem = "nothing of the recording lies in this span";
+        notice::print(format_args!("{}: {problem}", args.output.display()));
+    }
+    Ok(())
 }
 
 /// Limits the times of a record to a span of the recording, and counts them from its begin.

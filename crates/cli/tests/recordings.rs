@@ -188,6 +188,10 @@ fn recordings_can_be_cut_and_anonymised() {
     let shown = scratch.run("recording show nameless.rec").stdout;
     assert!(shown.contains("/file-0") && !shown.contains("/d/"), "{shown}");
     scratch.refused("recording cut reads.rec --from 5ms --to 5ms -o x.rec", &["--from 5ms"]);
+    // The recording ends before 99 s.
+    let past_end = scratch.run("recording cut reads.rec --from 99s -o empty.rec");
+    past_end.has_ended(0, "cut");
+    past_end.says(&["empty.rec", "nothing of the recording lies in this span"], "cut");
 }
 
 /// Two recordings that began half a millisecond apart: two threads with a hundred reads each, of

@@ -191,6 +191,7 @@ fn traces_from_pipes_are_read_or_refused() {
     let twice = "a trace is read twice; name a file";
     for script in [
         "$READPATH run <(cat t.trace) --trace mqsim --on ssd",
+        "$READPATH run <(cat t.trace) --on ssd",
         "cat t.trace | $READPATH run /dev/stdin --trace mqsim --on ssd",
         "$READPATH run p.fio --on ssd",
     ] {

@@ -343,9 +343,10 @@ impl FieldBlock {
             FieldValue::Number(number) if *number < least => {
                 Err(error(format!("{number} {unit} is less than {least} {unit}")))
             }
-            FieldValue::Number(number) => {
+            FieldValue::Number(number) if *number > most => {
                 Err(error(format!("{number} {unit} is more than {most} {unit}")))
             }
+            // Other values, and the number `nan`.
             _ => Err(error(format!("expected a number of {unit}, from {least} to {most}"))),
         }
     }

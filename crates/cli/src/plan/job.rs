@@ -12,11 +12,12 @@ use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Job, JobEngine, JobFile, printable};
 use readpath_sim::simulate::{self, ErrorSubject, SimulateError, SimulationSetup};
 use readpath_sim::workload::{FileSource, Workload};
+use readpath_trace::block_trace::TraceFormat;
 
 use super::environment;
 use super::log;
 use super::storage::Storage;
-use super::trace::TraceSource;
+use super::trace::{TraceSource, check_is_file};
 use super::unused_options::{bypasses_cache, refuse_unused_options};
 use crate::args::{PageCacheMode, RunArgs};
 use crate::exit::{CommandResult, Failure};
@@ -331,6 +332,10 @@ impl JobRun {
             });
         }
         let text = input::read_text(path, "a job file is text in fio's format")?;
+        // The first bytes of a pipe are known only here.
+        if TraceFormat::detect(text.as_bytes()).is_some() {
+            check_is_file(path)?;
+        }
         let jobs = environment::parse(&text, path)
             .map_err(|error| Failure::usage_of(printable(&path.display().to_string()), error))?;
         let jobs = match args.runtime.as_deref() {

@@ -435,7 +435,7 @@ fn find_format(name: &str) -> Result<TraceFormat, Failure> {
 
 /// Refuses a trace that is no regular file, such as a pipe: it can be read only once. A missing
 /// file passes: the later read reports it.
-fn check_is_file(path: &Path) -> CommandResult {
+pub fn check_is_file(path: &Path) -> CommandResult {
     match path.exists() && !path.is_file() {
         true => Err(Failure::usage_of(
             printable(&path.display().to_string()),

@@ -400,6 +400,9 @@ fn load_toml(from: &str, to: &str) -> Result<DriveDescription, FileError> {
 fn toml_description_errors_name_their_line() {
     let error = load_toml("rpm = { value = 10_000", "rpm = { value = 10").expect_err("bad");
     assert_eq!(error.to_string(), "d.toml:20: `rpm`: 10 rpm is less than 60 rpm");
+    let error = load_toml("rpm = { value = 10_000", "rpm = { value = nan").expect_err("bad");
+    let expected = "d.toml:20: `rpm`: expected a number of rpm, from 60 to 100000";
+    assert_eq!(error.to_string(), expected);
     let error = load_toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");
     assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
     let error = load_toml("rpm = { value", "rpm = { unit = 'Hz', value").expect_err("bad");
