@@ -75,8 +75,8 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     }
 }
 
-/// Refuses the first of the options that was given: it would have no effect on the file. The options
-/// are for files of the kind `files`.
+/// Refuses the first of the options that was given: it would have no effect on the file. The
+/// options are for files of the kind `files`.
 fn refuse_options(args: &ReplayArgs, options: &[(&str, bool)], files: &str) -> CommandResult {
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {

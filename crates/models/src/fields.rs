@@ -346,7 +346,7 @@ impl FieldBlock {
             FieldValue::Number(number) if *number > most => {
                 Err(error(format!("{number} {unit} is more than {most} {unit}")))
             }
-            // Other values, and the number `nan`.
+            // Other values, and NaN.
             _ => Err(error(format!("expected a number of {unit}, from {least} to {most}"))),
         }
     }

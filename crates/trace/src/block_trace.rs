@@ -21,8 +21,9 @@
 //!
 //! Times are counted from the first request. A time that goes backwards is replaced by the time
 //! before it, and [`TraceReader::time_order_note`] reports it. In a recording, whose reads are in
-//! the order of their ends, it is no error. A trace is read line by line, as bytes, so memory use does not depend on its length.
-//! Operations without data (flushes, discards, opening of files) are skipped and counted.
+//! the order of their ends, it is no error. A trace is read line by line, as bytes, so memory use
+//! does not depend on its length. Operations without data (flushes, discards, opening of files) are
+//! skipped and counted.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;

@@ -25,8 +25,8 @@ pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
 
 /// Runs a process with synchronous operations, after all processes of its phase are prepared.
 /// `call` executes one, and returns at its end. It gets the offset in the storage that holds all
-/// files of the job, and a buffer as long as the operation. Reads end before `end_bytes`, the end of
-/// the file. An interrupt ends the loop at once, without
+/// files of the job, and a buffer as long as the operation. Reads end before `end_bytes`, the end
+/// of the file. An interrupt ends the loop at once, without
 /// [`record_end`](ProcessFigures::record_end).
 pub fn run_calls(
     mut process: Process,

@@ -6,8 +6,9 @@
 //!
 //! Without `-y`, descriptors have no paths in the text. The import then follows them from their
 //! opening, and the current folder of each process (`chdir`, `fchdir`) for relative names. Names in
-//! folders that the text does not show are counted. It also follows the file position of a `read` from the opening and through the results
-//! of `lseek`. A descriptor that was open before the recording is assumed to be at offset 0.
+//! folders that the text does not show are counted. It also follows the file position of a `read`
+//! from the opening and through the results of `lseek`. A descriptor that was open before the
+//! recording is assumed to be at offset 0.
 //!
 //! A *task* is a thread of the traced programs, known by its number. A call such as `clone`
 //! *begins* a task, and returns its number. A task is *early* if a line of it precedes the second

@@ -7,7 +7,7 @@ use super::syntax::{Call, Path, unquoted};
 pub const CURRENT_FOLDER: &str = "AT_FDCWD";
 
 /// Current folder of a process. The path of a folder below the one in which the text begins has no
-/// slash in front, and that folder itself is empty. `None` after an `fchdir` to an unknown folder.
+/// slash in front, and that folder itself is empty. `None` after a change to an unknown folder.
 #[derive(Clone, Debug)]
 pub struct CurrentFolder(Option<String>);
 
@@ -35,7 +35,7 @@ fn path_below(folder: &str, name: &str) -> String {
 }
 
 impl StraceParser {
-    /// Changes the current folder of a process (`chdir`, `fchdir`). Without effect if the call
+    /// Changes the current folder of a process (chdir(2), fchdir(2)). Without effect if the call
     /// failed. Threads of a process have one current folder, as `CLONE_FS` comes with their
     /// `CLONE_FILES`.
     pub(super) fn import_folder_change(&mut self, task: u32, call: &Call<'_>) {
