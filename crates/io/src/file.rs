@@ -359,7 +359,9 @@ impl File {
         self.advise_range(advice, PageRange { first: 0, end: self.len().div_ceil(PAGE_BYTES) });
     }
 
-    /// Starts to read the absent pages of a range, as far as memory allows. Does not wait for them.
+    /// Starts to read the absent pages of a range, as far as memory allows. Does not wait for the
+    /// data. In the kernel's page cache the kernel allocates the pages during the call: 0.2 to
+    /// 0.8 s for a GiB on the machine where it was measured.
     pub fn prefetch(&self, offset: u64, bytes: u64) {
         let bytes = bytes.min(self.len().saturating_sub(offset));
         self.advise_range(Advice::WillNeed, PageRange::covering(offset, bytes));

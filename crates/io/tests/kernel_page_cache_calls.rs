@@ -160,33 +160,3 @@ fn batch_reads_are_started_before_they_are_awaited() {
     let begun = calls[0].iter().filter(|&&call| call == libc::SYS_readahead).count();
     assert!(begun >= 380, "{begun} of 400, and the kernel's readahead may have brought in a few");
 }
-
-/// A call of readahead(2) waits for the device once its queue is full. A hint of 32 MiB or more
-/// makes the calls of 32 MiB itself, whatever its length.
-#[test]
-fn long_hint_makes_as_many_calls_as_one_of_32_mib() {
-    let files = [32_u64 << 20, 128 << 20].map(|bytes| {
-        let temp = TempFile::new(0);
-        std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(bytes).unwrap();
-        temp
-    });
-    if !takes_direct(&files[0].path) {
-        return eprintln!("skipped: the file system is not of a usual device");
-    }
-    let counted_calls = calls_between_marks(|| {
-        let path = ReadPath::builder().build().unwrap();
-        for temp in &files {
-            let file = path.open(&temp.path).unwrap();
-            mark();
-            file.prefetch(0, u64::MAX);
-            mark();
-        }
-    });
-    let Some(counted_calls) = counted_calls else { return };
-    let advice = [libc::SYS_readahead, libc::SYS_fadvise64];
-    let calls = counted_calls
-        .iter()
-        .map(|calls| calls.iter().filter(|call| advice.contains(call)).count())
-        .collect::<Vec<_>>();
-    assert!(calls.len() == 2 && calls[0] > 0 && calls[1] == calls[0], "{calls:?}");
-}

@@ -52,11 +52,6 @@ const COPY_NS_PER_KIB: u64 = 1_000;
 /// They read three times the bytes, at 0.4 of the rate of `pread`.
 const POLICY_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Bytes of one hint that the calling thread advises itself. A call of `readahead(2)` waits for
-/// requests in flight once the device has all that it takes. On a virtual disk of 1.3 GB/s, hints
-/// of 32 MiB took 11 to 33 ms, and a whole cold GiB 250 to 790 ms.
-const CALLER_ADVICE_BYTES: u64 = POLICY_MEMORY_BYTES / 2;
-
 /// Kernel readahead window in pages (2 MiB) from which its streams gain nothing by our policy.
 const LARGE_WINDOW_PAGES: u64 = 512;
 
@@ -259,18 +254,15 @@ impl PathKernelReadahead {
     }
 
     /// Starts the kernel's readahead of these ranges without waiting for the pages, and counts
-    /// their bytes. With `must_not_wait`, threads make the calls where they may block, and those
-    /// after [`CALLER_ADVICE_BYTES`] anywhere. Stops at the first part that the kernel rejects, or
-    /// for which there is no thread.
+    /// their bytes. With `must_not_wait`, threads make the call where it may block. Stops at the
+    /// first part that the kernel rejects, or for which there is no thread.
     fn advise(&self, target: &Target, advised_ranges: &[PageRange], must_not_wait: bool) {
         let KernelWindow { advice_pages_max, may_block, .. } = self.device_window(target);
-        let mut bytes_done = 0;
         for range in advised_ranges {
             let mut first = range.first;
             while first < range.end {
                 let pages = PageRange::new(first, advice_pages_max.min(range.end - first));
-                let waits = may_block || bytes_done >= CALLER_ADVICE_BYTES;
-                let is_advised = if must_not_wait && waits {
+                let is_advised = if must_not_wait && may_block {
                     let target = Box::new(target.clone());
                     self.adviser.queue_job(Job::Advise { target, pages }).is_ok()
                 } else {
@@ -281,7 +273,6 @@ impl PathKernelReadahead {
                     return;
                 }
                 let bytes = pages.count() * PAGE_BYTES;
-                bytes_done += bytes;
                 self.advised_bytes.fetch_add(bytes, Ordering::Relaxed);
                 probes::on_advice(first * PAGE_BYTES, bytes);
                 first = pages.end;
@@ -352,7 +343,7 @@ fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let hint_memory_bytes =
         || SystemMemory::measure().map_or(POLICY_MEMORY_BYTES, |memory| memory.available_bytes / 2);
-    if bytes <= CALLER_ADVICE_BYTES { range.count() } else { hint_memory_bytes() / PAGE_BYTES }
+    if bytes <= POLICY_MEMORY_BYTES / 2 { range.count() } else { hint_memory_bytes() / PAGE_BYTES }
 }
 
 /// True if a read of `bytes` bytes that took `duration_ns` nanoseconds has waited for the device.
