@@ -359,9 +359,8 @@ impl File {
         self.advise_range(advice, PageRange { first: 0, end: self.len().div_ceil(PAGE_BYTES) });
     }
 
-    /// Starts to read the absent pages of a range, as far as memory allows. Does not wait for the
-    /// data. In the kernel's page cache the kernel allocates the pages during the call: 0.2 to
-    /// 0.8 s for a GiB on the machine where it was measured.
+    /// Starts to read the absent pages of a range, as far as memory allows. Waits for no data, but
+    /// the kernel may take up to 0.8 s a GiB to begin (measured).
     pub fn prefetch(&self, offset: u64, bytes: u64) {
         let bytes = bytes.min(self.len().saturating_sub(offset));
         self.advise_range(Advice::WillNeed, PageRange::covering(offset, bytes));
@@ -596,7 +595,6 @@ pub struct FileStats {
     pub kernel_cached_bytes: u64,
     /// Bytes that the kernel read into its page cache while these reads waited.
     pub kernel_read_bytes: u64,
-    /// Readahead estimate for the file. `None` in a child made by `fork` that cannot have a path of
-    /// its own.
+    /// Readahead estimate for the file. `None` in a child of `fork` that cannot have its own path.
     pub readahead_state: Option<ReadaheadState>,
 }
