@@ -293,7 +293,13 @@ impl Sleeper for NfsSleeper {
             state.link.send_only();
             return Ok(false);
         }
-        state.handle_timeouts_and_send();
+        let now = state.link.clock().now();
+        if state.link.next_wake().is_some_and(|wake_at| wake_at <= now) {
+            // Receives first, because bytes that have arrived already are not late.
+            state.receive_arrived(now);
+        } else {
+            state.handle_timeouts_and_send();
+        }
         let now = state.link.clock().now();
         let deadline = match sleep {
             // With a completion at hand there is no sleep.

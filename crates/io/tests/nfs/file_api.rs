@@ -52,6 +52,28 @@ fn random_advice_read_sends_three_nfs_reads_before_any_answer() {
     assert_eq!(reads, [0, 1, 2].map(|at| ((4 << 20) + at * 32_768, 32_768)));
 }
 
+/// The reader computes for 700 ms after each MiB, longer than the timeout of 500 ms. The answers to
+/// its prefetches arrive after some 20 ms, and wait in the socket.
+#[test]
+fn nfs_answers_that_arrive_between_reads_are_not_late() {
+    let (_server, proxy, content, url) = serve();
+    let file = ReadPath::builder().memory(32 << 20).open(&url).unwrap();
+    proxy.weather(Weather { delay: Duration::from_millis(20), ..Weather::default() });
+    let mut buffer = vec![0; 256 << 10];
+    for end in (1..=12).map(|parts| parts * (256 << 10)) {
+        let start = end - buffer.len() as u64;
+        file.read_exact_at(&mut buffer, start).unwrap();
+        assert!(buffer == content[start as usize..end as usize]);
+        if end % (1 << 20) == 0 {
+            std::thread::sleep(Duration::from_millis(700));
+            let is_ahead = |&(offset, _): &(u64, u32)| offset >= end;
+            assert!(proxy.reads().iter().any(is_ahead), "no READ was in flight");
+        }
+    }
+    let traffic = file.connection().unwrap().traffic;
+    assert_eq!((traffic.repeats, traffic.connections), (0, 1));
+}
+
 /// Threads share one connection, and one of them sleeps for all.
 #[test]
 fn concurrent_nfs_reads_survive_delays_and_broken_connections() {
