@@ -11,12 +11,12 @@
 //! is matched to its call by the transaction id. The rules:
 //!
 //! 1. A call without an answer within `repeat_after` is sent again, with a timeout that doubles
-//!    each time, if the server has sent anything since. If it has been silent, the connection is
-//!    given up. The timeout restarts with each answer to a call that was sent no later, and while
-//!    the data of one arrives: this call's answer may wait behind it, and a repetition would load a
-//!    slow connection more. A repetition on the same connection has a new transaction id, and an answer to any
-//!    of the ids counts. The reason: some servers drop calls with a repeated id, answered or not
-//!    (`nfs3_server` 0.11), and reading twice is harmless.
+//!    each time, if the server has sent anything since the timeout began. If it has been silent,
+//!    the connection is given up. The timeout restarts with each answer to a call that was sent no
+//!    later, and while the data of one arrives: this call's answer may wait behind it, and a
+//!    repetition would load a slow connection more. A repetition on the same connection has a new
+//!    transaction id, and an answer to any of the ids counts. The reason: some servers drop calls
+//!    with a repeated id, answered or not (`nfs3_server` 0.11), and reading twice is harmless.
 //! 2. On a new connection every waiting call is sent again. A broken connection is replaced at
 //!    once. A connection that never carried an answer is replaced after a pause, which doubles up
 //!    to [`RECONNECT_DELAY_MAX`].
@@ -134,8 +134,9 @@ enum ClientLink {
 enum CallState {
     /// No call.
     Free,
-    /// Waits for an answer. The call is sent again at `repeat_at`.
-    Waiting { sent_at: Time, repeat_at: Time },
+    /// Waits for an answer. The call is sent again at `repeat_at`. Its timeout runs since `since`,
+    /// the time of its sending or of the last restart.
+    Waiting { sent_at: Time, since: Time, repeat_at: Time },
     /// Postponed by the server. The call is sent again at `resend_at`.
     Postponed { resend_at: Time },
 }
@@ -491,7 +492,8 @@ impl Client {
     /// one, and sets the time of its repetition.
     fn queue_message(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
-        slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
+        let repeat_at = now + slot.repeat_after;
+        slot.state = CallState::Waiting { sent_at: now, since: now, repeat_at };
         if self.link == (ClientLink::Up { must_close: false }) {
             self.send_buffer.extend_from_slice(&slot.message);
         }

@@ -279,6 +279,22 @@ fn dropped_call_is_resent_while_later_calls_are_answered() {
     assert_eq!((bench.client.in_flight(), bench.client.traffic().repeats), (1, 1));
 }
 
+/// Calls at 0 and 1 ms. The first is answered at 600 ms, which restarts the timeout of 1,000 ms of
+/// the second. No byte follows, so the connection is given up at 1,600 ms.
+#[test]
+fn connection_that_falls_silent_after_an_answer_is_replaced_at_the_first_timeout() {
+    let mut bench = ClientBench::connected(2);
+    bench.start_call(ms(0));
+    bench.start_call(ms(1));
+    let xids = bench.take_sent_xids();
+    bench.receive(ms(600), &answer(xids[0], OK_RESULTS));
+    bench.handle_time(ms(1_599));
+    assert_eq!(bench.client.next_action(ms(1_599)), ConnectionAction::Nothing);
+    bench.handle_time(ms(1_600));
+    assert_eq!(bench.client.next_action(ms(1_600)), ConnectionAction::Disconnect);
+    assert_eq!(bench.client.traffic().repeats, 0);
+}
+
 /// A call is sent twice, under two ids, and both are answered, in either order.
 #[test]
 fn first_answer_to_any_xid_of_a_call_completes_it() {

@@ -22,11 +22,11 @@ impl Client {
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
                 // Without a connection, the call is sent again by the next one.
-                CallState::Waiting { sent_at, repeat_at }
+                CallState::Waiting { since, repeat_at, .. }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
                     // The server has sent nothing since.
-                    if self.last_byte_at <= sent_at {
+                    if self.last_byte_at <= since {
                         self.mark_for_closing();
                     } else {
                         let slot = &mut self.slots[index as usize];
@@ -64,10 +64,11 @@ impl Client {
         }
         let Some(answered_sent_at) = self.answered_sent_at.take() else { return };
         for slot in &mut self.slots {
-            if let CallState::Waiting { sent_at, repeat_at } = &mut slot.state
+            if let CallState::Waiting { sent_at, since, repeat_at } = &mut slot.state
                 && *sent_at >= answered_sent_at
             {
-                *repeat_at = (*repeat_at).max(now + slot.repeat_after);
+                // No earlier than before: `since` was no later, and the timeout is the same.
+                (*since, *repeat_at) = (now, now + slot.repeat_after);
             }
         }
     }
