@@ -26,6 +26,7 @@ use super::names::FileNames;
 mod advised;
 mod hand;
 mod ledger;
+mod resident;
 mod touches;
 mod unadvised;
 mod used_up;
@@ -59,9 +60,6 @@ const WAITING_NS: u64 = 5_000_000;
 
 /// Maximum number of open files, chosen. Idle ones are closed first.
 const FILES_MAX: usize = 512;
-
-/// Maximum number of unused ranges whose resident pages are counted, chosen.
-const COUNTED_RANGES_MAX: usize = 1024;
 
 /// Result of the advice for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -123,6 +121,8 @@ pub(super) struct Advisor {
     last_check_ns: u64,
     /// Time until which each event is processed at once.
     awake_until_ns: u64,
+    /// True if the kernel has refused to count the resident pages of a file.
+    is_count_refused: bool,
     /// True if prefetching was on when the whole files were last continued.
     has_advised: bool,
     /// True if the requests of devices are reported. Otherwise costs are learned from waits.
@@ -165,9 +165,10 @@ impl Advisor {
             request_events: HashMap::new(),
             last_check_ns: 0,
             awake_until_ns: 0,
+            is_count_refused: false,
             has_advised: false,
             sees_requests: true,
-            result: AdviceResult { resident_bytes_max: Some(0), ..AdviceResult::default() },
+            result: AdviceResult::default(),
         }
     }
 
@@ -337,18 +338,6 @@ impl Advisor {
         (self.result.without, self.result.with) = self.credit.waits_without_and_with();
         self.result.is_stopped = self.has_given_up();
         self.result
-    }
-
-    /// Updates the maximum of the unused pages that are resident. At most `COUNTED_RANGES_MAX`
-    /// ranges are counted. A file without a count of the kernel ends the counting.
-    fn update_resident_max(&mut self) {
-        let Some(bytes_max) = self.result.resident_bytes_max else { return };
-        let counts = self.ledger.unused_ranges().take(COUNTED_RANGES_MAX).map(|unused| {
-            let file = self.files.get(self.inodes.get(&unused.file)?)?;
-            file.advice_target.cached_pages(unused.range)
-        });
-        let pages: Option<u64> = counts.sum();
-        self.result.resident_bytes_max = pages.map(|pages| bytes_max.max(pages * PAGE_BYTES));
     }
 
     /// Processes pages that a task requested, and calls the policy. A small range counts as used at
