@@ -302,11 +302,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Keeps the names of the files that recorded processes have opened since the last call. Fails
-    /// if a buffer cannot be read.
+    /// Keeps the names of the files that recorded processes have opened since the last call. Opens
+    /// after the start of this call may stay for the next one. Fails if a buffer cannot be read.
     fn read_names(&mut self) -> io::Result<()> {
         self.tracker.names().allow_lookups();
-        while let Some(reports) = self.tracker.names().next_reports() {
+        let mut reports_left = self.tracker.names().queued_reports();
+        while let Some(reports) = self.tracker.names().next_queued_reports(&mut reports_left) {
             // The start of a process comes before its opens, and is in the buffers by now.
             self.read_task_events()?;
             self.tracker.names().keep(reports);

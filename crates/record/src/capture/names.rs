@@ -17,18 +17,19 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::proc_text;
 use readpath_os::queue::{QueueLimits, ReadaheadSetting, device_folder};
 use readpath_trace::recording::{DeviceRecord, path_bytes, path_text};
 use rustix::fs::makedev;
-
-use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::device_number;
 use super::event::Inode;
 use super::maps::{MappedPage, Mapping};
 use super::mounts;
 use super::tracing;
+
+mod queued;
 
 /// Maximum number of paths, chosen. All are discarded at the limit.
 const PATHS_MAX: usize = 1 << 18;
@@ -193,9 +194,9 @@ impl System {
         self.lookups_left = LOOKUPS_MAX;
     }
 
-    /// Returns some of the opens that fanotify has reported since the last call. `None` if there is
-    /// none, without fanotify, and if it cannot be read. Each report holds a descriptor.
-    pub fn next_reports(&mut self) -> Option<Vec<FanotifyEvent>> {
+    /// Returns some of the opens reported since the last call, each with a descriptor. `None` if
+    /// there is none, without fanotify, and if it cannot be read.
+    fn next_reports(&mut self) -> Option<Vec<FanotifyEvent>> {
         let reports = self.fanotify.as_ref()?.read_events().ok()?;
         (!reports.is_empty()).then_some(reports)
     }

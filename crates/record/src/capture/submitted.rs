@@ -457,13 +457,16 @@ impl Ring {
     }
 
     /// Calls `on_record` with the bytes of each record since the last call, and returns their space
-    /// to the programs. Ends at a record that is still being written. Discarded ones are skipped.
+    /// to the programs. Ends at a record that is still being written, or that was written after the
+    /// start of the call. Discarded ones are skipped.
     fn read(&mut self, mut on_record: impl FnMut(&[u8])) {
         // SAFETY: each of the two pages begins with a position and lives as long as the mapping.
         let (consumed, produced) =
             unsafe { (&*self.consumer.cast::<AtomicU64>(), &*self.producer.cast::<AtomicU64>()) };
         let mut position = consumed.load(Ordering::Relaxed);
-        while position < produced.load(Ordering::Acquire) {
+        // Programs that write as fast as this thread reads would keep it in a loop without an end.
+        let end = produced.load(Ordering::Acquire);
+        while position < end {
             let head_offset = self.page_bytes + position as usize % RING_BYTES;
             // SAFETY: the producer position lies beyond this record, so its head is here, written
             // as one word.
@@ -503,6 +506,43 @@ mod uring_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A ring with three records of 8 bytes. A program writes one more while each is read.
+    #[test]
+    fn ring_that_is_never_empty_is_read_up_to_the_present() {
+        const RECORD_BYTES: usize = RECORD_HEAD_BYTES as usize + 8;
+        let page_bytes = rustix::param::page_size();
+        let memory = |bytes: usize| {
+            let (access, kind) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: new memory, which the ring unmaps.
+            let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
+            assert_ne!(start, libc::MAP_FAILED);
+            start
+        };
+        let (consumer, producer) = (memory(page_bytes), memory(page_bytes + 2 * RING_BYTES));
+        let write = |number: usize| {
+            // SAFETY: the head and the position lie in the memory, and are aligned.
+            unsafe {
+                let head = producer.byte_add(page_bytes + number * RECORD_BYTES);
+                (&*head.cast::<AtomicU32>()).store(8, Ordering::Release);
+                let produced = &*producer.cast::<AtomicU64>();
+                produced.store(((number + 1) * RECORD_BYTES) as u64, Ordering::Release);
+            }
+        };
+        (0..3).for_each(write);
+        let map = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let mut ring = Ring { map, consumer, producer, page_bytes };
+        let mut read = 0;
+        ring.read(|_| {
+            write(3 + read);
+            read += 1;
+            assert!(read < 1_000, "the reader does not end");
+        });
+        assert_eq!(read, 3);
+        ring.read(|_| read += 1);
+        assert_eq!(read, 6);
+    }
 
     /// A record of an open call takes 80 bytes, so 60,000 of them exceed the ring of 4 MiB.
     #[test]
