@@ -63,7 +63,7 @@ use main_threads::MainThreads;
 use names::System;
 use rest::Rest;
 use time_split::TimeSplit;
-use tracing::Starter;
+use tracing::{ALL_EVENTS, Starter};
 
 /// Size in KiB, chosen, of a sub-buffer, which is read at once, where the kernel allows the choice.
 const SUB_BUFFER_KIB: usize = 64;
@@ -268,7 +268,7 @@ impl Recorder {
     /// are only kept. Fails if a buffer cannot be read.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.read_task_events()?;
+        self.read_task_events(now_ns())?;
         // With an advisor the calls are frequent. Names are then read only after new events.
         if self.advisor.is_none() || self.events.len() > old_count {
             self.read_names()?;
@@ -285,11 +285,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Reads the events of the recorded tasks, and notes the processes that they start. Fails if a
-    /// buffer cannot be read.
-    fn read_task_events(&mut self) -> io::Result<()> {
+    /// Reads the events of the recorded tasks up to `end_ns`, and notes the processes that they
+    /// start. Fails if a buffer cannot be read.
+    fn read_task_events(&mut self, end_ns: u64) -> io::Result<()> {
         let old_count = self.events.len();
-        self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
+        self.tracing.tasks.read(end_ns, &mut self.sub_buffer, &mut self.events)?;
         for event in &self.events[old_count..] {
             let EventData::NewTask { task, is_kernel_io, .. } = event.data else { continue };
             self.tracker.names().add_process(task);
@@ -309,7 +309,7 @@ impl Recorder {
         let mut reports_left = self.tracker.names().queued_reports();
         while let Some(reports) = self.tracker.names().next_queued_reports(&mut reports_left) {
             // The start of a process comes before its opens, and is in the buffers by now.
-            self.read_task_events()?;
+            self.read_task_events(now_ns())?;
             self.tracker.names().keep(reports);
         }
         Ok(())
@@ -343,10 +343,10 @@ impl Recorder {
         let now_ns = now_ns();
         if self.is_resting() {
             // The programs of `Submissions` go on. Their events are discarded.
-            return self.read_global_events();
+            return self.read_global_events(now_ns);
         }
         self.advise_on_new_events()?;
-        self.read_global_events()?;
+        self.read_global_events(now_ns)?;
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
         // Processes whose main thread was replaced are attached again.
@@ -398,8 +398,8 @@ impl Recorder {
         for instance in [&self.tracing.tasks, &self.tracing.system] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
         }
-        self.read_task_events()?;
-        self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;
+        self.read_task_events(ALL_EVENTS)?;
+        self.tracing.system.read(ALL_EVENTS, &mut self.sub_buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }
@@ -432,11 +432,11 @@ impl Recorder {
         Ok((summary, self.tracing))
     }
 
-    /// Reads the events without a task and the submitted asynchronous reads, and passes them to the
-    /// advisor. Fails if a buffer cannot be read.
-    fn read_global_events(&mut self) -> io::Result<()> {
+    /// Reads the events without a task up to `end_ns` and the submitted asynchronous reads, and
+    /// passes them to the advisor. Fails if a buffer cannot be read.
+    fn read_global_events(&mut self, end_ns: u64) -> io::Result<()> {
         let old_count = self.events.len();
-        self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;
+        self.tracing.system.read(end_ns, &mut self.sub_buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }

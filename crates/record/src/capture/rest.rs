@@ -21,6 +21,7 @@ use super::advise::AdviceTarget;
 use super::event::Inode;
 use super::names::{is_executable, maps_text, parse_mapping};
 use super::submitted::Submissions;
+use super::tracing::ALL_EVENTS;
 use super::{Recorder, group, is_initial_pid_namespace, mounts};
 
 /// Minimum pause between two samples. A file that is read within two of them is gone before its
@@ -109,8 +110,8 @@ impl Recorder {
     fn begin_rest(&mut self) -> io::Result<()> {
         self.set_tracing("0")?;
         // Events that stay in the buffers would be processed after the rest.
-        self.read_task_events()?;
-        self.read_global_events()?;
+        self.read_task_events(ALL_EVENTS)?;
+        self.read_global_events(ALL_EVENTS)?;
         self.tracing.submissions.iter_mut().for_each(Submissions::pause);
         self.tracker.names().pause_reports();
         self.events.clear();

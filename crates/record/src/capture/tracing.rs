@@ -280,19 +280,26 @@ impl TraceInstance {
     }
 
     /// Reads the buffers of all processors and appends their events, processor by processor.
-    /// `buffer`: space for a sub-buffer. Events of unknown kinds are left out, and events after the
-    /// start of the call may stay for the next one. A buffer of unknown layout is an error.
-    pub fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
-        let begun_ns = now_ns();
+    /// `buffer`: space for a sub-buffer. Events of unknown kinds are left out, and events after
+    /// `end_ns` may stay for the next call. A buffer of unknown layout is an error.
+    pub fn read(
+        &mut self,
+        end_ns: u64,
+        buffer: &mut [u8],
+        events: &mut Vec<TraceEvent>,
+    ) -> io::Result<()> {
         let decoder = &self.decoder;
         for pipe in &mut self.pipes {
-            read_events_until(begun_ns, pipe, buffer, |at_ns, bytes| {
+            read_events_until(end_ns, pipe, buffer, |at_ns, bytes| {
                 events.extend(decoder.decode(at_ns, bytes));
             })?;
         }
         Ok(())
     }
 }
+
+/// Value of `end_ns` for buffers that get no further events: all are read, by whatever clock.
+pub(super) const ALL_EVENTS: u64 = u64::MAX;
 
 /// Reads the buffer of a processor until it is empty or an event later than `end_ns` was read.
 /// Without that end, a task that makes events as fast as they are read would keep the recorder in
