@@ -30,8 +30,9 @@ pub struct NfsOptions {
     /// `slots`: number of calls in flight. Default 64, from 1 to 1,024. Each may have `rsize` bytes
     /// in flight.
     pub slots: u32,
-    /// `repeat`: time without an answer after which a call is sent again, or a silent connection is
-    /// replaced. Default 5 s, at least 10 ms.
+    /// `repeat`: time without an answer, to it or to a call that was sent no later, after which a
+    /// call is sent again. A connection that was silent for all of it is replaced. Default 5 s, at
+    /// least 10 ms.
     pub repeat_after: Time,
     /// `timeout`: time after which a call fails. Default 60 s, at least `repeat`.
     pub give_up_after: Time,
