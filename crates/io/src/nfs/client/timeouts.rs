@@ -56,8 +56,9 @@ impl Client {
     }
 
     /// Restarts the timeouts, at time `now`, of the calls that were sent no earlier than a call of
-    /// which bytes were received. A server that answers in another order may answer a later
-    /// call first; the earlier one then keeps its timeout, since it may be lost.
+    /// which bytes were received. A call sent earlier keeps its timeout, since it may be lost. With
+    /// a server that answers later calls first, it may therefore be sent again although its answer
+    /// waits behind theirs.
     pub(super) fn restart_timeouts(&mut self, now: Time) {
         if let Some(reply) = self.direct_reply {
             self.note_progress(reply.slot_index);
