@@ -158,8 +158,7 @@ impl Process {
             };
             return None;
         }
-        // 5 and 6. The next operation, unless it is delayed. Without one, the pass or the backlog
-        // ends.
+        // 5 and 6. The next operation, unless delayed. Without one, the pass or the backlog ends.
         if let Some(until) = self.delayed_until(now) {
             self.state = ProcessState::Draining(AfterDrain::Delay(until));
             return None;
