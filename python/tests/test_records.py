@@ -1,6 +1,8 @@
 """`Rows` and `Records`: samples of one file by index, in processes too."""
 
+import errno
 import multiprocessing
+import os
 import pickle
 
 import pytest
@@ -184,3 +186,68 @@ def test_urls_have_rows(path):
     rows = rows_of("memory://rows")
     assert (rows.batch([999, 0]) == TABLE[[999, 0]]).all()
     assert readpath.Rows is Rows and readpath.Records is Records
+
+
+def errno_in_child(work):
+    """Returns the error number of `work` in a child of fork, 0 for a normal end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+        finally:
+            os._exit(255)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_child_refuses_a_replaced_file(tmp_path, is_closed):
+    """Another file has rows of 40 numbers instead of 4. As for a `File`, ESTALE is the answer, not its bytes."""
+    table = numpy.arange(40, dtype="i4").reshape(10, 4)
+    numpy.save(tmp_path / "rows.npy", table)
+    rows, records = Rows(tmp_path / "rows.npy"), Records(tmp_path / "rows.npy", [(128, 16)])
+    assert (rows[3] == table[3]).all() and records[0] == table[0].tobytes()
+    saved = [pickle.dumps(samples) for samples in (rows, records)]
+    numpy.save(tmp_path / "other.npy", numpy.arange(400, dtype="i4").reshape(10, 40) + 1000)
+    (tmp_path / "other.npy").rename(tmp_path / "rows.npy")
+    for samples in (rows, records):
+        if is_closed:
+            samples.close()
+            with pytest.raises(OSError, match="replaced") as raised:
+                samples[0]
+            assert raised.value.errno == errno.ESTALE
+        else:
+            # The open file of this process is still the first one.
+            assert bytes(samples[0]) == table[0].tobytes()
+        assert errno_in_child(lambda samples=samples: samples[0]) == errno.ESTALE
+    for one in saved:
+        with pytest.raises(OSError, match="create them again") as raised:
+            pickle.loads(one)[0]
+        assert raised.value.errno == errno.ESTALE and raised.value.filename == str(tmp_path / "rows.npy")
+
+
+def test_a_file_rewritten_in_place_is_not_opened_again(path):
+    rows = rows_of(path)
+    saved = pickle.dumps(rows)
+    rows.close()
+    path.write_bytes(b"head" + (TABLE + 1).tobytes() + b"rest")
+    os.utime(path, (1, 1))
+    for samples in (rows, pickle.loads(saved)):
+        with pytest.raises(OSError, match="has changed") as raised:
+            samples[0]
+        assert raised.value.errno == errno.ESTALE
+    assert (rows_of(path)[0] == TABLE[0] + 1).all()
+
+
+def test_pickled_samples_open_a_copy_on_another_machine(path, monkeypatch):
+    """Device, inode and times of a copy differ, and its size does not."""
+    saved = pickle.dumps(rows_of(path))
+    os.utime(path, (1, 1))
+    name = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((name[0], "another", *name[2:])))
+    assert (pickle.loads(saved)[7] == TABLE[7]).all()
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(OSError, match="has changed"):
+        pickle.loads(saved)[7]

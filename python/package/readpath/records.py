@@ -2,7 +2,8 @@
 
 Both have the methods that torch's DataLoader calls on a dataset. A batch of indices is one submission of
 reads: `__getitems__` reads all of its rows in parallel. Processes made by fork or spawn open the file
-themselves.
+themselves. They raise OSError (`ESTALE`) if another file has its name then: types, offsets and ranges are
+the ones of the first file.
 """
 
 from __future__ import annotations
@@ -14,14 +15,29 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from readpath.files import PathLike, is_url, open
+from readpath.files import File, PathLike, is_url, open
 from readpath.places import Ranges, pairs_of
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import DTypeLike
+
+
+class _Version(NamedTuple):
+    """Version of a file, for a comparison with the file that a later opening finds."""
+
+    size: int
+    machine: str
+    """Name of the machine that has opened a local file. Empty for a file by URL."""
+    details: tuple[int, ...] | str | None
+    """Device, inode and time of the last change of a local file in nanoseconds, or the version of an object."""
+
+    def agrees(self, other: _Version) -> bool:
+        """Returns True if no change is known. On another machine only the sizes are compared."""
+        # A mounted folder has another device there, and a copy of the file has other times.
+        return self == other or self.machine != other.machine and self.size == other.size
 
 
 class _Samples:
@@ -35,6 +51,8 @@ class _Samples:
         self._transform = transform
         self._file: Any = None
         self._process = 0
+        # Version at the first opening, which type, offset and ranges belong to.
+        self._version: _Version | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -47,7 +65,8 @@ class _Samples:
         """Reads the samples of a batch together, and returns them in the order of the indices.
 
         Raises IndexError for an index outside the dataset, TypeError for one that is no integer (True and
-        False are none here), OSError (`EIO`) if the file has become shorter.
+        False are none here), OSError (`EIO`) if the file has become shorter, OSError (`ESTALE`) if it was
+        replaced before this process or a reopening has opened it.
         """
         samples = self._read([self._checked(index) for index in indices])
         return samples if self._transform is None else [self._transform(sample) for sample in samples]
@@ -58,8 +77,8 @@ class _Samples:
             yield from self.__getitems__(range(first, min(first + 256, self._count)))
 
     def close(self) -> None:
-        """Closes the file of this process. A later read opens it again."""
-        if self._file is not None and self._process == os.getpid():
+        """Closes the file of this process. A later read opens it again, unless it has changed."""
+        if self._file is not None and self._is_usable():
             self._file.close()
         self._file = None
 
@@ -71,10 +90,24 @@ class _Samples:
         raise NotImplementedError
 
     def _opened(self) -> Any:
-        """Returns the file of this process, which the first call opens."""
-        if self._file is None or self._process != os.getpid():
-            self._file, self._process = open(self._path, **self._options), os.getpid()
+        """Returns the file of this process, which the first call opens.
+
+        Raises OSError (`ESTALE`) for another version than the one of the first opening.
+        """
+        if self._file is None or not self._is_usable():
+            file = open(self._path, **self._options)
+            version = _version_of(file)
+            if self._version is not None and not self._version.agrees(version):
+                file.close()
+                text = "the file was replaced or has changed since these samples were created; create them again"
+                raise OSError(errno.ESTALE, text, self._path)
+            self._file, self._process, self._version = file, os.getpid(), version
         return self._file
+
+    def _is_usable(self) -> bool:
+        """Returns True for a file that this process may read."""
+        # In a child of fork a `File` opens itself again, and checks that it finds the same file.
+        return isinstance(self._file, File) or self._process == os.getpid()
 
     def _checked(self, index: int) -> int:
         """Returns the index counted from the start. Raises TypeError or IndexError for an unusable one."""
@@ -92,6 +125,18 @@ class _Samples:
 
     def _shorter(self, end: int) -> OSError:
         return OSError(errno.EIO, f"it ends before byte {end}", self._path)
+
+
+def _version_of(file: Any) -> _Version:
+    """Returns the version of an open file. A local file that has changed since is opened again."""
+    if not isinstance(file, File) or is_url(file._path):
+        return _Version(file.size, "", getattr(file, "_version", None))
+    while True:
+        found = os.stat(file._path)
+        # False: the file that was opened still has its name, so the details are its own.
+        if not file.revalidate():
+            details = (found.st_dev, found.st_ino, found.st_mtime_ns)
+            return _Version(file.size, os.uname().nodename, details)
 
 
 class Rows(_Samples):
