@@ -132,8 +132,18 @@ def test_pickled_mapping_reopens_its_file(path):
     with served(path, memory="1MiB") as mapping:
         with pickle.loads(pickle.dumps(mapping)) as again:
             assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
-    with pytest.raises(ValueError, match="only files of this machine"):
-        readpath.map("nfs://host/file")
+    for name in ("nfs://host/file", "https://host/file", "zip://part::file"):
+        with pytest.raises(ValueError, match="only files of this machine"):
+            readpath.map(name)
+
+
+def test_path_with_colon_and_slashes_is_mapped_as_it_is_opened(tmp_path):
+    """`/folder/x://file` is the file `file` in the folder `x:`, and no URL."""
+    (tmp_path / "x:").mkdir()
+    (tmp_path / "x:" / "file").write_bytes(b"abc")
+    name = f"{tmp_path}/x://file"
+    with readpath.open(name) as file, readpath.map(name) as mapping:
+        assert (file.read(), bytes(mapping)) == (b"abc", b"abc")
 
 
 def test_arrays_over_a_mapping_are_readable_in_a_forked_child(path):

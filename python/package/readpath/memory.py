@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from readpath import _native
-from readpath.files import PathLike
+from readpath.files import PathLike, is_url
 from readpath.modelled import memory_bytes, size_bytes
 from readpath.places import Ranges, pairs_in_turn
 
@@ -160,7 +160,8 @@ class Mapping(_native.MappedFile, _Memory):
         kernel_cache: bool = True,
     ) -> Self:
         """Maps a file, as `map` does. Raises ValueError for a URL."""
-        if "://" in (name := os.fsdecode(path)):
+        name = os.fsdecode(path)
+        if is_url(path):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
         budget = memory_bytes(memory)
         mapping = super().__new__(cls, name, budget, readahead, backend, kernel_cache)
