@@ -146,3 +146,34 @@ def test_ipv6_address_is_not_parsed_as_a_chain():
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("prefix", ["", "file://", "readpath::file://"])
+def test_an_option_holds_or_is_refused_under_each_name_of_a_local_file(tmp_path, prefix):
+    (tmp_path / "data").write_bytes(b"bytes")
+    name = f"{prefix}{tmp_path}/data"
+    with pytest.raises(ValueError, match="16383"):
+        readpath.open(name, depth=10**9, memory="8MiB")
+    with pytest.raises((TypeError, ValueError), match="retries"):
+        readpath.open(name, retries=3)
+    with pytest.raises(TypeError, match="encoding"):
+        readpath.open(name, encoding="utf8")
+    with readpath.open(name, depth=1, memory="8MiB") as file:
+        assert file.read() == b"bytes"
+
+
+def test_options_of_objects_are_refused_for_a_path(tmp_path):
+    (tmp_path / "data").write_bytes(b"bytes")
+    of_objects = {"request": "64KiB", "retries": 3, "storage_options": {}, "disk": tmp_path, "disk_size": "1MiB"}
+    for option, value in of_objects.items():
+        with pytest.raises(ValueError, match=f"{option}.*only objects by URL"):
+            readpath.open(tmp_path / "data", **{option: value})
+    not_given = dict.fromkeys(of_objects.keys() - {"retries"})
+    with readpath.open(tmp_path / "data", **not_given) as file:
+        assert file.read() == b"bytes"
+
+
+@pytest.mark.parametrize("option", ["depth", "keep_files", "retries"])
+def test_a_negative_number_is_refused_by_the_name_of_its_option(option):
+    with pytest.raises(ValueError, match=f"{option}=-1: give a number from 0 on"):
+        readpath.ReadPath(memory="1MiB", **{option: -1})

@@ -82,7 +82,8 @@ class ReadPath:
       processes may share it. A new version of an object never gets bytes of an old one. Default: none.
       A refused folder is an OSError: `ENOTDIR`, `EPERM` for another owner, `EACCES` for an open mode.
 
-    An option without effect on the page cache is a ValueError.
+    An option without effect on the page cache is a ValueError. So is an option of files by URL for a
+    single local file.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache",
@@ -120,6 +121,9 @@ class ReadPath:
             memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache,
             whole_file_memory, request, retries, storage_options, disk, disk_size
         )
+        for option, number in (("depth", depth), ("keep_files", keep_files), ("retries", retries)):
+            if isinstance(number, int) and number < 0:
+                raise ValueError(f"{option}={number}: give a number from 0 on")
         cache_bytes = None if memory is None else memory_bytes(memory)
         # 0 is a valid limit, but `size_bytes` refuses less than a page.
         whole_file_bytes = None if whole_file_memory is None else 0
@@ -215,6 +219,9 @@ def _disk_tier(folder: PathLike | None, size: str | int | None) -> tuple[str, in
         return None
     return os.path.abspath(os.fsdecode(folder)), size_bytes(size, "disk_size")
 
+
+OF_OBJECTS = ("request", "retries", "storage_options", "disk", "disk_size")
+"""Options of `ReadPath` for the URLs of objects alone."""
 
 FSSPEC_TOO = frozenset({"memory", "readahead", "request", "depth", "backend", "keep_files"})
 """Options of files by URL that a file through fsspec has too."""
@@ -553,6 +560,8 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
+    if not is_own and (unused := [option for option in OF_OBJECTS if present.get(option) is not None]):
+        raise ValueError(f"{', '.join(unused)}: only objects by URL (https, s3, …) have this option; leave it out")
     # Only an own page cache can hold an object, so that its options apply.
     implied = {"page_cache": "own"} if is_own and present else {}
     path = ReadPath(**implied | present) if present else usual()

@@ -102,10 +102,14 @@ _paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakVal
 
 def _path_of(options: Options) -> ReadPath:
     """Returns the read path of local files, shared by all file systems with equal options."""
-    key = (options.memory, options.readahead, options.backend, options.keep_files)
+    key = (options.memory, options.readahead, options.depth, options.backend, options.keep_files)
     if (path := _paths.get(key)) is None:
         path = _paths[key] = ReadPath(
-            options.memory, options.readahead, backend=options.backend, keep_files=options.keep_files
+            options.memory,
+            options.readahead,
+            depth=options.depth,
+            backend=options.backend,
+            keep_files=options.keep_files,
         )
     return path
 

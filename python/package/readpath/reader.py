@@ -46,8 +46,9 @@ class Options:
       buffers of the file system.
     - `readahead`: the policy. A stream gets one window per latency of the storage, so the memory
       should hold somewhat more than two windows.
-    - `request`: maximum size of a range, whole pages.
-    - `depth`: maximum number of ranges in flight.
+    - `request`: maximum size of a range, whole pages. Requests for local files have the sizes of the
+      read path.
+    - `depth`: maximum number of ranges in flight, or of requests in the storage for local files.
     - `backend`: I/O backend for local files, as in `readpath.ReadPath`. Other files are fetched by
       their file system.
     - `keep_files`: number of closed files whose cached bytes are kept for a later open of the

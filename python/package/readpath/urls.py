@@ -14,8 +14,11 @@ PREFIX = "readpath::"
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:
-    """Raises TypeError for options of the package's own clients at a URL that fsspec opens."""
+    """Raises TypeError for options of text, and of the package's own clients at a URL that fsspec opens."""
     own = {*ReadPath.NAMES, *OLD_NAMES}
+    # `fsspec.open` takes them, and ignores them for the mode `rb`.
+    if of_text := sorted(options.keys() & {"encoding", "errors", "newline"}):
+        raise TypeError(f"{', '.join(of_text)}: files are opened for reading bytes; decode them by `io.TextIOWrapper`")
     if lacking := sorted(options.keys() & own - FSSPEC_TOO):
         others = sorted(options.keys() - own)
         remedy = " and leave out ".join(["give client='readpath'", *others]) if is_one_object(name) else "leave it out"
