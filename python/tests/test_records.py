@@ -22,12 +22,11 @@ def path(tmp_path):
 
 
 def rows_of(path, **options):
-    return Rows(path, "f4", 16, offset=4, **options)
+    return Rows(path, "f4", 16, offset=4, **{"count": 1000} | options)
 
 
 def test_rows_are_those_of_the_array(path):
     rows = rows_of(path)
-    # 64,004 bytes behind the head are 1,000 rows of 64 bytes, and a rest.
     assert len(rows) == 1000 and len(rows_of(path, count=7)) == 7
     assert (rows[3] == TABLE[3]).all() and (rows[-1] == TABLE[-1]).all()
     asked = numpy.random.default_rng(1).integers(0, 1000, 300)
@@ -153,6 +152,30 @@ def test_indices_are_integers_of_any_type(path):
             records.__getitems__(wrong)
     with pytest.raises(ValueError, match="shape"):
         rows.batch([[1, 2], [3, 4]])
+    assert (rows.batch(index for index in (5, 999)) == TABLE[[5, 999]]).all()
+
+
+@pytest.mark.parametrize(
+    ("saved", "problem", "remedy"),
+    [
+        (numpy.array([{}, "x"], dtype=object), "no fixed size", "save numbers"),
+        (numpy.zeros((5, 0)), "no bytes", "check type and shape"),
+        (numpy.asfortranarray(TABLE), "by columns", "numpy.ascontiguousarray"),
+        (numpy.float32(7), "no rows", "with an axis"),
+    ],
+)
+def test_unusable_arrays_are_refused_by_their_reason(tmp_path, saved, problem, remedy):
+    numpy.save(tmp_path / "saved.npy", saved)
+    with pytest.raises(ValueError, match=f"saved.npy: .*{problem}.*{remedy}"):
+        Rows(tmp_path / "saved.npy")
+
+
+def test_a_part_of_a_row_at_the_end_is_refused(path):
+    # 64,004 bytes behind the head are 1,000 rows of 64 bytes, and 4 bytes.
+    with pytest.raises(ValueError, match="4 bytes are left behind 1000 rows of 64 bytes.*count=1000"):
+        rows_of(path, count=None)
+    with pytest.raises(ValueError, match="offset=-4"):
+        Rows(path, "f4", 16, offset=-4)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

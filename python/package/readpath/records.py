@@ -139,12 +139,26 @@ def _version_of(file: Any) -> _Version:
             return _Version(file.size, os.uname().nodename, details)
 
 
+def _row_bytes_of(dtype: numpy.dtype[Any], shape: tuple[int, ...], offset: int, name: str) -> int:
+    """Returns the size of a row in bytes. Raises ValueError for a row that no file can have."""
+    if dtype.hasobject:
+        raise ValueError(f"{name}: objects have no fixed size; save numbers, or text of one length such as 'U20'")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{name}: the shape {shape} of a row has a negative length; give lengths from 1 on")
+    if offset < 0:
+        raise ValueError(f"{name}: offset={offset}: give a number from 0 on")
+    if not (row_bytes := dtype.itemsize * math.prod(shape)):
+        raise ValueError(f"{name}: rows of the type {dtype} and shape {shape} have no bytes; check type and shape")
+    return row_bytes
+
+
 class Rows(_Samples):
     """Rows of one type and shape: embeddings, tokens, images of one size, the rows of a `.npy` file.
 
     - `dtype`, `shape`: type of the numbers, and shape of one row. Both are read from the header of a file
       that ends with `.npy`, whose first axis is the axis of rows.
-    - `offset`: first byte of the first row; `count`: number of rows, by default up to the end of the file.
+    - `offset`: first byte of the first row; `count`: number of rows, by default up to the end of the file,
+      which then is the end of a row.
     - `transform`: is called with each row, a `numpy.ndarray`.
     - `options`: the options of `readpath.open`.
 
@@ -177,13 +191,17 @@ class Rows(_Samples):
             self._dtype = numpy.dtype(dtype)
             self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
             self._offset = offset
-        row_bytes = self._dtype.itemsize * math.prod(self._shape)
-        if self._dtype.hasobject or row_bytes <= 0 or min(self._offset, *self._shape, 0) < 0:
-            raise ValueError(f"{name}: rows of the type {self._dtype} and shape {self._shape} at byte {offset}")
-        self._row_bytes = row_bytes
-        if dtype is not None:
-            held = max(0, file.size - self._offset) // row_bytes
-            self._count = held if count is None else count
+        self._row_bytes = row_bytes = _row_bytes_of(self._dtype, self._shape, self._offset, name)
+        if dtype is not None and count is not None:
+            self._count = count
+        elif dtype is not None:
+            self._count, rest = divmod(max(0, file.size - self._offset), row_bytes)
+            # A rest would hide a wrong type or shape.
+            if rest:
+                raise ValueError(
+                    f"{name}: {rest} bytes are left behind {self._count} rows of {row_bytes} bytes; check type and "
+                    f"shape of a row, or give count={self._count}"
+                )
         end = self._offset + self._count * row_bytes
         if self._count < 0 or end > file.size:
             raise ValueError(f"{name}: {self._count} rows end at byte {end}, and the file has {file.size}")
@@ -192,7 +210,8 @@ class Rows(_Samples):
         """Reads rows together into one array, in the order of the indices. `transform` is not called."""
         import numpy
 
-        given = numpy.asarray(indices)
+        # NumPy takes a generator for a single object.
+        given = numpy.asarray(indices if hasattr(indices, "__getitem__") else list(indices))
         if given.ndim != 1:
             raise ValueError(f"indices of the shape {list(given.shape)}: give them in one row")
         return self._array([self._checked(index) for index in given.tolist()])
@@ -269,8 +288,12 @@ def _npy_header(file: Any, name: str) -> tuple[Any, tuple[int, ...], int, int]:
     # NumPy looks for integers of Python 2 in a wrong header, by tokens.
     except (ValueError, IndexError, MemoryError, RecursionError, tokenize.TokenError) as error:
         raise ValueError(f"{name}: no file of NumPy: {error}") from None
-    if not shape or (is_by_columns and len(shape) > 1):
-        raise ValueError(f"{name}: an array of the shape {shape} has no adjacent rows")
+    if not shape:
+        raise ValueError(f"{name}: a single number has no rows; save an array with an axis")
+    if is_by_columns and len(shape) > 1:
+        raise ValueError(
+            f"{name}: the array was saved by columns, so its rows are not adjacent; save numpy.ascontiguousarray(array)"
+        )
     return dtype, tuple(shape[1:]), start.tell(), shape[0]
 
 
