@@ -34,6 +34,7 @@ def command():
             [there[0], *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
         )
 
+    run.path = there[0]
     return run
 
 

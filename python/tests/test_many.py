@@ -1,7 +1,12 @@
 """Many ranges in one call: of any number, as arrays, into place; and none of it keeps others from reading."""
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import threading
+import time
 
 import pytest
 
@@ -127,3 +132,43 @@ def test_small_integers_of_any_byte_order_are_ranges(within, path, data, kind):
         if "i" in kind:
             with pytest.raises(ValueError, match="-5: give a number from 0 on"):
                 file.readat_many(numpy.array([(-5, 1)], kind))
+
+
+@pytest.fixture(scope="module")
+def slow_device(command, tmp_path_factory):
+    """A modelled hard disk as a file of 64 MiB: about 5 ms per request. Skipped without FUSE."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "backing").write_bytes(random.Random(4).randbytes(64 << 20))
+    (folder / "at").mkdir()
+    with subprocess.Popen(
+        [command.path, "emulate", "hdd", "--at", folder / "at", "--backing", folder / "backing"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as emulator:  # fmt: skip
+        device, give_up = folder / "at" / "device", time.monotonic() + 10
+        while not device.exists():
+            if emulator.poll() is not None or time.monotonic() > give_up:
+                emulator.kill()
+                pytest.skip(f"no file system in user space here: {emulator.stderr.read()}")
+            time.sleep(0.02)
+        yield device
+        emulator.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel_cache": False, "memory": "16MiB"}, {"page_cache": "none"}, {}],
+)
+def test_many_small_ranges_of_slow_storage_are_interrupted(slow_device, options):
+    """8,000 ranges of 100 bytes take seconds there, and have too few bytes for a check by bytes."""
+    draw = random.Random(5)
+    ranges = [(draw.randrange(60_000_000), 100) for _ in range(8_000)]
+    with readpath.open(slow_device, **options) as file:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            file.readat_many(ranges)
+        timer.join()
+        # All ranges took 1.3 to 3.6 s here, with many requests in the disk at a time.
+        assert time.monotonic() - begin < 0.7
+        assert len(file.readat(0, 100)) == 100
