@@ -116,7 +116,7 @@ impl ForkAwareReadPath {
             true => self.options.clone().open(name),
             false => path.open(name).map_err(OpenFileError::Open),
         });
-        let file = opened.map_err(|error| open_error(&error))?;
+        let file = opened.map_err(|error| open_error(&error, name))?;
         if self.kept_max > 0 && !is_remote {
             let released = self.keep(name, Own::new(file.clone()));
             py.detach(|| drop(released));

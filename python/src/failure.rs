@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -126,10 +127,10 @@ fn read_errno(error: &ReadError) -> i32 {
 }
 
 /// Exception for a name that cannot be opened: a local one or a URL.
-pub fn open_error(error: &OpenFileError) -> PyErr {
+pub fn open_error(error: &OpenFileError, name: &Path) -> PyErr {
     match error {
         OpenFileError::Open(error) => local_open_error(error),
-        OpenFileError::Nfs(error) => nfs_open_error(error),
+        OpenFileError::Nfs(error) => nfs_open_error(error, name),
         OpenFileError::Build(error) => build_error(error),
         OpenFileError::Backend(error) => backend_error(error),
         OpenFileError::Forked { .. } => PyOSError::new_err((EIO, error.to_string())),
@@ -223,8 +224,9 @@ pub fn local_open_error(error: &OpenError) -> PyErr {
 }
 
 /// Exception for a server's file that cannot be opened. The URL becomes the filename of the
-/// exception, as the path of a local file does.
-fn nfs_open_error(error: &NfsError) -> PyErr {
+/// exception, as the path of a local file does. `name`: the URL, which an error of the connection
+/// does not contain.
+fn nfs_open_error(error: &NfsError, name: &Path) -> PyErr {
     let text = error.to_string();
     // The name that the message begins with: a URL, an export or an address.
     let (errno, url) = (
@@ -243,7 +245,7 @@ fn nfs_open_error(error: &NfsError) -> PyErr {
             NfsError::NotMounted { export, .. } => export.clone(),
             NfsError::Connect { address, .. } => address.to_string(),
             NfsError::NoHost { .. } | NfsError::NoService { .. } | NfsError::Call { .. } => {
-                return PyOSError::new_err((error.errno(), text));
+                return PyOSError::new_err((error.errno(), text, name.as_os_str().to_owned()));
             }
         },
     );

@@ -390,7 +390,7 @@ const OWN_STORE: &str = "`open_object`";
 /// Exception for a URL that cannot be opened. The URL, without credentials, becomes the filename.
 pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
     let errno = match error {
-        OpenObjectError::Open(error) => return open_error(error),
+        OpenObjectError::Open(error) => return open_error(error, shown_name(url).as_ref()),
         // The remedy is a store of the program, which Python has not; fsspec reads such an object.
         OpenObjectError::Url { url, why } if why.contains(OWN_STORE) => {
             let reason = why.split([',', ';']).next().unwrap_or_default();

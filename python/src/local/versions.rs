@@ -110,7 +110,7 @@ impl LocalFile {
                 let mut file = file.get().expect("this process has opened it").clone();
                 file.revalidate().map(|has_changed| (Own::new(file), has_changed))
             })
-            .map_err(|error| open_error(&error))?;
+            .map_err(|error| open_error(&error, &self.path))?;
         self.replace_if(py, has_changed, current_file)
     }
 
