@@ -16,6 +16,7 @@ use readpath_remote::disk::{DiskOptions, DiskTier};
 use readpath_remote::file::WhileWaiting;
 
 use crate::failure::{build_error, open_error};
+use crate::interruptible::run_interruptible;
 use crate::many::PIECE_BYTES_MAX;
 use crate::process::Own;
 use crate::spec::{Count, refused};
@@ -112,10 +113,14 @@ impl ForkAwareReadPath {
     fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
         let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
         let path = self.path(py)?;
-        let opened = py.detach(|| match is_remote {
-            true => self.options.clone().open(name),
-            false => path.open(name).map_err(OpenFileError::Open),
-        });
+        let opened = match is_remote {
+            // A server may not answer, and signals are handled during the wait.
+            true => {
+                let (options, name) = (self.options.clone(), name.to_path_buf());
+                run_interruptible(py, move || options.open(name))?
+            }
+            false => py.detach(|| path.open(name).map_err(OpenFileError::Open)),
+        };
         let file = opened.map_err(|error| open_error(&error, name))?;
         if self.kept_max > 0 && !is_remote {
             let released = self.keep(name, Own::new(file.clone()));

@@ -57,8 +57,10 @@ pub struct LocalFile {
     name: Mutex<Py<PyAny>>,
     /// Absolute path, valid for any working directory, or a URL.
     path: PathBuf,
-    /// Reports about the object, if the name is the URL of one. A read of it may wait for seconds.
+    /// Reports about the object, if the name is the URL of one.
     reports: Option<Arc<Reports>>,
+    /// True for a server's file: an object, or a file by NFS. Its reads may wait for seconds.
+    is_remote: bool,
     /// Length at open or at the last detected change.
     bytes: AtomicU64,
     /// Version of that length.
@@ -146,6 +148,7 @@ impl LocalFile {
             name: Mutex::new(name.unbind()),
             path,
             reports,
+            is_remote,
             bytes: AtomicU64::new(bytes),
             version,
             position: AtomicU64::new(0),
@@ -190,6 +193,12 @@ impl LocalFile {
     #[getter]
     fn _path(&self) -> &OsStr {
         self.path.as_os_str()
+    }
+
+    /// Version of the object of a URL, or None for other files.
+    #[getter]
+    fn _version(&self) -> Option<String> {
+        self.reports.as_ref().map(|_| self.version.of_object())
     }
 
     /// Returns the file itself. Raises ValueError if it is closed.

@@ -51,9 +51,11 @@ def nfs_server():
     def serve(path):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen([there[0], path], **pipes) as server:
+            serve.processes.append(server)
             try:
                 yield server.stdout.readline().strip()
             finally:
                 server.stdin.close()
 
+    serve.processes = []
     return serve

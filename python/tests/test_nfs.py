@@ -1,9 +1,14 @@
 """Files on an NFS server: a real one, of another project, on loopback."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import random
+import signal
+import socket
+import threading
+import time
 
 import pytest
 
@@ -84,3 +89,62 @@ def test_fsspec_reads_nfs_urls(url):
         fs.ls(path.removesuffix("file") + "folder")
     with pytest.raises(OSError, match="opened for reading"):
         fs.open(path, "wb")
+
+
+@contextlib.contextmanager
+def silent_server():
+    """A server that accepts connections and answers no call; gives the URL of a file there."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"nfs://127.0.0.1:{listener.getsockname()[1]}/data/file"
+
+
+def seconds_until_interrupt(work):
+    """Sends SIGINT after 0.3 s, and returns the time until the KeyboardInterrupt of `work`."""
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begin = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        return time.monotonic() - begin
+    finally:
+        timer.join()
+
+
+def test_opening_at_a_silent_server_is_interrupted():
+    with silent_server() as url:
+        assert seconds_until_interrupt(lambda: readpath.open(f"{url}?timeout=10s&repeat=500ms")) < 2
+
+
+@pytest.mark.parametrize("options", [{"memory": "8MiB", "readahead": "none"}, {"page_cache": "none"}])
+def test_calls_of_a_file_are_interrupted_when_its_server_stops(nfs_server, tmp_path, options):
+    (tmp_path / "file").write_bytes(DATA)
+    with nfs_server(tmp_path / "file") as url:
+        file = readpath.open(f"{url}?timeout=10s&repeat=500ms", **options)
+        assert file.readat(0, 10) == DATA[:10]
+        server = nfs_server.processes[-1]
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            for work in (
+                lambda: file.readat(1_000_000, 100),
+                lambda: file.readinto_at(1_500_000, bytearray(100)),
+                lambda: file.readat_many([(2_000_000, 100), (2_500_000, 100)]),
+                file.revalidate,
+                lambda: readpath.open(f"{url}?timeout=10s"),
+            ):
+                assert seconds_until_interrupt(work) < 2
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        # The file stays usable.
+        assert file.readat(1_000_000, 100) == DATA[1_000_000:1_000_100]
+        file.close()
+
+
+def test_a_timeout_of_the_opening_has_the_url_as_its_filename():
+    with silent_server() as url:
+        name = f"{url}?timeout=1s&repeat=500ms"
+        with pytest.raises(TimeoutError, match="did not answer in time") as raised:
+            readpath.open(name)
+        assert (raised.value.errno, raised.value.filename) == (errno.ETIMEDOUT, name)

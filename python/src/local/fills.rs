@@ -38,13 +38,18 @@ impl LocalFile {
         let piece_bytes = self.engine.piece_bytes as usize;
         let reports = self.reports.as_deref();
         let url = self.path.to_str().unwrap_or_default();
-        // A read of a server's object may wait for seconds, and signals are handled meanwhile.
-        self.with(py, move |file| match reports {
+        let is_remote = self.is_remote;
+        // A read of a server's file may wait for seconds, and signals are handled meanwhile.
+        self.with(py, move |file| match is_remote {
             // SAFETY: guaranteed by the caller.
-            Some(reports) => unsafe { fill_interruptibly(file, &ranges, piece_bytes) }
-                .map_err(|failure| reports.explain(failure, url)),
+            true => unsafe { fill_interruptibly(file, &ranges, piece_bytes) }.map_err(|failure| {
+                match reports {
+                    Some(reports) => reports.explain(failure, url),
+                    None => failure,
+                }
+            }),
             // SAFETY: guaranteed by the caller.
-            None => unsafe { read_many(file, &ranges) },
+            false => unsafe { read_many(file, &ranges) },
         })
     }
 
@@ -62,13 +67,13 @@ impl LocalFile {
         bytes: usize,
     ) -> PyResult<usize> {
         let piece_bytes_max = self.engine.piece_bytes;
-        // The object of a URL: `fill_ranges` splits the read itself, and handles signals.
-        if self.reports.is_some() {
-            let object_bytes = self.bytes_within(offset, bytes as u64) as usize;
-            let range = ReadRange { offset, memory, bytes: object_bytes };
+        // A server's file: `fill_ranges` splits the read itself, and handles signals.
+        if self.is_remote {
+            let remote_bytes = self.bytes_within(offset, bytes as u64) as usize;
+            let range = ReadRange { offset, memory, bytes: remote_bytes };
             // SAFETY: guaranteed by the caller.
             unsafe { self.fill_ranges(py, vec![range])? };
-            return Ok(object_bytes);
+            return Ok(remote_bytes);
         }
         let mut filled = 0;
         loop {

@@ -9,6 +9,7 @@ use readpath::File;
 
 use super::LocalFile;
 use crate::failure::{Failure, open_error};
+use crate::interruptible::run_interruptible;
 use crate::process::Own;
 use crate::urls::{Reports, shown_name};
 
@@ -33,9 +34,14 @@ impl KnownVersion {
         }
     }
 
+    /// Version of the object of a URL. Empty for other files.
+    pub(super) fn of_object(&self) -> String {
+        self.object.lock().expect("no thread panics while holding it").clone()
+    }
+
     /// True if the last opening of an object has found this version.
     fn is_of_object(&self, reports: &Reports) -> bool {
-        *self.object.lock().expect("no thread panics while holding it") == reports.version()
+        self.of_object() == reports.version()
     }
 
     /// Compares the file that a child has opened with its parent's.
@@ -105,12 +111,14 @@ impl LocalFile {
     /// Checks a local file, or a file of an NFS server, for a change. Returns true after a change.
     pub(super) fn revalidate_file(&self, py: Python<'_>) -> PyResult<bool> {
         let file = self.file_of_any_version(py)?;
-        let (current_file, has_changed) = py
-            .detach(|| {
-                let mut file = file.get().expect("this process has opened it").clone();
-                file.revalidate().map(|has_changed| (Own::new(file), has_changed))
-            })
-            .map_err(|error| open_error(&error, &self.path))?;
+        let check = move || {
+            let mut file = file.get().expect("this process has opened it").clone();
+            file.revalidate().map(|has_changed| (Own::new(file), has_changed))
+        };
+        // A server may not answer, and signals are handled during the wait.
+        let checked = if self.is_remote { run_interruptible(py, check)? } else { py.detach(check) };
+        let (current_file, has_changed) =
+            checked.map_err(|error| open_error(&error, &self.path))?;
         self.replace_if(py, has_changed, current_file)
     }
 
