@@ -90,11 +90,11 @@ pub(crate) fn device_error(errno: i32) -> DeviceError {
         libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN => DeviceError::Gone,
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,
         libc::ECANCELED => DeviceError::Cancelled,
-        libc::EACCES | libc::EPERM => DeviceError::Refused,
+        libc::EACCES => DeviceError::Refused,
         libc::ESTALE => DeviceError::Stale,
         libc::ETIMEDOUT => DeviceError::TimedOut,
         libc::EBADMSG => DeviceError::Garbled,
-        // EINVAL (misaligned), EBADF (wrong open mode), EFAULT, ENOMEM, EFBIG, EROFS,
+        // EINVAL (misaligned), EBADF (wrong open mode), EFAULT, ENOMEM, EFBIG, EROFS, EPERM,
         // EOPNOTSUPP and others keep their numbers.
         errno => DeviceError::Other(errno),
     }
@@ -171,7 +171,7 @@ mod tests {
             (122, DeviceError::Full),
             (125, DeviceError::Cancelled),
             (13, DeviceError::Refused),
-            (1, DeviceError::Refused),
+            (1, DeviceError::Other(1)),
             (30, DeviceError::Other(30)),
             (116, DeviceError::Stale),
             (110, DeviceError::TimedOut),

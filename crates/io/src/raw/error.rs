@@ -247,6 +247,9 @@ fn remedy(error: DeviceError) -> &'static str {
         DeviceError::Gone => "see whether it is still attached",
         DeviceError::Full => "make room, or write less",
         DeviceError::Refused => "open it as a user who may",
+        DeviceError::Other(libc::EPERM) => {
+            "the system forbids it to every user here (a seal, a container, an immutable file)"
+        }
         DeviceError::Other(libc::EINVAL) => {
             "it needs another alignment than it reported: open it buffered"
         }
@@ -275,9 +278,11 @@ impl From<RawError> for io::Error {
                 io::ErrorKind::ReadOnlyFilesystem
             }
             RawFault::BatchInFlight { .. } => io::ErrorKind::ResourceBusy,
-            RawFault::ReadOnly | RawFault::Device { error: DeviceError::Refused, .. } => {
-                io::ErrorKind::PermissionDenied
-            }
+            RawFault::ReadOnly
+            | RawFault::Device {
+                error: DeviceError::Refused | DeviceError::Other(libc::EPERM),
+                ..
+            } => io::ErrorKind::PermissionDenied,
             // The others have no closer kind.
             _ => io::ErrorKind::Other,
         };

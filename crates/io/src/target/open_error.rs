@@ -170,7 +170,11 @@ impl std::fmt::Display for OpenError {
                 write!(f, "{}: can't be opened: {error}", path.display())?;
                 match *errno {
                     libc::EROFS => f.write_str("; remount it for writing, or name another place"),
-                    libc::EPERM => f.write_str("; see whether it is immutable (lsattr)"),
+                    // Root gets EPERM too: open(2) for immutable files, cgroups(7) for devices.
+                    libc::EPERM => f.write_str(
+                        "; every user is refused here: see whether the file is immutable \
+                         (lsattr), and which devices and calls a container allows",
+                    ),
                     libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
                     libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
                     libc::ENAMETOOLONG => {
@@ -198,4 +202,22 @@ fn is_url(name: &Path) -> bool {
 /// True if no file can have this name because of a NUL byte in it.
 fn has_nul(name: &Path) -> bool {
     name.as_os_str().as_encoded_bytes().contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EPERM is 1 and EACCES 13 in errno(3). Only for EACCES another user may open the file.
+    #[test]
+    fn forbidden_file_keeps_its_number_and_has_another_remedy_than_a_refused_one() {
+        let path = Path::new("/dev/vda");
+        let error_of =
+            |errno| OpenError::from_io_error(path, &std::io::Error::from_raw_os_error(errno));
+        assert_eq!(error_of(1), OpenError::Other { path: path.to_path_buf(), errno: 1 });
+        assert!(error_of(1).to_string().contains("container"), "{}", error_of(1));
+        assert_eq!(error_of(13), OpenError::Refused { path: path.to_path_buf() });
+        let kind = |errno| crate::OpenFileError::Open(error_of(errno)).kind();
+        assert_eq!([kind(1), kind(13)], [std::io::ErrorKind::PermissionDenied; 2]);
+    }
 }
