@@ -400,3 +400,26 @@ fn written_pages_of_a_read_that_waits_are_not_fetched() {
     }
     assert_eq!(made.explained().shape.fetched_bytes, 1_228_800);
 }
+
+/// A file system in user space has no block device. The waits are a stall, as in
+/// `few_long_waits_are_a_cause_of_their_own`.
+#[test]
+fn stalls_of_a_device_without_a_name_are_described() {
+    let titles = ["disk", ""].map(|name| {
+        let mut made = Made::new();
+        made.records.iter_mut().for_each(|record| {
+            if let Record::Device(device) = record {
+                device.name = name.to_owned();
+            }
+        });
+        for at in 0..200 {
+            let us = if at % 20 == 7 { 100_000 } else { 1000 };
+            made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
+        }
+        made.explained().findings[0].title.clone()
+    });
+    let devices = ["disk", "a device without a name (FUSE, network)"];
+    let expected =
+        devices.map(|name| format!("few answers of {name} take far longer than the others"));
+    assert_eq!(titles, expected);
+}

@@ -7,7 +7,7 @@
 use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
-use super::words::{bytes_text, duration_text};
+use super::words::{bytes_text, device_text, duration_text};
 use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to other programs' reads.
@@ -32,7 +32,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         format!("; {other_bytes} of them were read by {} (task {})", other.name, other.task)
     });
     CauseText {
-        title: format!("other programs read from {name} at the same time"),
+        title: format!("other programs read from {} at the same time", device_text(name)),
         evidence: format!(
             "while they read ({} in all) a read waits {}, otherwise {}{}",
             bytes_text(read_bytes as f64),

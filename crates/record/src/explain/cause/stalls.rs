@@ -5,7 +5,7 @@
 
 use super::super::gather::RecordingData;
 use super::super::stalls::Stalls;
-use super::words::duration_text;
+use super::words::{device_text, duration_text};
 use super::{CauseText, readers, writers};
 
 /// Returns the stalls of a device. `None` without stalls, or if writers or other readers explain
@@ -31,7 +31,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         .max_by(|(_, a), (_, b)| a.lost_share.total_cmp(&b.lost_share))
         .expect("a device was charged");
     CauseText {
-        title: format!("few answers of {name} take far longer than the others"),
+        title: format!("few answers of {} take far longer than the others", device_text(name)),
         evidence: format!(
             "{} of {} waits took {} on average, the median {}; without them the waits would be {:.0} % \
              shorter",

@@ -26,6 +26,12 @@ pub(in super::super) fn bytes_text(bytes: f64) -> String {
     format!("{value:.1} {unit}")
 }
 
+/// Returns the name of a device for a sentence. Devices of file systems in user space and over a
+/// network have none.
+pub(super) fn device_text(name: &str) -> &str {
+    if name.is_empty() { "a device without a name (FUSE, network)" } else { name }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
-use super::words::{bytes_text, duration_text};
+use super::words::{bytes_text, device_text, duration_text};
 use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to writes.
@@ -84,7 +84,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (written_bytes, device_number, name, lost) =
         devices.max_by_key(|(written_bytes, ..)| *written_bytes).expect("a device was charged");
     CauseText {
-        title: format!("writes to {name} delay the reads"),
+        title: format!("writes to {} delay the reads", device_text(name)),
         evidence: format!(
             "while {} are in flight ({} in all) a read waits {}, otherwise {}; {}",
             if lost.are_loads_compared { "many writes" } else { "writes" },
