@@ -1,4 +1,5 @@
-//! Direct transfers into a region that pin more pages than its memory holds.
+//! Pages of a region that cannot leave at once: direct transfers that pin more pages than its memory
+//! holds, and pages that the program has dropped.
 
 mod support;
 
@@ -69,4 +70,28 @@ fn raw_file_transfers_larger_than_the_memory_end() {
         assert_eq!(file.read_at(memory, 0).unwrap(), PAGES * PAGE);
     });
     assert_eq!(region.stats().poisoned_pages, 0);
+}
+
+/// Before each write of 300, the program drops all pages (madvise(2)). Each page that has to leave
+/// is therefore absent, and can leave when it is chosen again.
+#[test]
+fn pages_dropped_by_the_program_do_not_enlarge_the_memory() {
+    if !can_serve() {
+        return;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let options = Region::builder().memory((MEMORY_PAGES * PAGE) as u64);
+    let mut region = options.in_folder((PAGES * PAGE) as u64, folder).unwrap();
+    for page in 0..300 {
+        let memory = region.as_mut_slice();
+        // SAFETY: the program's own memory, to which no reference is in use.
+        let dropped =
+            unsafe { libc::madvise(memory.as_mut_ptr().cast(), memory.len(), libc::MADV_DONTNEED) };
+        assert_eq!(dropped, 0);
+        memory[page * PAGE] = 1;
+    }
+    region.check().unwrap();
+    // The memory, and the pages that are present twice.
+    let statistics = region.stats();
+    assert!(statistics.memory_pages_max <= 2 * MEMORY_PAGES as u64, "{statistics:?}");
 }

@@ -45,6 +45,11 @@ impl MemoryLimit {
         self.frames_again = 0;
     }
 
+    /// True if the page could not leave when it was last chosen.
+    pub(super) fn is_kept(&self, page: u64) -> bool {
+        self.kept.contains(&page)
+    }
+
     /// The limit in bytes, with a frame for each kept page.
     fn bytes(&self) -> u64 {
         (self.frames + self.kept.len() as u64 + self.frames_again).min(self.frames_max) * PAGE_BYTES
@@ -52,25 +57,25 @@ impl MemoryLimit {
 }
 
 impl Areas {
-    /// Adds frames to the machine for kept pages, or further ones if none of the `chosen` pages
-    /// could leave. Begins a pause if there are none to add. `stuck` is the number of pages that
-    /// could not leave.
+    /// Adds frames to the machine for kept pages, or further ones if all of the `chosen` pages
+    /// are kept. Begins a pause if there are none to add. `kept` is the number of kept pages among
+    /// the chosen ones.
     pub(super) fn enlarge_memory(
         &mut self,
         machine: &mut Machine,
         now: Time,
         chosen: usize,
-        stuck: usize,
+        kept: usize,
     ) {
         let limit = &mut self.memory_limit;
         let memory_bytes = machine.memory_bytes()[0];
-        if limit.bytes() <= memory_bytes && stuck == chosen {
-            limit.frames_again = (limit.frames_again + stuck as u64).min(limit.frames_max);
+        if limit.bytes() <= memory_bytes && kept == chosen {
+            limit.frames_again = (limit.frames_again + kept as u64).min(limit.frames_max);
         }
         if limit.bytes() > memory_bytes {
             let withdrawn = machine.resize(now, limit.bytes());
             debug_assert!(withdrawn.is_empty(), "a growth withdraws no frames");
-        } else if stuck == chosen {
+        } else if kept == chosen {
             limit.pause_end = Some(now + Time::from_us(KEPT_PAUSE_US));
         }
     }

@@ -147,14 +147,16 @@ impl Areas {
             // page may still write to it.
             machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
-        // All answers are in, so the machine accepts frames and faults again.
-        let stuck = unmaps.iter().filter(|unmap| is_stuck(&self.frames, unmap)).count();
-        if stuck > 0 {
-            self.enlarge_memory(machine, now, unmaps.len(), stuck);
+        // All answers are in, so the machine accepts frames and faults again. A page that the
+        // program has dropped is stuck too, but leaves when it is chosen again.
+        let is_kept =
+            |unmap: &&Unmap| is_stuck(&self.frames, unmap) && self.memory_limit.is_kept(unmap.page);
+        let kept = unmaps.iter().filter(is_kept).count();
+        if kept > 0 {
+            self.enlarge_memory(machine, now, unmaps.len(), kept);
         }
-        // A stuck page is mapped again, as
-        // by a write, because it may still be written to. With `REMAP_TAG` an error of this fault
-        // poisons no page.
+        // A stuck page is mapped again, as by a write, because it may still be written to. With
+        // `REMAP_TAG` an error of this fault poisons no page.
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
@@ -192,6 +194,7 @@ impl Areas {
             }
             // The program has dropped the page itself: it stays for now as a zero page.
             Err(error) if error.errno == Errno::NOENT && self.fill_if_dropped(run[0].page) => {
+                self.memory_limit.on_left(run[0].page);
                 return 1;
             }
             Err(error) => panic!("page {} can't be unmapped: {error}", run[0].page),
