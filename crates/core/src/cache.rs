@@ -117,7 +117,7 @@ pub struct Cache {
     has_memory_lists: bool,
     /// Waiting times of prefetched pages until their first use.
     waits: FirstUseWaits,
-    /// Count of returned pages; only if the budget may change.
+    /// Count of returned pages; `None` if they are not counted.
     refaults: Option<RefaultTable>,
     /// Totals of prefetched, used, wasted and evicted pages.
     counters: CacheCounters,
@@ -144,8 +144,7 @@ impl Cache {
         Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
-    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`. Returns
-    /// of evicted pages are then counted, for the choice of a size.
+    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`.
     pub fn with_frames_max(
         budget_pages: u32,
         frames_max: u32,
@@ -162,7 +161,7 @@ impl Cache {
             policy_pages: budget_pages,
             has_memory_lists: true,
             waits: FirstUseWaits::new(budget_pages),
-            refaults: (budget_pages < frames_max).then(RefaultTable::new),
+            refaults: None,
             counters: CacheCounters::default(),
             credits: Vec::new(),
             memory: memory::MemoryCounts::default(),

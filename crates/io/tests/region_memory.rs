@@ -56,3 +56,20 @@ fn region_beyond_the_limit_of_writable_memory_is_an_error_that_names_it() {
         true
     }));
 }
+
+/// A region of 1 MiB has addresses for 2 MiB of frames and for its own length, and a thread. A table
+/// of evicted pages would be 4 MiB more, which nothing reads.
+#[test]
+fn small_region_takes_no_table_of_evicted_pages() {
+    if !can_serve() {
+        return;
+    }
+    assert!(in_child(|| {
+        let before = status_bytes("VmData:");
+        let region = Region::builder().memory(256 << 10).in_folder(1 << 20, folder()).unwrap();
+        let growth = status_bytes("VmData:").saturating_sub(before);
+        drop(region);
+        assert!(growth < 5 << 20, "{growth} bytes");
+        true
+    }));
+}

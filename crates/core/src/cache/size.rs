@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Cache, Frame, FrameId};
+use super::{Cache, Frame, FrameId, RefaultTable};
 use crate::eviction::{AccessBits, EvictionPolicy, PageKey};
 
 impl Cache {
@@ -37,7 +37,12 @@ impl Cache {
         self.supply.backed_frames()
     }
 
-    /// Approximate number of evicted pages that returned; 0 if the budget is fixed.
+    /// Counts evicted pages that return from now on, for the choice of a size.
+    pub(crate) fn count_refaults(&mut self) {
+        self.refaults = Some(RefaultTable::new());
+    }
+
+    /// Approximate number of evicted pages that returned; 0 if they are not counted.
     pub fn refault_pages(&self) -> u64 {
         self.refaults.as_ref().map_or(0, |refaults| refaults.returned_pages())
     }

@@ -38,6 +38,10 @@ pub struct Config {
     /// rounded down to whole pages. A value below `memory_bytes`, such as the default 0, means
     /// `memory_bytes`.
     pub memory_bytes_max: u64,
+    /// True if evicted pages that return are counted, in a memory that may change
+    /// ([`Machine::returned_bytes`](super::Machine::returned_bytes)). The configured eviction
+    /// policy then applies only after many have returned. Costs 4 MiB. Default true.
+    pub counts_returned_pages: bool,
     /// Largest memory that readahead policies assume, in bytes. Default: all.
     pub policy_memory_bytes_max: u64,
     /// Memory that readers outside the machine may pin for longer than a copy
@@ -68,6 +72,7 @@ impl Config {
             queue_requests: 128,
             depth_max: caps.depth_max,
             memory_bytes_max: 0,
+            counts_returned_pages: true,
             policy_memory_bytes_max: u64::MAX,
             pinned_bytes_max: 0,
             open_reads_max: 65_536,

@@ -85,18 +85,21 @@ impl Frames {
             policy_pages_max,
         };
         let eviction_spec = config.eviction.clone();
-        let is_size_fixed = pages_max == pages;
-        // A memory that may grow begins with `TwoLists`, which evicts in order of arrival until
-        // pages are used again. Its configured policy is only checked for errors here, with a size
-        // of 1 page. `apply_policy_if_reused` builds it for the size at that time.
-        let policy_pages = if is_size_fixed { pages as u32 } else { 1 };
+        let counts_refaults = pages_max > pages && config.counts_returned_pages;
+        // A memory with counted refaults begins with `TwoLists`, which evicts in order of arrival
+        // until pages are used again. Its configured policy is only checked for errors here, with a
+        // size of 1 page. `apply_policy_if_reused` builds it for the size at that time.
+        let policy_pages = if counts_refaults { 1 } else { pages as u32 };
         let policy = eviction::build(&eviction_spec, policy_pages).map_err(ConfigError::Policy)?;
-        let policy = if is_size_fixed { policy } else { Box::new(TwoLists) };
-        let cache = Cache::with_frames_max(pages as u32, pages_max as u32, policy);
+        let policy = if counts_refaults { Box::new(TwoLists) } else { policy };
+        let mut cache = Cache::with_frames_max(pages as u32, pages_max as u32, policy);
+        if counts_refaults {
+            cache.count_refaults();
+        }
         Ok(Frames {
             cache,
             eviction_spec,
-            is_policy_applied: is_size_fixed,
+            is_policy_applied: !counts_refaults,
             budget,
             shared_pages_max,
         })

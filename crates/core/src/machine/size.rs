@@ -26,7 +26,8 @@ impl Machine {
     }
 
     /// Approximate number of bytes read again after their eviction: the benefit of a larger memory.
-    /// Counted only if the size may change; 0 otherwise.
+    /// Counted only if the size may change and
+    /// [`Config::counts_returned_pages`](super::Config::counts_returned_pages) is true; 0 otherwise.
     pub fn returned_bytes(&self) -> u64 {
         self.base.frames.cache.refault_pages() * PAGE_BYTES
     }
@@ -111,6 +112,29 @@ mod tests {
         assert_eq!((0..64).filter(|&page| machine.is_cached(handle, page)).count(), 40);
         // The policy is set up for the 64 frames that exist.
         machine.resize(Time::ZERO, u64::MAX);
+        assert_eq!(machine.base.frames.cache.policy_pages(), 64);
+    }
+
+    /// The configured policy applies from the start, built for the 16 pages, although the memory
+    /// may change.
+    #[test]
+    fn returns_that_are_not_counted_choose_no_policy() {
+        let config = Config {
+            memory_bytes: 16 * PAGE_BYTES,
+            memory_bytes_max: 64 * PAGE_BYTES,
+            counts_returned_pages: false,
+            readahead: crate::policy::Spec::plain("none"),
+            ..Config::new(CAPS)
+        };
+        let mut machine = Machine::new(config).unwrap();
+        let file = machine.add_file(64 * PAGE_BYTES, 0).unwrap();
+        let handle = machine.open(file);
+        for _ in 0..3 {
+            read_pages(&mut machine, handle, 0..64);
+        }
+        assert_eq!(machine.returned_bytes(), 0);
+        assert_eq!(machine.base.frames.cache.policy_pages(), 16);
+        assert_eq!(machine.resize(Time::ZERO, 64 * PAGE_BYTES), []);
         assert_eq!(machine.base.frames.cache.policy_pages(), 64);
     }
 

@@ -79,8 +79,9 @@ impl RegionBuilder {
     /// one, it waits for ever.
     ///
     /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
-    /// reduced to that. In addition the region takes about 100 bytes for each page of this memory.
-    /// Its tables have 17 bytes for each page of its length, which take memory at their first use.
+    /// reduced to that. In addition the region takes about 100 bytes for each page of this memory
+    /// and of the 4 MiB. Its tables have 17 bytes for each page of its length, which take memory at
+    /// their first use.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = Some(bytes);

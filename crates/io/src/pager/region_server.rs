@@ -213,6 +213,7 @@ impl RegionServer {
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
             memory_bytes_max: memory_pages_max * PAGE_BYTES,
+            counts_returned_pages: false,
             // No fault is rejected because of other faults in progress.
             open_reads_max: u32::MAX,
             eviction,
