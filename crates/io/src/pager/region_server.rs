@@ -587,13 +587,14 @@ impl PagerServer for RegionServer {
                 // Before any of the submitted writes can complete.
                 areas.report_changed_pages(machine);
                 // Not `||`: each of the calls has to be made.
-                let has_progressed =
-                    has_progressed | areas.discard(machine) | areas.prefetch_advised(machine);
+                let has_progressed = has_progressed
+                    | areas.discard(machine)
+                    | areas.prefetch_advised(machine)
+                    | areas.reduce_memory(machine);
                 if !has_progressed || areas.memory_limit.pause_end.is_some() {
                     break;
                 }
             }
-            areas.reduce_memory(machine);
         }
     }
 }

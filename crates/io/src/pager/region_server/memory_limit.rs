@@ -80,11 +80,13 @@ impl Areas {
         }
     }
 
-    /// Takes back frames of kept pages that have left, as far as pages can leave at once.
-    pub(super) fn reduce_memory(&mut self, machine: &mut Machine) {
+    /// Takes back frames of kept pages that have left, as far as pages can leave at once. Returns
+    /// true if any was taken: the machine may then have pages to unmap, as replacements.
+    pub(super) fn reduce_memory(&mut self, machine: &mut Machine) -> bool {
         let limit_bytes = self.memory_limit.bytes();
-        if limit_bytes >= machine.memory_bytes()[0] {
-            return;
+        let memory_bytes = machine.memory_bytes()[0];
+        if limit_bytes >= memory_bytes {
+            return false;
         }
         let withdrawn = machine.resize(self.clock.now(), limit_bytes);
         for frame in &withdrawn {
@@ -94,6 +96,7 @@ impl Areas {
             }
         }
         machine.on_withdrawn(&withdrawn);
+        machine.memory_bytes()[0] < memory_bytes
     }
 
     /// Gives the memory at a frame's own address back to the system.
