@@ -591,7 +591,7 @@ impl PagerServer for RegionServer {
                     | areas.discard(machine)
                     | areas.prefetch_advised(machine)
                     | areas.reduce_memory(machine);
-                if !has_progressed || areas.memory_limit.pause_end.is_some() {
+                if areas.memory_limit.is_paused() || !has_progressed {
                     break;
                 }
             }

@@ -26,12 +26,21 @@ pub(super) struct MemoryLimit {
     frames_again: u64,
     /// End of the pause before pages are chosen again, if no chosen page could leave.
     pub(super) pause_end: Option<Time>,
+    /// True if a page has left since the last check for a pause.
+    has_left: bool,
 }
 
 impl MemoryLimit {
     /// A limit of `frames` frames, of which up to `frames_max` may exist for kept pages.
     pub(super) fn new(frames: u64, frames_max: u64) -> MemoryLimit {
-        MemoryLimit { frames, frames_max, kept: BTreeSet::new(), frames_again: 0, pause_end: None }
+        MemoryLimit {
+            frames,
+            frames_max,
+            kept: BTreeSet::new(),
+            frames_again: 0,
+            pause_end: None,
+            has_left: false,
+        }
     }
 
     /// Adds a page that could not leave.
@@ -43,6 +52,16 @@ impl MemoryLimit {
     pub(super) fn on_left(&mut self, page: u64) {
         self.kept.remove(&page);
         self.frames_again = 0;
+        self.has_left = true;
+    }
+
+    /// True during a pause. A page that has left since the last call ends it: its frame may serve a
+    /// fault that waits.
+    pub(super) fn is_paused(&mut self) -> bool {
+        if std::mem::take(&mut self.has_left) {
+            self.pause_end = None;
+        }
+        self.pause_end.is_some()
     }
 
     /// True if the page could not leave when it was last chosen.
@@ -111,5 +130,25 @@ impl Areas {
     pub(super) fn add_present(&mut self, pages: u64) {
         self.present_pages += pages;
         self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One batch of pages could leave and another could not, in either order.
+    #[test]
+    fn page_that_leaves_ends_the_pause_of_its_step() {
+        let mut limit = MemoryLimit::new(64, 64);
+        limit.pause_end = Some(Time::from_us(1));
+        assert!(limit.is_paused());
+        limit.on_left(7);
+        assert!(!limit.is_paused());
+        limit.on_left(8);
+        limit.pause_end = Some(Time::from_us(2));
+        assert!(!limit.is_paused());
+        limit.pause_end = Some(Time::from_us(3));
+        assert!(limit.is_paused());
     }
 }
