@@ -14,8 +14,11 @@ use support::{TempFile, can_serve, content, takes_direct};
 const PAGE: usize = 4096;
 /// Memory of the region, in pages: the least that there is.
 const MEMORY_PAGES: usize = 64;
-/// Pages of the region, and of the file.
+/// Pages of the file.
 const PAGES: usize = 1024;
+/// Pages of the region: more than the memory and the 1,024 frames that may exceed it, so that some
+/// have to leave.
+const REGION_PAGES: usize = 4096;
 
 /// A direct file of `PAGES` pages, or `None` after a message.
 fn direct_file() -> Option<TempFile> {
@@ -23,19 +26,19 @@ fn direct_file() -> Option<TempFile> {
     (can_serve() && takes_direct(&temp.path)).then_some(temp)
 }
 
-/// Fills a region by `read`, which gets all of its memory, and compares it with the file. A wait of
+/// Fills the first `PAGES` pages of a region by `read`, and compares them with the file. A wait of
 /// a minute is a failure. Then touches all pages, and returns the region.
 fn fill_by(read: impl FnOnce(&mut [u8]) + Send + 'static) -> Region {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let options = Region::builder().memory((MEMORY_PAGES * PAGE) as u64);
-    let mut region = options.in_folder((PAGES * PAGE) as u64, folder).unwrap();
+    let mut region = options.in_folder((REGION_PAGES * PAGE) as u64, folder).unwrap();
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        read(region.as_mut_slice());
+        read(&mut region.as_mut_slice()[..PAGES * PAGE]);
         sender.send(region).unwrap();
     });
     let mut region = receiver.recv_timeout(Duration::from_secs(60)).expect("the transfer ends");
-    assert!(region.as_slice() == content(PAGES * PAGE));
+    assert!(region.as_slice()[..PAGES * PAGE] == content(PAGES * PAGE));
     // Other pages take the place of the ones that were pinned.
     for round in 0..4 {
         region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = round);

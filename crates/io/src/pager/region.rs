@@ -74,9 +74,10 @@ impl RegionBuilder {
     /// of the free memory.
     ///
     /// A direct transfer from or into the region keeps its pages pinned. Pages that have to leave
-    /// but are pinned exceed this memory, by up to 4 MiB, until they leave. A transfer that pins
-    /// more than the memory and 4 MiB waits until other transfers have ended. If it is the only
-    /// one, it waits for ever.
+    /// but are pinned exceed this memory, by up to 4 MiB. The excess is given back as these pages
+    /// leave, which they do only when others need their frames. A region that fits into the memory
+    /// and 4 MiB may therefore keep it. A transfer that pins more than the memory and 4 MiB waits
+    /// until other transfers have ended. If it is the only one, it waits for ever.
     ///
     /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
     /// reduced to that. In addition the region takes about 100 bytes for each page of this memory
