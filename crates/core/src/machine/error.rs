@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::policy::SpecError;
 use crate::request::DeviceError;
-use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
 /// Error of building a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +138,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigError::Policy(error) => error.fmt(f),
-            // A memory of 2^32 pages of 4 KiB, 16 TiB, can't be given.
-            ConfigError::NoMemory { memory_bytes, needed_bytes } if *needed_bytes >= 1 << 44 => {
+            // A memory of that size can't be given: `TooMuchMemory`.
+            ConfigError::NoMemory { memory_bytes, needed_bytes }
+                if *needed_bytes / PAGE_BYTES >= u64::from(u32::MAX) =>
+            {
                 write!(
                     f,
                     "a memory of {memory_bytes} bytes holds no page for reads beside the pinned \
