@@ -320,8 +320,8 @@ impl Machine {
     /// Adds the only swap area. Without it, mappings must fit into memory.
     ///
     /// # Errors
-    /// The policy is unknown, the area reaches past the device or has 2^32 − 1 slots or more, or
-    /// there is one already.
+    /// A policy is unknown or refuses the memory's size, the area reaches past the device or has
+    /// 2^32 − 1 slots or more, or there is one already.
     pub fn add_swap(&mut self, config: &SwapConfig) -> Result<(), SwapError> {
         self.memory.add_swap(&mut self.base, config)
     }

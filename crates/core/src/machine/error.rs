@@ -102,7 +102,8 @@ pub enum ReadError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// The swap-in policy's name or parameter is wrong.
+    /// The swap-in policy's name or parameter is wrong, or the eviction policy refuses the size of
+    /// the memory.
     Policy(SpecError),
     /// The area reaches past the device.
     Beyond(BeyondDevice),

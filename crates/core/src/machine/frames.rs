@@ -11,7 +11,7 @@ use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
 use crate::eviction::{self, TwoLists};
-use crate::policy::Spec;
+use crate::policy::{Spec, SpecError};
 use crate::unit::PAGE_BYTES;
 
 /// Divisor of the memory: this share of its pages must have returned after their eviction before
@@ -151,15 +151,16 @@ impl Frames {
     }
 
     /// Lets the configured eviction policy select pages of memory too. It applies from now on, also
-    /// if the size may change.
-    pub(super) fn give_memory_to_policy(&mut self) {
+    /// if the size may change. Fails if the policy refuses the present size.
+    pub(super) fn give_memory_to_policy(&mut self) -> Result<(), SpecError> {
         if !self.is_policy_applied {
             let pages = self.cache.budget_pages().max(1);
-            let policy = eviction::build(&self.eviction_spec, pages).expect("it was built before");
+            let policy = eviction::build(&self.eviction_spec, pages)?;
             self.cache.replace_policy(policy, pages);
             self.is_policy_applied = true;
         }
         self.cache.give_memory_to_policy();
+        Ok(())
     }
 
     /// Returns true if `pages` more pages find frames. Pages of memory that can't leave at once

@@ -380,7 +380,7 @@ impl MachineMemory {
         }
         // Must be set before the first page of memory enters the cache.
         if config.by_policy {
-            base.frames.give_memory_to_policy();
+            base.frames.give_memory_to_policy().map_err(SwapError::Policy)?;
         }
         if policy.uses_costs() {
             base.queue.learn_costs();

@@ -41,8 +41,12 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, HandleId, ReadAccess, ReadError, Transfer};
+    use super::super::{
+        Config, ConfigError, HandleId, ReadAccess, ReadError, SwapConfig, SwapError, Transfer,
+    };
     use super::*;
+    use crate::eviction;
+    use crate::policy::SpecError;
     use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
 
     const CAPS: DeviceCaps = DeviceCaps {
@@ -136,6 +140,31 @@ mod tests {
         assert_eq!(machine.base.frames.cache.policy_pages(), 16);
         assert_eq!(machine.resize(Time::ZERO, 64 * PAGE_BYTES), []);
         assert_eq!(machine.base.frames.cache.policy_pages(), 64);
+    }
+
+    /// A registered policy may refuse a size. `Machine::new` checks a memory that may change with a
+    /// size of 1 page; the memory has 16 when the policy is given its pages.
+    #[test]
+    fn policy_that_refuses_the_size_of_the_memory_is_an_error_of_the_swap_area() {
+        let policy = crate::policy::Policy::new("one-page", "Accepts a memory of 1 page.", "");
+        let refusal = SpecError::Malformed { text: "one-page".into() };
+        let build: eviction::BuildEviction = |_, pages| match pages {
+            1 => Ok(alloc::boxed::Box::new(eviction::TwoLists)),
+            _ => Err(SpecError::Malformed { text: "one-page".into() }),
+        };
+        eviction::register(policy, build).unwrap();
+        let config = Config {
+            memory_bytes: 16 * PAGE_BYTES,
+            memory_bytes_max: 64 * PAGE_BYTES,
+            eviction: crate::policy::Spec::plain("one-page"),
+            ..Config::new(CAPS)
+        };
+        let mut machine = Machine::new(config.clone()).unwrap();
+        let swap = SwapConfig { by_policy: true, ..SwapConfig::new(0, 64) };
+        assert_eq!(machine.add_swap(&swap), Err(SwapError::Policy(refusal.clone())));
+        // Without a count of returned pages, the policy applies from the start.
+        let config = Config { counts_returned_pages: false, ..config };
+        assert_eq!(Machine::new(config).err(), Some(ConfigError::Policy(refusal)));
     }
 
     #[test]
