@@ -178,9 +178,11 @@ impl std::fmt::Display for OpenError {
                     libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
                     libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
                     libc::ENAMETOOLONG => {
-                        f.write_str("; shorten the path, or open it from a folder nearer to it")
+                        f.write_str("; shorten the path, or a name in it of more than 255 bytes")
                     }
-                    libc::ELOOP => f.write_str("; end the cycle of symbolic links in the path"),
+                    libc::ELOOP => {
+                        f.write_str("; use a path with fewer symbolic links, without a cycle")
+                    }
                     _ => Ok(()),
                 }
             }
