@@ -57,8 +57,8 @@ fn region_beyond_the_limit_of_writable_memory_is_an_error_that_names_it() {
     }));
 }
 
-/// A region of 1 MiB has addresses for 2 MiB of frames and for its own length, and a thread. A table
-/// of evicted pages would be 4 MiB more, which nothing reads.
+/// A region of 1 MiB has addresses for 2 MiB of frames and for its own length, and a thread. A
+/// table of evicted pages would be 4 MiB more, which nothing reads.
 #[test]
 fn small_region_takes_no_table_of_evicted_pages() {
     if !can_serve() {

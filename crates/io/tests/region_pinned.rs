@@ -1,5 +1,5 @@
-//! Pages of a region that cannot leave at once: direct transfers that pin more pages than its memory
-//! holds, and pages that the program has dropped.
+//! Pages of a region that cannot leave at once: direct transfers that pin more pages than its
+//! memory holds, and pages that the program has dropped.
 
 mod support;
 
