@@ -37,6 +37,8 @@ use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transf
 use crate::os::process::ProcessNumber;
 
 pub(crate) mod request_share;
+#[cfg(test)]
+mod tests;
 
 /// Largest number of requests per `io_submit` call. They are copied to the stack (2 KiB) for the
 /// call, which is made without the lock.
@@ -312,8 +314,14 @@ impl AioContext {
             || self.pool.has_answers()
     }
 
-    /// Submits all queued requests to the kernel, in batches, and lets the threads begin theirs.
+    /// Submits all queued requests to the kernel, and lets the threads begin theirs.
     fn submit_queued(&self) {
+        self.submit_to_kernel();
+        self.pool.start_queued_jobs();
+    }
+
+    /// Submits all queued requests to the kernel, in batches.
+    fn submit_to_kernel(&self) {
         while self.queued_count.load(Ordering::Acquire) > 0 {
             let mut batch = [Iocb::default(); SUBMIT_BATCH];
             let count = {
@@ -326,7 +334,6 @@ impl AioContext {
             };
             self.submit(&batch[..count]);
         }
-        self.pool.start_queued_jobs();
     }
 
     /// Submits at most [`SUBMIT_BATCH`] requests by `io_submit`. Rejected requests go to the
@@ -534,11 +541,12 @@ impl Backend for Aio {
     ) -> Result<(), BackendError> {
         let count_before = answers.len();
         // First, so that the device works on the requests while this thread executes a job.
-        self.context.submit_queued();
+        self.context.submit_to_kernel();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
             // This thread would sleep without a limit, so it executes a job of the pool itself.
             self.context.pool.execute_one_job();
         }
+        self.context.pool.start_queued_jobs();
         if sleep != Sleep::Never && !self.context.is_event_fd_borrowed {
             // Cleared before the check, so that later answers signal it again.
             self.context.clear_event_fd();
@@ -574,24 +582,4 @@ impl Drop for Aio {
 /// Error of the calling thread's last system call, as in `errno(3)`; 0 if there is none.
 fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A context that was kept for reuse, and whose memory has no answer queue.
-    #[test]
-    fn context_without_a_shared_queue_is_not_kept_for_reuse() {
-        // No other test uses contexts of this depth.
-        const DEPTH: u32 = 1_237;
-        request_share::reserve(DEPTH);
-        let id = Box::leak(Box::new([0u64; 4])).as_ptr() as usize;
-        let idle_context = IdleContext { process: ProcessNumber::current(), id, depth: DEPTH };
-        IDLE_CONTEXTS.lock().unwrap().push(idle_context);
-        // The context is not taken while another test holds the lock.
-        let error = (0..1_000).find_map(|_| Aio::new(DEPTH).err());
-        assert_eq!(error, Some(BackendError::NoAio { errno: libc::ENOSYS }));
-        assert!(IDLE_CONTEXTS.lock().unwrap().iter().all(|context| context.id != id));
-    }
 }

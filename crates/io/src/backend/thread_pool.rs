@@ -177,6 +177,12 @@ impl ThreadPool {
         !self.lock().answers.is_empty()
     }
 
+    /// Number of workers that were started.
+    #[cfg(test)]
+    pub(crate) fn worker_count(&self) -> usize {
+        self.lock().workers.len()
+    }
+
     /// True if jobs wait to be begun.
     pub(crate) fn has_jobs(&self) -> bool {
         self.job_count.load(Ordering::Acquire) > 0
