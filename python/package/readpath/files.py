@@ -82,8 +82,7 @@ class ReadPath:
       processes may share it. A new version of an object never gets bytes of an old one. Default: none.
       A refused folder is an OSError: `ENOTDIR`, `EPERM` for another owner, `EACCES` for an open mode.
 
-    An option without effect on the page cache is a ValueError. So is an option of files by URL for a
-    single local file.
+    An option without effect is a ValueError, as one for URLs is for a single local file.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache",
@@ -109,10 +108,8 @@ class ReadPath:
         disk_size: str | int | None = None,
         **old_names: Any,
     ) -> None:
-        """Builds a read path.
-
-        Raises ValueError for an unusable option, TypeError for an unknown one, and OSError if the
-        system lacks a resource: PermissionError for a forbidden backend.
+        """Builds a read path. Raises ValueError for an unusable option, TypeError for an unknown one, and
+        OSError if the system lacks a resource: PermissionError for a forbidden backend.
         """
         check_names(old_names.keys() - OLD_NAMES.keys(), self.NAMES, "ReadPath")
         if old_names:
