@@ -19,14 +19,15 @@
 //! reads that block first and writes it back with the new bytes. Consequences:
 //! - Calls on one `RawFile` run one after another and never lose each other's bytes.
 //! - A call that writes a part of a block is refused while a [`RawBatch`] of the same `RawFile`
-//!   writes that block. If the write ends in the file's last block or behind it, also while a batch
-//!   writes behind that block. Whole blocks are never refused.
+//!   writes that block. Whole blocks are never refused.
 //! - Concurrent writers of the *same block* through another `RawFile`, descriptor or process may
 //!   lose their bytes. Use whole blocks, or one writer.
 //! - A write that ends inside the last block of a regular file extends the file to the end of that
 //!   block and then truncates it. Other processes may see the longer file in between, and after a
 //!   crash it may stay, filled with zeros. Use whole blocks if others extend the file at the same
 //!   time.
+//! - The file is not truncated while a [`RawBatch`] of the same `RawFile` writes behind the call's
+//!   bytes. If the batch's write then fails, the file stays longer by zeros.
 //! - A write beyond the end that fails before its first byte leaves the length. On a file system
 //!   that reports no holes, the file may end at the start of the write.
 //! - If another writer extends the file meanwhile, its bytes before the write stay. The file may
@@ -269,9 +270,9 @@ impl RawFile {
     ///
     /// # Errors
     /// The device failed. The error reports the number of bytes written before the failure. Any
-    /// part of the rest may have been written too, but not past the old end of the file. A block
-    /// device that is too short is not written at all. No byte is written either if a batch has a
-    /// write in flight to a block of which `memory` is only a part.
+    /// part of the rest may have been written too; past the old end of the file only next to writes
+    /// of a batch. A block device that is too short is not written at all. No byte is written
+    /// either if a batch has a write in flight to a block of which `memory` is only a part.
     pub fn write_at(&self, memory: &[u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
         if !self.is_writable {

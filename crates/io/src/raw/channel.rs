@@ -311,12 +311,10 @@ impl Channel {
         }
         self.drain_earlier_call();
         let requested = offset..end;
-        // A batch's write that is not registered under this lock is part of the length.
-        let ranges = batch_writes.lock();
-        let file_bytes = self.bytes()?;
         let layout = BlockLayout::new(&requested, self.block_bytes());
-        let partial_blocks = layout.partial_blocks(file_bytes);
-        let _call = batch_writes.begin_call(ranges, partial_blocks)?;
+        let _call = batch_writes.begin_call(layout.partial_blocks())?;
+        // A batch's write of a partial block has ended, and so is part of the length.
+        let file_bytes = self.bytes()?;
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
@@ -331,7 +329,7 @@ impl Channel {
         // Also after an error: whole blocks may have extended the file. The write's own error comes
         // before one of this step.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
-        let restored = self.restore_length(file_bytes, &requested, bytes_done);
+        let restored = self.restore_length(file_bytes, &requested, bytes_done, batch_writes);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
                 let blocks_end = requested.end.next_multiple_of(self.block_bytes());

@@ -208,8 +208,8 @@ impl std::fmt::Display for RawFault {
             ),
             RawFault::BatchInFlight { offset } => write!(
                 f,
-                "the block at byte {offset} is written in part, and a batch's write to it or behind \
-                 it is in flight; take that from the batch first, or write whole blocks"
+                "the block at byte {offset} is written in part, and a batch's write to it is in \
+                 flight; take that from the batch first, or write whole blocks"
             ),
             RawFault::ReadOnly => f.write_str("was opened for reading alone; open it with `write`"),
             RawFault::Length { errno } => write!(

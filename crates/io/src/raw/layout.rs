@@ -54,14 +54,10 @@ impl BlockLayout {
         start..(self.end - self.end % self.block_bytes).max(start)
     }
 
-    /// Ranges of the blocks that are requested in part; empty without one. A block at the end of a
-    /// file of `file_bytes` bytes has no end, because a write truncates the file in it.
-    pub(super) fn partial_blocks(&self, file_bytes: u64) -> [Range<u64>; 2] {
-        [self.head_offset(), self.tail_offset()].map(|start| match start {
-            None => 0..0,
-            Some(start) if start + self.block_bytes > file_bytes => start..u64::MAX,
-            Some(start) => start..start + self.block_bytes,
-        })
+    /// Ranges of the blocks that are requested in part; empty without one.
+    pub(super) fn partial_blocks(&self) -> [Range<u64>; 2] {
+        [self.head_offset(), self.tail_offset()]
+            .map(|start| start.map_or(0..0, |start| start..start + self.block_bytes))
     }
 
     /// Returns the requested bytes within `range`.
@@ -119,14 +115,10 @@ mod tests {
         assert_eq!(pieces(23..30, 20..30), [(Head, 20..30)]);
     }
 
-    /// Bytes 25 to 77 are requested, of a file of 100, 75 or 20 bytes.
     #[test]
-    fn last_partial_block_is_open_ended_at_the_end_of_the_file() {
-        let layout = BlockLayout::new(&(25..78), 10);
-        assert_eq!(layout.partial_blocks(100), [20..30, 70..80]);
-        assert_eq!(layout.partial_blocks(75), [20..30, 70..u64::MAX]);
-        assert_eq!(layout.partial_blocks(20), [20..u64::MAX, 70..u64::MAX]);
-        assert_eq!(BlockLayout::new(&(20..40), 10).partial_blocks(20), [0..0, 0..0]);
+    fn partial_blocks_are_the_head_and_the_tail() {
+        assert_eq!(BlockLayout::new(&(25..78), 10).partial_blocks(), [20..30, 70..80]);
+        assert_eq!(BlockLayout::new(&(20..40), 10).partial_blocks(), [0..0, 0..0]);
     }
 
     /// Bytes 25 to 77 are requested, in chunks of two blocks and of one.

@@ -437,6 +437,29 @@ fn failed_write_beyond_the_end_keeps_bytes_of_another_writer() {
     }
 }
 
+/// A call of whole blocks fails after 8 KiB, while a batch writes the last 8 KiB of its range: the
+/// batch's bytes stay.
+#[test]
+fn failed_write_keeps_the_bytes_of_a_batch_write_in_flight() {
+    let scratch = ScratchFile::with_content(b"");
+    let (file, faults) = open_faulty(&scratch.0, "ring,chunk=8KiB,depth=1");
+    let backend = faulty_backend(&file.channel_parameters.target, Arc::default());
+    let mut batch = file.batch_over(Box::new(backend), 1);
+    let other = std::fs::File::options().write(true).open(&scratch.0).unwrap();
+    let mut memory = RawMemory::new(8_192).unwrap();
+    memory.fill(6);
+    batch.write(memory, 8_192, 32_768, 0).unwrap();
+    // The batch's write reaches the file during the call.
+    other.set_len(0).unwrap();
+    *faults.lock().unwrap() =
+        Faults { bad_byte: Some(10_000), grows_to_bytes: Some(40_960), ..Faults::default() };
+    let error = file.write_at(&[7; 40_960], 0).unwrap_err();
+    assert!(matches!(error.fault, RawFault::Device { bytes_done: 8_192, .. }), "{error}");
+    assert_eq!(batch.wait().unwrap().unwrap().result, Ok(8_192));
+    let content = std::fs::read(&scratch.0).unwrap();
+    assert_eq!((content.len(), content.get(40_959)), (40_960, Some(&6)));
+}
+
 /// A kernel that always returns EAGAIN is not retried for ever.
 #[test]
 fn endless_eagain_becomes_an_error() {

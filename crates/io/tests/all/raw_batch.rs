@@ -191,14 +191,29 @@ fn call_with_a_partial_block_is_refused_until_the_batch_write_is_returned() {
     file.write_all_at(&[1], 2 * start).unwrap();
     assert!(batch.wait().unwrap().unwrap().result.is_ok());
     file.write_all_at(&[1], start + 5).unwrap();
-    // A write to the end of the file truncates the file, and so is refused before a batch's.
-    let end = BLOCKS * BLOCK as u64;
-    batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, end + start, 1).unwrap();
-    let error = file.write_at(&[1], end).unwrap_err();
-    assert_eq!(error.fault, RawFault::BatchInFlight { offset: end });
-    file.write_all_at(&[1], end - 1).unwrap();
-    drop(batch);
-    file.write_all_at(&[1], end).unwrap();
+}
+
+/// A header of 100 bytes is written to a new file next to the body, which begins behind its block.
+#[test]
+fn partial_block_before_batch_writes_keeps_them_in_the_file() {
+    for round in 0..50 {
+        let temp = TempFile::new(0);
+        let file = RawFile::builder().write(true).open(&temp.path).unwrap();
+        let mut batch = file.batch(4).unwrap();
+        for block in 1..=4 {
+            let mut memory = RawMemory::new(BLOCK).unwrap();
+            memory.fill(block as u8);
+            batch.write(memory, BLOCK, block * BLOCK as u64, block).unwrap();
+        }
+        file.write_all_at(&[9; 100], 0).unwrap();
+        while let Some(moved) = batch.wait().unwrap() {
+            assert_eq!(moved.result, Ok(BLOCK));
+        }
+        let mut expected = vec![0; 5 * BLOCK];
+        expected[..100].fill(9);
+        (1..=4).for_each(|block| expected[block * BLOCK..][..BLOCK].fill(block as u8));
+        assert!(std::fs::read(&temp.path).unwrap() == expected, "round {round}");
+    }
 }
 
 #[test]

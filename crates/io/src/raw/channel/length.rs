@@ -6,19 +6,21 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{Channel, RawFault};
+use super::{BatchWrites, Channel, RawFault};
 
 impl Channel {
     /// Truncates a regular file that a write of whole blocks made longer than its content.
     ///
     /// The file had `bytes_before` bytes. The write of the bytes `requested` moved the first
     /// `bytes_done`. Bytes of another writer stay if they lie before `requested` or if the file
-    /// ends beyond its blocks.
+    /// ends beyond its blocks. The file stays longer than its content if a batch
+    /// writes beyond that.
     pub(super) fn restore_length(
         &self,
         bytes_before: u64,
         requested: &Range<u64>,
         bytes_done: u64,
+        batch_writes: &BatchWrites,
     ) -> Result<(), RawFault> {
         let covered_end = requested.end.next_multiple_of(self.block_bytes());
         // Without a written byte the content does not reach to the start of the write.
@@ -27,6 +29,8 @@ impl Channel {
         if self.target().is_block_device() || content_end >= covered_end {
             return Ok(());
         }
+        // From here on no batch's write beyond the content begins, until the file is truncated.
+        let Some(_truncation) = batch_writes.begin_truncation(content_end) else { return Ok(()) };
         // Each block of the write ends beyond `requested.start`. A file that is not longer than
         // that, or longer than `covered_end`, has its length from another writer: keep it.
         let extended = content_end.max(requested.start) + 1..=covered_end;
