@@ -38,6 +38,8 @@ struct WrittenRanges {
     ended_writes_end: u64,
     /// Partial blocks of the running call, and the bytes that it cuts off; empty without them.
     call_ranges: [Range<u64>; 3],
+    /// Number of batches' writes that wait for the running call.
+    waiting_writes: u32,
 }
 
 /// Partial blocks in `WrittenRanges::call_ranges`.
@@ -66,24 +68,27 @@ impl BatchWrites {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the partial blocks of a call.
+    /// Registers the partial blocks of a call. Returns `None` if it has only whole blocks.
     ///
     /// # Errors
     /// A batch's write in flight overlaps them.
     pub(super) fn begin_call(
         &self,
         partial_blocks: [Range<u64>; 2],
-    ) -> Result<CallGuard<'_>, RawFault> {
+    ) -> Result<Option<CallGuard<'_>>, RawFault> {
         let mut ranges = self.lock();
-        let busy_block = partial_blocks.iter().find(|block| {
+        ranges.ended_writes_end = 0;
+        if partial_blocks.iter().all(Range::is_empty) {
+            return Ok(None);
+        }
+        let busy_block = partial_blocks.iter().filter(|block| !block.is_empty()).find(|block| {
             ranges.batch_writes.iter().any(|(_, write)| ranges_overlap(write, block))
         });
         if let Some(block) = busy_block {
             return Err(RawFault::BatchInFlight { offset: block.start });
         }
-        ranges.ended_writes_end = 0;
         ranges.call_ranges[PARTIAL_BLOCKS].clone_from_slice(&partial_blocks);
-        Ok(CallGuard { batch_writes: self, indices: PARTIAL_BLOCKS })
+        Ok(Some(CallGuard { batch_writes: self, indices: PARTIAL_BLOCKS }))
     }
 
     /// Registers that the running call truncates the file to `content_end` or more. Returns `None`
@@ -100,12 +105,15 @@ impl BatchWrites {
 
     /// Registers a batch's write of `range`, after the call that has a range there.
     pub(super) fn begin_batch_write(&self, range: Range<u64>) -> BatchWriteGuard<'_> {
+        let mut ranges = self.lock();
+        ranges.waiting_writes += 1;
         let mut ranges = self
             .call_has_ended
-            .wait_while(self.lock(), |ranges| {
+            .wait_while(ranges, |ranges| {
                 ranges.call_ranges.iter().any(|block| ranges_overlap(&range, block))
             })
             .unwrap_or_else(PoisonError::into_inner);
+        ranges.waiting_writes -= 1;
         let key = ranges.batch_writes.insert(range);
         BatchWriteGuard { batch_writes: self, key }
     }
@@ -121,8 +129,12 @@ impl Drop for BatchWriteGuard<'_> {
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.batch_writes.lock().call_ranges[self.indices.clone()].fill(0..0);
-        self.batch_writes.call_has_ended.notify_all();
+        let mut ranges = self.batch_writes.lock();
+        ranges.call_ranges[self.indices.clone()].fill(0..0);
+        // The standard library makes a system call for each notification, also without a waiter.
+        if ranges.waiting_writes > 0 {
+            self.batch_writes.call_has_ended.notify_all();
+        }
     }
 }
 
@@ -163,12 +175,12 @@ mod tests {
         let batch_writes = BatchWrites::default();
         let before = batch_writes.begin_batch_write(30..40);
         let behind = batch_writes.begin_batch_write(40..50);
-        let call = batch_writes.begin_call([0..0, 0..0]).unwrap();
+        assert!(batch_writes.begin_call([0..0, 0..0]).unwrap().is_none());
         assert!(batch_writes.begin_truncation(40).is_none(), "in flight");
         drop(behind);
         assert!(batch_writes.begin_truncation(40).is_none(), "ended during the call");
-        drop((call, before));
-        let _call = batch_writes.begin_call([0..0, 0..0]).unwrap();
+        drop(before);
+        assert!(batch_writes.begin_call([0..0, 0..0]).unwrap().is_none());
         let _before = batch_writes.begin_batch_write(30..40);
         let truncation = batch_writes.begin_truncation(40).unwrap();
         let has_ended = AtomicBool::new(false);
