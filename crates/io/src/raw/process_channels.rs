@@ -2,6 +2,7 @@
 //! description and leaves the inherited one alone. A *channel* is the open file with its ring of
 //! buffers and its I/O backend.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use readpath_core::chunking;
@@ -32,7 +33,16 @@ pub(super) struct ProcessChannel {
     /// Writes of batches in flight, which the channel's calls respect.
     pub(super) batch_writes: BatchWrites,
     /// Counters of the transfers of batches.
-    pub(super) batch_stats: Mutex<RawStats>,
+    batch_stats: BatchStats,
+}
+
+/// Counters of the transfers of batches, each a chunk. They have the meaning of [`RawStats`].
+#[derive(Default)]
+struct BatchStats {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 /// Parameters to build a channel in a child.
@@ -50,7 +60,7 @@ impl ProcessChannels {
             creator_channel: ProcessOwned::new(ProcessChannel {
                 channel: Mutex::new(channel),
                 batch_writes: BatchWrites::default(),
-                batch_stats: Mutex::default(),
+                batch_stats: BatchStats::default(),
             }),
             child_channels: ForkLocal::new(),
         }
@@ -102,19 +112,25 @@ impl ProcessChannel {
 
     /// Counts a transfer of a batch as one chunk.
     pub(super) fn count_batch_transfer(&self, op: Op, bytes: u64) {
-        let mut stats = self.batch_stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.count_chunk(op, bytes);
+        let stats = &self.batch_stats;
+        let (chunk_count, byte_count) = match op {
+            Op::Read => (&stats.reads, &stats.read_bytes),
+            Op::Write => (&stats.writes, &stats.written_bytes),
+        };
+        chunk_count.fetch_add(1, Ordering::Relaxed);
+        byte_count.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counters of the calls, the readers and the batches.
     pub(super) fn counters(&self) -> RawStats {
         let of_calls = self.lock().counters();
-        let of_batches = *self.batch_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_batches = &self.batch_stats;
         RawStats {
-            reads: of_calls.reads + of_batches.reads,
-            read_bytes: of_calls.read_bytes + of_batches.read_bytes,
-            writes: of_calls.writes + of_batches.writes,
-            written_bytes: of_calls.written_bytes + of_batches.written_bytes,
+            reads: of_calls.reads + of_batches.reads.load(Ordering::Relaxed),
+            read_bytes: of_calls.read_bytes + of_batches.read_bytes.load(Ordering::Relaxed),
+            writes: of_calls.writes + of_batches.writes.load(Ordering::Relaxed),
+            written_bytes: of_calls.written_bytes
+                + of_batches.written_bytes.load(Ordering::Relaxed),
             // A batch copies no bytes.
             copied_bytes: of_calls.copied_bytes,
         }
