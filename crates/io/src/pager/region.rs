@@ -252,19 +252,33 @@ fn check_file_size_limit(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Returns an error if the file system of `file` has less than `bytes` bytes of free space. Without
-/// this check fallocate(2) takes all of it from other programs before it fails. A file system that
-/// reports no size passes.
+/// Returns an error if the file system of `file` cannot have `bytes` bytes of free space. Without
+/// this check fallocate(2) takes all of it from other programs before it fails.
 fn check_free_space(file: &File, bytes: u64) -> io::Result<()> {
-    let space = rustix::fs::fstatvfs(file)?;
-    // Root may also use the reserved blocks (`mkfs.ext4 -m`).
-    let is_root = rustix::process::geteuid().is_root();
-    let free_blocks = if is_root { space.f_bfree } else { space.f_bavail };
-    match space.f_blocks > 0 && bytes > free_blocks.saturating_mul(space.f_frsize) {
+    let space = rustix::fs::fstatfs(file)?;
+    let blocks_max = allocatable_blocks(space.f_type, space.f_blocks, space.f_bfree);
+    match bytes > blocks_max.saturating_mul(space.f_frsize as u64) {
         true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         false => Ok(()),
     }
 }
+
+/// Upper bound of the number of blocks that fallocate(2) finds, from statfs(2): the type of the
+/// file system, its size, and its free blocks with the reserved ones (`mkfs.ext4 -m`). Root, the
+/// file system's `resuid` and `resgid`, and CAP_SYS_RESOURCE may use these. A file system that
+/// reports no size has no bound.
+fn allocatable_blocks(file_system_type: i64, blocks: u64, free_blocks: u64) -> u64 {
+    match (file_system_type, blocks) {
+        (_, 0) => u64::MAX,
+        // XFS frees deleted files in the background, and keeps blocks preallocated behind files
+        // that grow. Before it fails, fallocate(2) takes both.
+        (XFS, _) => blocks,
+        _ => free_blocks,
+    }
+}
+
+/// File system type of XFS in `f_type` (linux/magic.h).
+const XFS: i64 = 0x5846_5342;
 
 /// File system type of btrfs in `f_type` (linux/magic.h).
 const BTRFS: i64 = 0x9123_683e;
@@ -492,3 +506,16 @@ impl Region {
 /// Number of pages of one load command: less than the least memory, so that they do not evict each
 /// other.
 const LOAD_PAGES: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system of 100 blocks has 10 free ones. The types are from statfs(2).
+    #[test]
+    fn allocatable_blocks_are_the_free_ones_except_where_more_become_free() {
+        assert_eq!(allocatable_blocks(0xef53, 100, 10), 10, "ext4");
+        assert_eq!(allocatable_blocks(0x5846_5342, 100, 10), 100, "xfs");
+        assert_eq!(allocatable_blocks(0x6969, 0, 0), u64::MAX, "a size that is not reported");
+    }
+}
