@@ -166,3 +166,28 @@ fn space_remedy(error: &std::io::Error) -> &'static str {
 }
 
 impl std::error::Error for PagerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Meanings of the numbers from open(2) and fallocate(2).
+    #[test]
+    fn space_remedy_is_one_that_helps_against_the_error() {
+        for (errno, remedy) in [
+            (libc::ENOSPC, "free some"),
+            (libc::EDQUOT, "free some"),
+            (libc::EFBIG, "make the region smaller"),
+            (libc::EINVAL, "make the region smaller"),
+            (libc::EFBIG, "ulimit -f"),
+            (libc::ENOENT, "that exists"),
+            (libc::ENOTDIR, "that exists"),
+            (libc::EOPNOTSUPP, "on another"),
+            (libc::EBUSY, "that is free"),
+            (libc::EACCES, "may write to"),
+        ] {
+            let text = space_remedy(&std::io::Error::from_raw_os_error(errno));
+            assert!(text.contains(remedy), "{errno}: {text}");
+        }
+    }
+}
