@@ -265,8 +265,8 @@ fn check_free_space(file: &File, bytes: u64) -> io::Result<()> {
 
 /// Upper bound of the number of blocks that fallocate(2) finds, from statfs(2): the type of the
 /// file system, its size, and its free blocks with the reserved ones (`mkfs.ext4 -m`). Root, the
-/// file system's `resuid` and `resgid`, and CAP_SYS_RESOURCE may use these. A file system that
-/// reports no size has no bound.
+/// user and the group that they are reserved for, and CAP_SYS_RESOURCE may use these. A file system
+/// that reports no size has no bound.
 fn allocatable_blocks(file_system_type: i64, blocks: u64, free_blocks: u64) -> u64 {
     match (file_system_type, blocks) {
         (_, 0) => u64::MAX,
