@@ -181,6 +181,8 @@ impl StraceParser {
                 })
             }
         };
+        // An empty path is one that no line has shown. The folder of the text's begin is known.
+        let path = if path.is_empty() { ".".to_owned() } else { path };
         self.table_of_task(task)
             .open_files
             .insert(descriptor, OpenFile { path, ..OpenFile::default() });

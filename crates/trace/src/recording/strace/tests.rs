@@ -124,6 +124,13 @@ fn names_without_paths_are_those_in_their_folder() {
         ("chdir(\"a\") = -1 ENOENT (No such file)\nopen(\"data\", 0) = 9", "data"),
         ("open(\"/c\", 0) = 3\nfchdir(3) = 0\nopen(\"data\", 0) = 9", "/c/data"),
         ("chdir(\"/c\") = 0\nopen(\"a\", 0) = 9\nrename(\"a\", \"b\") = 0", "/c/b"),
+        // Back to the first folder, as fts(3) climbs.
+        ("chdir(\"a\") = 0\nopenat(AT_FDCWD, \"..\", 0) = 3\nopenat(3, \"data\", 0) = 9", "data"),
+        (
+            "chdir(\"a\") = 0\nopen(\"..\", 0) = 3\nfchdir(3) = 0\nchdir(\"b\") = 0\n\
+             open(\"data\", 0) = 9",
+            "b/data",
+        ),
     ];
     for (calls, expected) in cases {
         let line = |call: &str| format!("1 1.0 {call} <0.1>\n");
@@ -155,6 +162,8 @@ fn names_in_unknown_folders_are_counted() {
     assert_eq!(count("openat(7, \"data\", O_RDONLY) = 9"), 1);
     assert_eq!(count("fchdir(7) = 0\nopen(\"x\", 0) = 8\nopen(\"data\", 0) = 9"), 2);
     assert_eq!(count("fchdir(7) = 0\nchdir(\"/a\") = 0\nopen(\"data\", 0) = 9"), 0);
+    let climbed = "chdir(\"a\") = 0\nopenat(AT_FDCWD, \"..\", 0) = 3\nopenat(3, \"data\", 0) = 9";
+    assert_eq!(count(climbed), 0);
     assert_eq!(count("openat(7, \"/data\", O_RDONLY) = 9"), 0);
     assert_eq!(count("openat(7, \"data\", O_RDONLY) = 9</d/data>"), 0);
 }
