@@ -42,7 +42,14 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
                  equal names count as one file: make it with `-y`"
             )
         });
-        (imported.records, note::join(note, names_note))
+        let files = imported.files_of_two_names;
+        let files_note = (files > 0).then(|| {
+            format!(
+                "{files} files with relative names can be files with absolute names too, as the \
+                 text does not show the first folder: make it with `-y`"
+            )
+        });
+        (imported.records, note::join(note::join(note, names_note), files_note))
     } else if let Some(format) = format {
         let mut reader = block_trace::TraceReader::new(source, format);
         let (records, writes) =

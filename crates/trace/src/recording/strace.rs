@@ -63,6 +63,10 @@ pub struct Imported {
     /// Number of openings by relative names in folders that the text does not show. Equal names of
     /// them count as one file.
     pub names_in_unknown_folders: u64,
+    /// Number of files with a name relative to the folder in which the text begins, whose path may
+    /// be the one of another file of the recording. That file was opened by an absolute name or
+    /// after a change to an absolute folder.
+    pub files_of_two_names: u64,
 }
 
 /// Returns true if a file begins as the output of strace does: an optional process ID, a time, and
@@ -273,6 +277,7 @@ impl StraceParser {
     fn finish(mut self) -> Result<Imported, TraceError> {
         self.count_many_left_out(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
         self.count_many_left_out(kind::UNENDED, self.pending.count());
+        let files_of_two_names = self.count_files_of_two_names();
         let left_out = LeftOut(self.left_out);
         if self.reads == 0 {
             let mut reason = "there is no read of a file in it".to_owned();
@@ -315,7 +320,7 @@ impl StraceParser {
         let end = RecordingEnd { at_ns: self.end_ns, processor_ns: None, has_exited: true };
         records.push(Record::End(end));
         let names_in_unknown_folders = self.names_in_unknown_folders;
-        Ok(Imported { records, left_out, names_in_unknown_folders })
+        Ok(Imported { records, left_out, names_in_unknown_folders, files_of_two_names })
     }
 }
 

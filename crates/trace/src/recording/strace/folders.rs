@@ -1,5 +1,7 @@
 //! Names that calls give relative to a folder: the folder of a descriptor, or the current one.
 
+use std::collections::BTreeSet;
+
 use super::StraceParser;
 use super::syntax::{Call, Path, unquoted};
 
@@ -75,4 +77,21 @@ impl StraceParser {
         let folder = self.folder_path(task, folder_text)?;
         Some(if folder.is_empty() { name.to_owned() } else { path_below(&folder, name) })
     }
+
+    /// Returns the number of files with relative paths that end an absolute path. The folder in
+    /// which the text begins is unknown, so that both can be one file.
+    pub(super) fn count_files_of_two_names(&self) -> u64 {
+        let absolute: BTreeSet<&str> =
+            self.files.keys().flat_map(|path| ends_of_absolute(path)).collect();
+        let relative = self.files.keys().filter(|path| !path.starts_with('/'));
+        // Folders above the first one are unknown.
+        let ends = relative.map(|path| path.trim_start_matches("../"));
+        ends.filter(|end| absolute.contains(*end)).count() as u64
+    }
+}
+
+/// Ends of an absolute path, each behind one of its slashes. Without any for a relative path.
+fn ends_of_absolute(path: &str) -> impl Iterator<Item = &str> {
+    let slashes = path.match_indices('/').filter(|_| path.starts_with('/'));
+    slashes.map(|(index, _)| &path[index + 1..])
 }

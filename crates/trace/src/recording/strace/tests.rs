@@ -168,6 +168,29 @@ fn names_in_unknown_folders_are_counted() {
     assert_eq!(count("openat(7, \"data\", O_RDONLY) = 9</d/data>"), 0);
 }
 
+/// The names of `cat data; cd sub; cat data; cd ..; cat data` in `/d`: the first and the last one
+/// are one file.
+#[test]
+fn files_with_a_relative_and_an_absolute_name_are_counted() {
+    let count = |calls: &[&str]| {
+        let lines = calls.iter().map(|call| match call.starts_with("open") {
+            true => format!("1 1.0 {call} <0.1>\n1 1.1 read(9, \"\", 5) = 5 <0.1>\n"),
+            false => format!("1 1.0 {call} <0.1>\n"),
+        });
+        let text: String = lines.collect();
+        records(text.as_bytes()).unwrap().files_of_two_names
+    };
+    let open = "open(\"data\", O_RDONLY) = 9";
+    let (into, back) = ("chdir(\"/d/sub\") = 0", "chdir(\"/d\") = 0");
+    assert_eq!(count(&[open, into, open, back, open]), 1);
+    assert_eq!(count(&["chdir(\"sub\") = 0", open, into, open]), 1);
+    assert_eq!(count(&["open(\"../data\", O_RDONLY) = 9", into, open]), 1);
+    // With relative names, or absolute names, the folder is one.
+    assert_eq!(count(&[open, "chdir(\"sub\") = 0", open, "chdir(\"..\") = 0", open]), 0);
+    assert_eq!(count(&[back, open, into, open]), 0);
+    assert_eq!(count(&["open(\"/d/sub/x\", O_RDONLY) = 9", "open(\"b/x\", O_RDONLY) = 9"]), 0);
+}
+
 /// Order of strace 6.1 for two runs of Python's `subprocess.run(['cat'], stdin=open(…))`: each
 /// child is seen before the `vfork` that began it returns. A child reads from the start of its
 /// own file. The third file is read by a thread of task 1, before `clone3` returns.
