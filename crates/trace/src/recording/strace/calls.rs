@@ -215,7 +215,8 @@ impl StraceParser {
         let [from, to] = names.map(|(folder, name)| {
             let name = unquoted(name);
             let path = self.path_of_name(task, folder, &name).unwrap_or_else(|| name.clone());
-            let given = if folder == CURRENT_FOLDER { name } else { path.clone() };
+            let is_given = folder == CURRENT_FOLDER || name.starts_with('/');
+            let given = if is_given { name } else { path.clone() };
             [given, path].map(|text| text.trim_end_matches('/').to_owned())
         });
         let ([from_name, from], [to_name, to]) = (from, to);

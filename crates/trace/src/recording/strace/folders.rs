@@ -72,10 +72,10 @@ impl StraceParser {
         name: &str,
     ) -> Option<String> {
         if name.starts_with('/') {
-            return Some(name.to_owned());
+            return Some(path_below("/", name));
         }
         let folder = self.folder_path(task, folder_text)?;
-        Some(if folder.is_empty() { name.to_owned() } else { path_below(&folder, name) })
+        Some(path_below(&folder, name))
     }
 
     /// Returns the number of files with relative paths that end an absolute path. The folder in
