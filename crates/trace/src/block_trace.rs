@@ -183,7 +183,7 @@ struct TraceOrigin {
     devices: BTreeMap<Vec<u8>, u32>,
     /// Device of the last request, which is usually the next one's too.
     newest_device: Option<(Vec<u8>, u32)>,
-    /// Time of the first request, in the trace's time base.
+    /// Time of the first request, in the trace's time base. In an iolog of version 2 the start.
     first_time: Option<Time>,
     /// Latest time so far, in the trace's time base.
     latest_time: Time,
@@ -401,6 +401,9 @@ impl<R: BufRead> TraceReader<R> {
         };
         match line {
             Some(TraceLine::Request(raw)) => {
+                if self.format == TraceFormat::Iolog && self.iolog.counts_from_start() {
+                    self.origin.first_time.get_or_insert(Time::ZERO);
+                }
                 match self.event_filter.accept_or_hold(&raw, self.line_number) {
                     true => {
                         self.origin.convert_request(raw, self.line_number).map(TraceRead::Request)

@@ -43,6 +43,11 @@ impl IologState {
         })
     }
 
+    /// Returns true if a wait before the first request delays it: the times count from the start.
+    pub fn counts_from_start(&self) -> bool {
+        self.version == Some(IologVersion::Two)
+    }
+
     /// Parses a line. The first line sets the version. Returns `None` for a line of another form.
     pub fn parse_line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
         let Some(version) = self.version else {

@@ -189,6 +189,17 @@ fn waits_of_iolog_version_2_are_milliseconds_since_the_start() {
     }
 }
 
+/// fio 3.33 with waits of 1000 and 1500 ms, each before a read, took 1,399 ms, with 100 ms before
+/// for its start. The times of version 3 count from the first request.
+#[test]
+fn wait_before_the_first_request_of_iolog_version_2_is_kept() {
+    let text = "fio version 2 iolog\nf add\nf open\nf wait 1000 0\nf read 0 512\n\
+        f wait 1500 0\nf read 4096 512\n";
+    let times: Vec<u64> =
+        read_all(TraceFormat::Iolog, text).iter().map(|read| read.at.ns() / 1_000_000).collect();
+    assert_eq!(times, [1000, 1500]);
+}
+
 /// Two processors' requests at 0, 10, 20 and 5, 15, 25 µs. One after the other, two of the second
 /// file are earlier than the last one of the first.
 #[test]
