@@ -1,7 +1,17 @@
 //! The policy matrix runs, is reproducible, and confirms the limits of `adaptive`.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use readpath_core::policy::Spec;
-use readpath_eval::policy_matrix::{CellSize, MatrixCell, MatrixResult, Policies, cells};
+use readpath_eval::policy_matrix::{
+    CellSize, GivenReads, GivenWorkload, MatrixCell, MatrixResult, Policies, cells, cells_of_given,
+};
+use readpath_trace::recording::{
+    FileRecord, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingStart,
+    ThreadName,
+};
+use readpath_trace::replay::RecordingInput;
 
 const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
 
@@ -108,4 +118,36 @@ fn backward_and_interleaved_readers_get_large_requests_in_time() {
         };
         assert!(is_in_time, "{name}: {run:?}");
     }
+}
+
+/// A buffered read needs a cache of its size: one of 8 MiB fails in 4 MiB, and the small reads
+/// before it succeed.
+#[test]
+fn failed_reads_of_a_recording_fail_the_cell() {
+    let mib = 1 << 20;
+    let start = RecordingStart { page_bytes: 4096, memory_bytes: 4 * mib, ..Default::default() };
+    let file = FileRecord { bytes: Some(8 * mib), ..FileRecord::default() };
+    let mut input = RecordingInput::default();
+    input.take(&Record::Start(start));
+    input.take(&Record::File(file));
+    input.take(&Record::Thread(ThreadName::default()));
+    for (begin_ms, bytes) in [(0, 4096), (2, 8 * mib)] {
+        let begin_ns = begin_ms * 1_000_000;
+        input.take(&Record::Read(ReadRecord {
+            begin_ns,
+            end_ns: begin_ns + 1_000_000,
+            waited_ns: 1_000_000,
+            way: ReadMethod::Pread,
+            descriptor: Some(3),
+            asked_bytes: bytes,
+            outcome: ReadOutcome::Bytes(bytes),
+            ..ReadRecord::default()
+        }));
+    }
+    input.take(&Record::End(RecordingEnd { at_ns: 9_000_000, ..RecordingEnd::default() }));
+    let reads = GivenReads::Recording(Box::new(input.finish().unwrap()));
+    let workload = GivenWorkload::new(Path::new("r.rec"), reads);
+    let cells = cells_of_given(&[Arc::new(workload)], 1, &["nvme/"]);
+    let error = cells[0].run(&Policies::default(), WHOLE).unwrap_err().to_string();
+    assert!(error.contains("1 operations failed") && error.contains("8388608"), "{error}");
 }

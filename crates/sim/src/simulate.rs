@@ -112,6 +112,14 @@ pub enum SimulateError {
     /// No byte was read or written. For callers that compare throughputs; no function here returns
     /// it.
     NoBytes,
+    /// Operations failed. For callers that compare times, as failed operations take less; no
+    /// function here returns it.
+    FailedOperations {
+        /// Number of failed operations.
+        count: u64,
+        /// First error.
+        first: String,
+    },
 }
 
 /// Converts an error of the run.
@@ -352,6 +360,9 @@ impl fmt::Display for SimulateError {
             SimulateError::Stuck(error) => error.fmt(f),
             SimulateError::NoBytes => {
                 f.write_str("no byte was read or written, so there is no throughput to compare")
+            }
+            SimulateError::FailedOperations { count, first } => {
+                write!(f, "{count} operations failed; the first: {first}")
             }
             SimulateError::TooLarge(error) => write!(
                 f,

@@ -62,7 +62,8 @@ impl GivenWorkload {
     /// window of its recording in place of those in `setup`.
     ///
     /// # Errors
-    /// Fails in the same cases as [`simulate_with_callbacks`], and if no byte is read.
+    /// Fails in the same cases as [`simulate_with_callbacks`], if no byte is read, and if an
+    /// operation fails.
     pub(super) fn run(
         &self,
         setup: SimulationSetup,
@@ -71,13 +72,13 @@ impl GivenWorkload {
         match &self.reads {
             GivenReads::Job(job) => {
                 let row = simulate_with_callbacks(&self.name, job, &setup, observer)?;
-                check_bytes(&row)?;
+                check_row(&row)?;
                 Ok(MatrixResult::from_row(&row, self.is_direct()))
             }
             GivenReads::Recording(recorded) => {
                 let setup = recorded.with_memory(setup, recorded.default_memory_bytes());
                 let (row, duration) = recorded.simulate(&setup, observer)?;
-                check_bytes(&row)?;
+                check_row(&row)?;
                 // The duration of the program, with the recorded time after its last read.
                 let seconds = duration.seconds();
                 let mib_per_s = row.bytes as f64 / f64::from(1 << 20) / seconds;
@@ -88,8 +89,12 @@ impl GivenWorkload {
     }
 }
 
-/// Returns an error for a workload that moves no byte: it has no throughput.
-fn check_bytes(row: &ResultRow) -> Result<(), SimulateError> {
+/// Returns an error for a workload that moves no byte, which has no throughput, and for one with
+/// failed operations, which would be faster than the workload can be.
+fn check_row(row: &ResultRow) -> Result<(), SimulateError> {
+    if let Some(first) = row.first_error.clone() {
+        return Err(SimulateError::FailedOperations { count: row.errors, first });
+    }
     match row.mib_per_s {
         Some(mib_per_s) if mib_per_s > 0.0 => Ok(()),
         _ => Err(SimulateError::NoBytes),
