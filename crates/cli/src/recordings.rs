@@ -242,7 +242,16 @@ fn cut(args: &CutArgs) -> CommandResult {
             // These totals belong to the whole recording.
             Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
             // Names, openings, mappings and advice stay: later records depend on them.
-            _ => return Some(count_from(record, from_ns, to_ns)),
+            _ => {
+                let at_ns = match &record {
+                    Record::Map(map) => Some(map.at_ns),
+                    Record::Advice(advice) => Some(advice.at_ns),
+                    _ => None,
+                };
+                let is_outside = at_ns.is_none_or(|at_ns| !(from_ns..to_ns).contains(&at_ns));
+                is_empty.set(is_empty.get() && is_outside);
+                return Some(count_from(record, from_ns, to_ns));
+            }
         };
         let is_kept = (from_ns..to_ns).contains(&ended_ns);
         is_empty.set(is_empty.get() && !is_kept);

@@ -192,6 +192,22 @@ fn recordings_can_be_cut_and_anonymised() {
     let past_end = scratch.run("recording cut reads.rec --from 99s -o empty.rec");
     past_end.has_ended(0, "cut");
     past_end.says(&["empty.rec", "nothing of the recording lies in this span"], "cut");
+    // A mapping lies at 1 ms and advice at 2 ms, behind the read.
+    let text = "9 100.000000 openat(AT_FDCWD, \"/d/a\", O_RDONLY) = 3 <0.000010>\n\
+        9 100.000100 read(3, \"\", 5) = 5 <0.000010>\n\
+        9 100.001000 mmap(NULL, 4096, PROT_READ, MAP_SHARED, 3, 0) = 0x7000000 <0.000010>\n\
+        9 100.002000 fadvise64(3, 0, 4096, POSIX_FADV_WILLNEED) = 0 <0.000010>\n";
+    scratch.file("mapped.txt", text);
+    scratch.run("recording import mapped.txt -o mapped.rec").has_ended(0, "import");
+    for (span, is_empty) in [
+        ("--from 0.9ms --to 1.1ms", false),
+        ("--from 1.9ms --to 2.1ms", false),
+        ("--from 1.2ms --to 1.8ms", true),
+    ] {
+        let cut = scratch.run(&format!("recording cut mapped.rec {span} -o part.rec"));
+        cut.has_ended(0, span);
+        assert_eq!(cut.stderr.contains("nothing of the recording"), is_empty, "{span}");
+    }
 }
 
 /// Two recordings that began half a millisecond apart: two threads with a hundred reads each, of
