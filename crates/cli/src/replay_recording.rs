@@ -130,24 +130,38 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     // Every row is checked before the first one runs.
     plans.iter().try_for_each(|plan| plan.check(&real_storage))?;
     let mut rows = vec![recorded_row(&recorded)];
+    // Failed rows have no figures. The others are printed before the failures.
+    let mut problems = Vec::new();
     for plan in &plans {
         let row = match plan.storage {
-            Storage::Modelled(device) => simulate_row(plan, device, &recorded, seed, &interrupt)?,
-            _ => replay_real(plan, &recorded, &mut real_storage)?,
+            Storage::Modelled(device) => simulate_row(plan, device, &recorded, seed, &interrupt),
+            _ => replay_real(plan, &recorded, &mut real_storage),
         };
         if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
-        rows.push(row);
+        match row {
+            Ok(row) => rows.push(row),
+            Err(Failure::Run(problem)) => problems.push(problem),
+            Err(failure) => return Err(failure),
+        }
     }
     drop(real_storage);
+    let outcome = match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Run(problems.join("; "))),
+    };
+    if rows.len() == 1 {
+        return outcome;
+    }
     if let Some(path) = &args.html {
         replay_page(&recorded, &rows).write(path)?;
     }
-    if args.json {
-        return print_json(&rows, seed);
+    match args.json {
+        true => print_json(&rows, seed)?,
+        false => print(&results_text(&recorded, &rows))?,
     }
-    print(&results_text(&recorded, &rows))
+    outcome
 }
 
 /// Parses the storages of `--on`. Refuses a server and a memory region: a replay creates copies of
@@ -307,7 +321,7 @@ fn replay_real(
 
 /// Simulates a row on a modelled device in virtual time. Returns the time of the program and the
 /// device's figures. Without a memory size in the plan, the recording's default applies. A row with
-/// failed reads is a failure of the command.
+/// failed reads is a [`Failure::Run`].
 fn simulate_row(
     plan: &RowPlan<'_>,
     device: &Spec,

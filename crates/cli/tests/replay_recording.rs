@@ -390,7 +390,7 @@ fn failed_reads_of_a_modelled_row_are_a_failure() {
     let reads = [(0, ReadMethod::Pread, 0, 8 * MIB), (0, ReadMethod::Pread, 0, 4096)];
     scratch.file("r.rec", reads_of(8 * MIB, 0, &reads));
     for (arguments, words) in [
-        ("--on nvme --memory 16MiB,4MiB", ["1 of 2 reads failed", "nvme", "8388608", "4194304"]),
+        ("--on nvme --memory 4MiB", ["1 of 2 reads failed", "nvme", "8388608", "4194304"]),
         ("--on faulty:nvme,fail_every=1", ["2 of 2 reads failed", "faulty", "first", "EIO"]),
     ] {
         let ran = scratch.run(&format!("replay r.rec {arguments}"));
@@ -398,6 +398,15 @@ fn failed_reads_of_a_modelled_row_are_a_failure() {
         assert_eq!(ran.stdout, "", "{arguments}: a row without its reads is no prediction");
         ran.says(&words, arguments);
     }
+    // The rows before and after a failed one are printed.
+    let partly = "replay r.rec --on nvme --readahead none --memory 16MiB,4MiB,32MiB --html p.html";
+    let ran = scratch.run(&format!("{partly} --json"));
+    ran.has_ended(1, partly);
+    ran.says(&["1 of 2 reads failed", "4194304"], partly);
+    let memory_bytes: Vec<_> =
+        ran.results()[1..].iter().map(|row| row["memory_bytes"].as_u64()).collect();
+    assert_eq!(memory_bytes, [Some(16 * MIB), Some(32 * MIB)]);
+    assert!(scratch.names().contains(&"p.html".to_owned()));
     let enough = "replay r.rec --on nvme --readahead none --memory 16MiB --json";
     let ran = scratch.run(enough);
     ran.has_ended(0, enough);
