@@ -3,7 +3,9 @@
 
 use readpath_record::explain::readahead::ReadaheadWaits;
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
-use readpath_trace::recording::{Mapped, ReadMethod, ReadOutcome, Record, RecordingMethod};
+use readpath_trace::recording::{
+    Mapped, PagesInserted, ReadMethod, ReadOutcome, Record, RecordingMethod,
+};
 
 use super::explain::{KIB, Made, far, found};
 
@@ -125,12 +127,62 @@ fn failed_reads_are_not_said_to_be_in_memory() {
     assert_eq!(limit(100, 1, 21).0, ProgramLimit::Program);
 }
 
-/// A recording as root has no failed reads that must not wait, and says so.
+/// By hand: of 1300 reads, 300 must not wait and fail (EAGAIN is 11), or are of folders (EISDIR is
+/// 21). The other 1000 wait 1 ms each, or find their data in memory. The limit is as without the
+/// failures, and its text names them. Reads that wait have shown that the program does not poll,
+/// also if 700 fail.
+#[test]
+fn failed_reads_leave_the_limit_of_the_others() {
+    let cases = [
+        (300, 11, 1000, ProgramLimit::Device),
+        (700, 11, 1000, ProgramLimit::Device),
+        (300, 11, 0, ProgramLimit::Program),
+        (300, 21, 0, ProgramLimit::Program),
+        (300, 21, 1000, ProgramLimit::Device),
+    ];
+    for (failed, error, waits_us, limit) in cases {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for at in 0..failed {
+            made.read(0, ReadMethod::Preadv, (at * 1024 * KIB, 4 * KIB), 0, 0);
+            let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+            read.outcome = ReadOutcome::Error(error);
+        }
+        for at in 0..1300 - failed {
+            made.read(0, ReadMethod::Pread, (at * 1024 * KIB, 1024 * KIB), 0, waits_us);
+        }
+        let processor_ns = Some(made.now - (1300 - failed) * waits_us * 1000);
+        let explanation = made.explained_with(processor_ns);
+        let text = &explanation.limit_text;
+        assert_eq!(explanation.limit, limit, "{text}");
+        assert!(text.contains(&format!("; {failed} of 1300 reads failed")), "{text}");
+        assert!(!text.contains("no wait of a read"), "{text}");
+    }
+}
+
+/// A recording as root has no failed reads that must not wait, and says so. Calls whose data was in
+/// memory all the time did not fail, and a few calls among others are not the way that it reads.
 #[test]
 fn unrecorded_polls_are_named() {
-    for (method, is_named) in [(ReadMethod::Preadv, true), (ReadMethod::Pread, false)] {
+    let cases = [(100, true, true), (0, true, false), (100, false, false), (1, true, false)];
+    for (preadv_count, has_insertions, is_named) in cases {
         let mut made = Made::new();
-        (0..100).for_each(|at| made.read(0, method, (far(at), 4 * KIB), 0, 0));
-        assert_eq!(made.explained().limit_text.contains("RWF_NOWAIT"), is_named);
+        for at in 0..100 {
+            if has_insertions {
+                let at_ns = made.now;
+                let (offset, bytes) = (far(at), 4 * KIB);
+                made.records.push(Record::Insert(PagesInserted {
+                    at_ns,
+                    thread: 0,
+                    file: 0,
+                    offset,
+                    bytes,
+                }));
+                made.now += 1000;
+            }
+            let method = if at < preadv_count { ReadMethod::Preadv } else { ReadMethod::Pread };
+            made.read(0, method, (far(at), 4 * KIB), 0, 0);
+        }
+        let text = made.explained().limit_text;
+        assert_eq!(text.contains("RWF_NOWAIT"), is_named, "{preadv_count}: {text}");
     }
 }

@@ -281,7 +281,13 @@ pub(super) fn program_limit(
     match (gathered.is_request_trace(), gathered.reads) {
         (true, 0) => (ProgramLimit::Nothing, "the trace has no reads".to_owned()),
         (true, _) => (ProgramLimit::Untimed, untimed_text(gathered)),
-        (false, _) => limit_by_waits(gathered, hidden),
+        (false, _) => {
+            let (limit, mut text) = limit_by_waits(gathered, hidden);
+            if matches!(limit, ProgramLimit::Program | ProgramLimit::Device) {
+                text += &many_failures_note(gathered);
+            }
+            (limit, text)
+        }
     }
 }
 
@@ -322,7 +328,7 @@ fn limit_by_waits(
     if gathered.reads == 0 {
         return (ProgramLimit::Nothing, no_reads_text(gathered).to_owned());
     }
-    if let Some(text) = failed_reads_text(gathered) {
+    if let Some(text) = failure_limit_text(gathered, share) {
         return (ProgramLimit::Unknown, text);
     }
     let unknown_ns = gathered.unknown_ns();
@@ -382,34 +388,59 @@ fn no_reads_text(gathered: &RecordingData) -> &'static str {
     }
 }
 
-/// Minimum part of failed reads from which they are named as the limit. Chosen.
+/// Minimum part of failed reads from which the limit's text names them. Chosen.
 const FAILED_PART_MIN: f64 = 0.2;
 
-/// Returns a text about failed reads if they are many, or if a device has failed. `None` otherwise.
-/// A program that polls with reads that must not wait does not sleep for its data.
+/// Returns the number of reads that failed with an error.
+fn failed_count(gathered: &RecordingData, error: i32) -> u64 {
+    gathered.errors.get(&(error as u32)).copied().unwrap_or(0)
+}
+
+/// Returns a text about failed reads if they hide the limit of the program: a device has failed, or
+/// the program polls. `None` otherwise. `share`: waited part of the recording's duration.
+///
+/// A program that polls has more reads that must not wait and fail than reads that succeed. It does
+/// not sleep in reads. One that falls back to a plain read waits in that one.
+fn failure_limit_text(gathered: &RecordingData, share: f64) -> Option<String> {
+    let is_polling = failed_count(gathered, libc::EAGAIN) * 2 > gathered.reads;
+    if is_polling && share < REPORTED_SHARE_MIN {
+        let text = failed_reads_text(gathered)?;
+        return Some(text + "; the time until the data is there is no wait of a read");
+    }
+    if failed_count(gathered, libc::EIO) > 0 { failed_reads_text(gathered) } else { None }
+}
+
+/// Returns the number of failed reads with their most frequent error as text. `None` without one.
 fn failed_reads_text(gathered: &RecordingData) -> Option<String> {
     let failed: u64 = gathered.errors.values().sum();
-    let is_many = failed as f64 > FAILED_PART_MIN * gathered.reads as f64;
-    let has_device_error = gathered.errors.contains_key(&(libc::EIO as u32));
     let (&error, _) = gathered.errors.iter().max_by_key(|(_, count)| **count)?;
     let most_error = std::io::Error::from_raw_os_error(error as i32);
     let meaning = match error as i32 {
         libc::EAGAIN => ", as the data was not in memory and the read must not wait",
         _ => "",
     };
-    (is_many || has_device_error).then(|| {
-        format!(
-            "{failed} of {} reads failed, most of them with \"{most_error}\"{meaning}; the time until \
-             the data is there is no wait of a read",
-            gathered.reads
-        )
-    })
+    Some(format!(
+        "{failed} of {} reads failed, most of them with \"{most_error}\"{meaning}",
+        gathered.reads
+    ))
 }
 
-/// Returns a text about reads that a recording as root lacks, if the program may have made some:
-/// `preadv2` with `RWF_NOWAIT` that found no data. Empty otherwise.
+/// Returns a note about failed reads for the text of another limit, if they are many.
+fn many_failures_note(gathered: &RecordingData) -> String {
+    let failed: u64 = gathered.errors.values().sum();
+    let is_many = failed as f64 > FAILED_PART_MIN * gathered.reads as f64;
+    let text = failed_reads_text(gathered).filter(|_| is_many);
+    text.map_or_else(String::new, |text| format!("; {text}"))
+}
+
+/// Returns a text about reads that a recording as root lacks, if the program has probably made
+/// some: `preadv2` with `RWF_NOWAIT` that found no data. Most of its reads are by that call, whose
+/// flags are not recorded, and data came into memory. Empty otherwise.
 fn unrecorded_polls_text(gathered: &RecordingData) -> &'static str {
-    match gathered.has_measured_waits() && gathered.by_method.contains_key(&ReadMethod::Preadv) {
+    let preadv_count = gathered.by_method.get(&ReadMethod::Preadv).copied().unwrap_or(0);
+    let has_filled = |file: &FileData| file.fetched.count() > 0 || file.written_bytes > 0;
+    let is_likely = preadv_count * 2 > gathered.reads && gathered.files.values().any(has_filled);
+    match gathered.has_measured_waits() && is_likely {
         true => {
             ", or it polled for it: reads by preadv2 that must not wait (RWF_NOWAIT) and find no \
              data are not recorded"
