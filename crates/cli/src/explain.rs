@@ -191,13 +191,15 @@ fn headline(explanation: &Explanation) -> String {
 /// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
     let unmeasured = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
+    let unmeasured = unmeasured.filter(|waits| waits.request_bytes.is_some());
     let unmeasured_seconds: f64 = unmeasured.map(|waits| waits.seconds).sum();
     let is_unmeasured = unmeasured_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
+    // A device with fewer requests may be faster with more.
+    let is_depth_low = explanation.shape.depth < DEVICE_DEPTH_MIN;
     let diagnosis = match explanation.limit {
-        // Most of its waits are for reads in order, and larger requests may be faster.
-        ProgramLimit::Device if is_unmeasured => "No diagnosis",
-        // A device with fewer requests may be faster with more.
-        ProgramLimit::Device if explanation.shape.depth < DEVICE_DEPTH_MIN => {
+        // Most of its waits are for single requests in order, and larger ones may be faster.
+        ProgramLimit::Device if is_depth_low && is_unmeasured => "No diagnosis",
+        ProgramLimit::Device if is_depth_low => {
             "No fault was found in its reads; it waits for the device"
         }
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
@@ -429,5 +431,50 @@ fn format_bytes(bytes: u64) -> String {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         1_048_576..1_073_741_824 => format!("{} MiB", bytes >> 20),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_record::explain::SampledFile;
+
+    use super::*;
+
+    /// Text about a program without findings that waited 2 s for reads in order, with `depth`
+    /// requests in flight. Their gains are not measured. `request_bytes`: size of a request of
+    /// their own, or `None` for the kernel's windows.
+    fn text_of_ordered_reader(depth: f64, request_bytes: Option<u64>) -> String {
+        let mut explanation = Explainer::default().finish();
+        explanation.limit = ProgramLimit::Device;
+        explanation.waited_seconds = Some(2.0);
+        explanation.shape.depth = depth;
+        explanation.readahead = Some(ReadaheadWaits {
+            seconds: 2.0,
+            share: 0.9,
+            waits: 100,
+            file: SampledFile { path: "/data".to_owned(), inode: 0, bytes: None },
+            offset: 0,
+            seconds_per_byte: 1e-8,
+            request_bytes,
+            is_direct: false,
+        });
+        no_findings_text(&explanation)
+    }
+
+    /// The kernel keeps two of its windows in flight for a plain reader, which has no fault. With
+    /// one request in flight a device may be faster with more. Requests of 64 KiB of the program's
+    /// own, one at a time, may be too small: there is no verdict on them. Each text has the note.
+    #[test]
+    fn plain_reader_in_order_has_no_fault() {
+        let cases = [
+            (2.0, None, "Its reads have no fault; the device is the limit: "),
+            (1.5, None, "No fault was found in its reads; it waits for the device: "),
+            (1.0, Some(64 << 10), "No diagnosis: "),
+        ];
+        for (depth, request_bytes, diagnosis) in cases {
+            let text = text_of_ordered_reader(depth, request_bytes);
+            assert!(text.starts_with(diagnosis), "{text}");
+            assert!(text.contains("100 reads in order waited 2.00 s for "), "{text}");
+        }
     }
 }
