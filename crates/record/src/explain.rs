@@ -57,7 +57,7 @@
 //! count as fetched without need. Reads that were not seen (`Unseen`) may have used any page, so
 //! `OverRead` is not claimed next to them. If they are many, no verdict is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -391,6 +391,7 @@ impl Explainer {
         let mut samples = sampled_waits(gathered);
         // Other depths or sizes of the same reads are not the remedy for programs and libraries.
         samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
+        let assumed_parts = cause::assumed_parts(gathered, &charged, &findings);
         let in_order =
             |is_direct| readahead::reportable_waits(gathered, &charged.remaining_shares, is_direct);
         Explanation {
@@ -418,7 +419,7 @@ impl Explainer {
             samples,
             readahead: in_order(false),
             direct_in_order: in_order(true),
-            assumed_parts: cause::assumed_parts(gathered),
+            assumed_parts,
             small_calls: cause::small_calls(gathered),
         }
     }
@@ -453,9 +454,12 @@ fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
     others.collect()
 }
 
-/// Returns the samples of all causes, with the paths of their files.
+/// Returns the samples of all causes, with the paths of their files. The sample of `OverRead` has
+/// only the files for which a cost of requests is assumed.
 fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> {
-    let with_file_indexes = |sample: &sample::RunSample| {
+    let over_read_files: BTreeSet<u32> =
+        cause::over_read::assumed_files(gathered).map(|(number, _)| number).collect();
+    let with_file_indexes = |cause: WaitCause, sample: &sample::RunSample| {
         let mut indexes: BTreeMap<u32, usize> = BTreeMap::new();
         let mut sampled = SampledWaits {
             waits: sample.waits,
@@ -463,7 +467,11 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
             depth: sample.depth.mean(),
             ..SampledWaits::default()
         };
+        let is_over_read = cause == WaitCause::OverRead;
         for &sample::Run { file, offset, bytes, reads } in sample.runs() {
+            if is_over_read && !over_read_files.contains(&file) {
+                continue;
+            }
             let index = *indexes.entry(file).or_insert_with(|| {
                 let data = &gathered.files[&file];
                 let path = data.path.clone();
@@ -472,9 +480,13 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
             });
             sampled.runs.push(SampledRun { file: index, offset, bytes, reads });
         }
+        if is_over_read {
+            cause::over_read::count_assumed_waits(gathered, &mut sampled);
+        }
         sampled
     };
-    gathered.samples.iter().map(|(cause, sample)| (*cause, with_file_indexes(sample))).collect()
+    let samples = gathered.samples.iter();
+    samples.map(|(cause, sample)| (*cause, with_file_indexes(*cause, sample))).collect()
 }
 
 /// Wall times of the program by activity in seconds, the longest first. Time that no activity

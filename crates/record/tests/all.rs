@@ -6,6 +6,7 @@ mod diagnoses;
 mod evidence;
 mod explain;
 mod live;
+mod over_read_parts;
 mod program_causes;
 mod sequential;
 mod shared_fetches;

@@ -17,7 +17,7 @@ mod direct;
 mod hidden;
 mod many_files;
 mod metadata;
-mod over_read;
+pub(super) mod over_read;
 mod page_faults;
 mod readers;
 mod slow_file;
@@ -226,8 +226,21 @@ pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
 }
 
 /// Returns the used parts of over-read files if the time of requests for them is assumed.
-pub(super) fn assumed_parts(gathered: &RecordingData) -> Option<AssumedParts> {
-    over_read::assumed_parts(gathered)
+/// `findings`: the reported ones.
+pub(super) fn assumed_parts(
+    gathered: &RecordingData,
+    charged: &ChargedWaits,
+    findings: &[Finding],
+) -> Option<AssumedParts> {
+    let mut parts = over_read::assumed_parts(gathered, &charged.remaining_shares)?;
+    let is_depth_found = findings.iter().any(|finding| finding.cause == WaitCause::Depth);
+    if !is_depth_found && has_evidence(WaitCause::Depth, gathered) {
+        let charge = charged.by_cause.iter().find(|(cause, _)| *cause == WaitCause::Depth);
+        let ns = charge.map_or(0.0, |(_, ns)| *ns);
+        let share = ns / gathered.length_ns.max(1) as f64;
+        parts.depth = Some(build_finding(WaitCause::Depth, ns, share, gathered, charged));
+    }
+    Some(parts)
 }
 
 /// Builds the finding of a cause with its texts. `ns` is its cost in nanoseconds, `share` the cost

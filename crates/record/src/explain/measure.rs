@@ -1,9 +1,14 @@
 //! Measurements for the findings of an explanation.
 
+use std::collections::BTreeSet;
+
 use super::call_cost;
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
-use super::{Explanation, Finding, STORAGE_ACTIVITIES, SampledWaits, WaitCause};
+use super::{
+    AssumedParts, Explanation, Finding, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, SampledFile,
+    SampledRun, SampledWaits, WaitCause,
+};
 
 /// Part of a gain, chosen, that must have passed without other work of the program. A program that
 /// computes next to the rest of its waits may gain less: its processors may be the limit.
@@ -28,16 +33,26 @@ fn measure_findings(
     explanation: &mut Explanation,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> bool {
-    if !measure_parts(explanation, should_continue) {
-        return false;
-    }
+    let Some(taken_runs) = measure_parts(explanation, should_continue) else { return false };
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
         let depth = recorded_depth(sample);
         let Some(trial) = Trial::of_remedy(finding.cause, sample, depth) else { continue };
-        let Some(gain) = trial.measure_gain(finding, sample, should_continue) else {
+        let Some(mut gain) = trial.measure_gain(finding, sample, should_continue) else {
             return false;
         };
+        // Too few other runs: reads that were repeated once are repeated again.
+        if matches!(gain, Gain::Unknown(_))
+            && finding.cause == WaitCause::Depth
+            && !taken_runs.is_empty()
+        {
+            let mut sample = sample.clone();
+            sample.runs.extend(&taken_runs);
+            match trial.measure_gain(finding, &sample, should_continue) {
+                Some(again) => gain = again,
+                None => return false,
+            }
+        }
         if let Gain::Measured { with, .. } = &gain
             && gain.is_none(finding.seconds)
         {
@@ -57,50 +72,85 @@ fn recorded_depth(sample: &SampledWaits) -> usize {
 }
 
 /// Measures separate requests for the used parts where their time is assumed, and charges the
-/// measured difference to `OverRead`. The rest of the waits goes to `Depth`. Without a difference,
-/// all of them do. Returns false if it was interrupted.
-fn measure_parts(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) -> bool {
+/// measured difference to `OverRead`. The rest of the waits goes to `Depth` where these lack it.
+/// Without a certain measurement the assumption stays, and the gain is unknown.
+///
+/// The reads of this measurement are taken out of the sample of `Depth` and returned: a repeated
+/// read may come out of a cache. Returns `None` if it was interrupted.
+fn measure_parts(
+    explanation: &mut Explanation,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> Option<Vec<SampledRun>> {
     let index_of = |findings: &[Finding], cause| findings.iter().position(|it| it.cause == cause);
     let findings = &mut explanation.findings;
-    let (Some(parts), Some(sample), Some(index), Some(depth_index)) = (
+    let (Some(parts), Some(sample), Some(index)) = (
         &explanation.assumed_parts,
-        explanation.samples.get_mut(&WaitCause::Depth),
+        explanation.samples.get(&WaitCause::OverRead),
         index_of(findings, WaitCause::OverRead),
-        index_of(findings, WaitCause::Depth),
     ) else {
-        return true;
+        return Some(Vec::new());
     };
-    let over_read = &findings[index];
-    // Both findings together have the waits that separate requests would shorten.
-    let judged_seconds = over_read.seconds + findings[depth_index].seconds;
-    let judged = Finding { seconds: judged_seconds, ..over_read.clone() };
+    let judged = Finding { seconds: parts.judged_seconds, ..findings[index].clone() };
     let trial = Trial::of_parts(parts, recorded_depth(sample));
-    // The reads of this measurement are left out of the next one: a repeated read may come out of a
-    // cache. A quarter of the sample is chosen.
-    let runs = sample.runs.split_off(sample.runs.len() * 3 / 4);
-    let quarter = SampledWaits { runs, ..sample.clone() };
-    let Some(gain) = trial.measure_gain(&judged, &quarter, should_continue) else { return false };
-    // Without certain rounds the assumption stays, and the text names it.
-    let Gain::Measured { saved_seconds, .. } = gain else { return true };
-    let is_reported = !gain.is_none(judged_seconds) && !gain.is_uncertain();
-    let lost_seconds = if is_reported { saved_seconds } else { 0.0 };
-    let mut charge = |index: usize, seconds: f64| {
-        let finding: &mut Finding = &mut findings[index];
-        finding.share *= seconds / finding.seconds;
-        finding.seconds = seconds;
+    // A finding about the depth needs the other runs. A quarter of the sample is chosen.
+    let run_step = if index_of(findings, WaitCause::Depth).is_some() { 4 } else { 1 };
+    let runs = sample.runs.iter().step_by(run_step).copied().collect();
+    let tried = SampledWaits { runs, ..sample.clone() };
+    let gain = trial.measure_gain(&judged, &tried, should_continue)?;
+    let is_none = gain.is_none(parts.judged_seconds);
+    let gain = if is_none { gain } else { gain.if_certain() };
+    let Gain::Measured { saved_seconds, .. } = gain else {
+        findings[index].gain = Some(gain);
+        return Some(Vec::new());
     };
-    charge(depth_index, judged_seconds - lost_seconds);
-    charge(index, lost_seconds);
-    let finding = &mut findings[index];
-    finding.evidence = format!(
-        "{} take {:.2} s instead of {judged_seconds:.2} s, as measured",
+    let lost_seconds = if is_none { 0.0 } else { saved_seconds };
+    let over_read = &mut findings[index];
+    over_read.evidence = format!(
+        "{} take {:.2} s instead of {:.2} s, as measured",
         parts.fetch_text,
-        judged_seconds - lost_seconds
+        parts.judged_seconds - lost_seconds,
+        parts.judged_seconds
     );
-    finding.gain = Some(gain);
-    findings.retain(|finding| finding.seconds > 0.0);
+    over_read.gain = Some(gain);
+    charge_lost_seconds(findings, parts, lost_seconds);
+    Some(take_runs(explanation.samples.get_mut(&WaitCause::Depth), &tried))
+}
+
+/// Replaces the assumed loss in the findings by the measured one. The rest of the waits goes to
+/// `Depth` where they lack it. Both causes need the reported share.
+fn charge_lost_seconds(findings: &mut Vec<Finding>, parts: &AssumedParts, lost_seconds: f64) {
+    if findings.iter().all(|finding| finding.cause != WaitCause::Depth) {
+        findings.extend(parts.depth.clone());
+    }
+    let lost_part = lost_seconds / parts.judged_seconds.max(1e-9);
+    for finding in &mut *findings {
+        let added_seconds = match finding.cause {
+            WaitCause::OverRead => lost_seconds - parts.lost_seconds,
+            WaitCause::Depth => parts.depth_lost_seconds - parts.depth_seconds * lost_part,
+            _ => continue,
+        };
+        let share_of_second = finding.share / finding.seconds.max(1e-9);
+        finding.seconds = (finding.seconds + added_seconds).max(0.0);
+        finding.share = finding.seconds * share_of_second;
+    }
+    findings.retain(|finding| {
+        let is_changed = matches!(finding.cause, WaitCause::OverRead | WaitCause::Depth);
+        !is_changed || finding.share >= REPORTED_SHARE_MIN
+    });
     findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
-    true
+}
+
+/// Takes the runs that `tried` has too out of a sample, and returns them.
+fn take_runs(sample: Option<&mut SampledWaits>, tried: &SampledWaits) -> Vec<SampledRun> {
+    let Some(sample) = sample else { return Vec::new() };
+    let key = |files: &[SampledFile], run: &SampledRun| (files[run.file].path.clone(), run.offset);
+    let tried: BTreeSet<(String, u64)> =
+        tried.runs.iter().map(|run| key(&tried.files, run)).collect();
+    let (taken, left) = std::mem::take(&mut sample.runs)
+        .into_iter()
+        .partition(|run| tried.contains(&key(&sample.files, run)));
+    sample.runs = left;
+    taken
 }
 
 /// Measures larger readahead windows, and larger direct reads. A faster one becomes a finding. If
@@ -201,6 +251,44 @@ mod tests {
             panic!("{explanation:?}")
         };
         assert!(reason.contains("are 1.10 s shorter; all but 0.20 s"), "{reason}");
+    }
+
+    /// Findings of a recording of 10 s whose bytes were assumed to take 1.5 of 2 s. `Depth` has
+    /// 0.25 s of that file and 1 s of others.
+    fn charged_with(lost_seconds: f64) -> Vec<(WaitCause, f64, f64)> {
+        let template = with_gain(&[]).findings.remove(0);
+        let finding = |cause, seconds: f64| Finding {
+            cause,
+            seconds,
+            share: seconds / 10.0,
+            gain: None,
+            ..template.clone()
+        };
+        let parts = AssumedParts {
+            request_bytes: 4096,
+            parts_per_wait: 1.0,
+            fetch_text: String::new(),
+            judged_seconds: 2.0,
+            lost_seconds: 1.5,
+            depth_seconds: 1.0,
+            depth_lost_seconds: 0.75,
+            depth: None,
+        };
+        let mut findings = vec![finding(WaitCause::OverRead, 1.5), finding(WaitCause::Depth, 1.25)];
+        charge_lost_seconds(&mut findings, &parts, lost_seconds);
+        let rounded = |value: f64| (value * 1e3).round() / 1e3;
+        let numbers = |it: &Finding| (it.cause, rounded(it.seconds), rounded(it.share));
+        findings.iter().map(numbers).collect()
+    }
+
+    /// By hand: 1 of the 2 s lacks depth. If the bytes take half of the time, 0.5 s of it are left,
+    /// with 1 s of other files. If they take 0.1 s, 1 % of 10 s, there is no finding about them.
+    #[test]
+    fn measured_loss_leaves_the_waits_of_other_files() {
+        let expected = [(WaitCause::Depth, 1.5, 0.15), (WaitCause::OverRead, 1.0, 0.1)];
+        assert_eq!(charged_with(1.0), expected);
+        assert_eq!(charged_with(0.1), [(WaitCause::Depth, 1.95, 0.195)]);
+        assert_eq!(charged_with(0.0), [(WaitCause::Depth, 2.0, 0.2)]);
     }
 
     /// The text of no time is zero without a sign.

@@ -7,11 +7,14 @@
 //! requests follows from the service times of the recording. The difference is lost. It is
 //! subtracted from the *judged* waits: those without another cause, and those charged to depth.
 
-use super::super::WaitCause;
+use std::collections::BTreeMap;
+
+use super::super::depth_sweep::Depth;
 use super::super::gather::{FileData, RecordingData};
 use super::super::wait_sum::WaitSum;
+use super::super::{SampledWaits, WaitCause};
 use super::words::{bytes_text, duration_text};
-use super::{CauseText, path_or_dash};
+use super::{CauseText, Finding, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::AdviceType;
 
@@ -28,6 +31,21 @@ pub struct AssumedParts {
     pub parts_per_wait: f64,
     /// Evidence of the finding up to the time of separate requests.
     pub fetch_text: String,
+    /// Passed time in seconds of the judged waits for these files.
+    pub judged_seconds: f64,
+    /// Part of it in seconds that is charged to unused bytes by the assumption.
+    pub lost_seconds: f64,
+    /// Part of it in seconds that lacks queue depth, if no byte is lost.
+    pub depth_seconds: f64,
+    /// Part of `depth_seconds` that the assumption takes away.
+    pub depth_lost_seconds: f64,
+    /// Finding about the queue depth that is below the reported share by the assumption, if any.
+    pub depth: Option<Finding>,
+}
+
+/// Returns true for the causes of judged waits.
+pub(in super::super) fn is_judged_cause(cause: Option<WaitCause>) -> bool {
+    matches!(cause, None | Some(WaitCause::Depth))
 }
 
 /// Returns the waits for a file that readahead may have prolonged: without a cause, or for depth.
@@ -104,22 +122,76 @@ pub(super) fn judged_wait_count(gathered: &RecordingData) -> u64 {
     over_read_files(gathered).map(|file| judged_waits(file).waits).sum()
 }
 
-/// Returns the used parts of the files for which the rule holds by an assumed cost of requests.
-/// `None` without such a file: the recording itself has the costs.
-pub(super) fn assumed_parts(gathered: &RecordingData) -> Option<AssumedParts> {
-    let is_assumed = |file: &&FileData| {
+/// Returns the files, with their numbers, for which the rule holds by an assumed cost of requests.
+pub(in super::super) fn assumed_files(
+    gathered: &RecordingData,
+) -> impl Iterator<Item = (u32, &FileData)> {
+    let is_assumed = |file: &FileData| {
         let device = gathered.devices.get(&file.device);
         device.and_then(|device| device.request_cost()).is_some_and(|cost| cost.is_assumed)
     };
-    let files = || over_read_files(gathered).filter(is_assumed);
+    let files = gathered.files.iter().map(|(number, file)| (*number, file));
+    files.filter(move |(_, file)| {
+        let is_over_read = charged_cause(file) == WaitCause::OverRead;
+        is_over_read && is_assumed(file) && lost_share(gathered, file) > 0.0
+    })
+}
+
+/// Replaces the sums of a sample of judged waits, which are those of all files, by the sums of the
+/// files with an assumed cost.
+pub(in super::super) fn count_assumed_waits(gathered: &RecordingData, sample: &mut SampledWaits) {
+    let (mut waits, mut depth) = (WaitSum::default(), Depth::default());
+    for (_, file) in assumed_files(gathered) {
+        waits.add_all(&judged_waits(file));
+        for cause in [None, Some(WaitCause::Depth)] {
+            depth.add(file.depth_charge(cause).unwrap_or_default().all_depth);
+        }
+    }
+    (sample.waits, sample.waited_seconds) = (waits.waits, waits.ns as f64 / 1e9);
+    sample.depth = depth.mean();
+}
+
+/// Returns the used parts of the files for which the rule holds by an assumed cost of requests,
+/// without a finding about the queue depth. `None` without such a file: the recording itself has
+/// the costs. `remaining_shares`: the part of each file's waits that other causes leave.
+pub(super) fn assumed_parts(
+    gathered: &RecordingData,
+    remaining_shares: &BTreeMap<u32, f64>,
+) -> Option<AssumedParts> {
+    let files = || assumed_files(gathered);
     let (parts, bytes) =
-        files().fold((0, 0), |sum, file| (sum.0 + file.parts.max(1), sum.1 + file.part_bytes));
-    let waits = files().map(|file| judged_waits(file).waits).sum::<u64>();
-    (parts > 0).then(|| AssumedParts {
+        files().fold((0, 0), |sum, (_, file)| (sum.0 + file.parts.max(1), sum.1 + file.part_bytes));
+    if parts == 0 {
+        return None;
+    }
+    let waits = files().map(|(_, file)| judged_waits(file).waits).sum::<u64>();
+    let mut assumed = AssumedParts {
         request_bytes: (bytes / parts).max(PAGE_BYTES),
         parts_per_wait: parts as f64 / waits.max(1) as f64,
         fetch_text: fetch_text(gathered),
-    })
+        judged_seconds: 0.0,
+        lost_seconds: 0.0,
+        depth_seconds: 0.0,
+        depth_lost_seconds: 0.0,
+        depth: None,
+    };
+    let is_by_chance = gathered.is_depth_low_by_chance(WaitCause::Depth);
+    for (number, file) in files() {
+        let lost_share = lost_share(gathered, file);
+        let remaining_share = remaining_shares.get(&number).copied().unwrap_or(1.0);
+        for cause in [None, Some(WaitCause::Depth)] {
+            let depths = file.depth_charge(cause).unwrap_or_else(|| file.all_depth_charges());
+            let ns = file.charge(cause).ns as f64 * depths.passed_share() * remaining_share;
+            assumed.judged_seconds += ns / 1e9;
+            assumed.lost_seconds += ns / 1e9 * lost_share;
+            if cause.is_some() && !is_by_chance {
+                let low_seconds = ns / 1e9 * depths.low_share();
+                assumed.depth_seconds += low_seconds;
+                assumed.depth_lost_seconds += low_seconds * lost_share;
+            }
+        }
+    }
+    Some(assumed)
 }
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
@@ -127,7 +199,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let separate_ns: f64 =
         over_read_files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
     let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).ns as f64).sum();
-    let assumption = match assumed_parts(gathered) {
+    let assumption = match assumed_files(gathered).next() {
         Some(_) => ", by an assumed cost of requests: too few of another size were seen",
         None => "",
     };

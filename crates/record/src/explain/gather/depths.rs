@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::super::WaitCause;
+use super::super::cause::over_read;
 use super::super::depth_sweep::{Depth, EndedWait};
 use super::super::wait_sum::WaitSum;
 use super::{FileData, RecordingData};
@@ -19,6 +20,8 @@ pub(in super::super) struct DepthCharge {
     pub low: WaitSum,
     /// Requests in flight during these waits.
     pub depth: Depth,
+    /// Requests in flight during all waits with this charge.
+    pub all_depth: Depth,
     /// Passed time of the waits in `low`, in nanoseconds.
     low_passed_ns: f64,
     /// Passed time of all waits with this charge, in nanoseconds.
@@ -32,6 +35,7 @@ impl DepthCharge {
     fn add_wait(&mut self, ended: &EndedWait) {
         let EndedWait { wait, depth, passed_ns, .. } = ended;
         self.all_ns += wait.waited_ns;
+        self.all_depth.add(*depth);
         self.passed_ns += passed_ns;
         if ended.is_depth_low() {
             self.low.add(wait.waited_ns, wait.fetched_bytes);
@@ -44,6 +48,7 @@ impl DepthCharge {
     pub fn add(&mut self, other: &DepthCharge) {
         self.low.add_all(&other.low);
         self.depth.add(other.depth);
+        self.all_depth.add(other.all_depth);
         self.low_passed_ns += other.low_passed_ns;
         self.passed_ns += other.passed_ns;
         self.all_ns += other.all_ns;
@@ -118,7 +123,8 @@ impl FileData {
 
 impl RecordingData {
     /// Counts the waits whose requests are all known, and adds them to the samples of their causes:
-    /// the first cause, and `ManyFiles` if it may take the charge.
+    /// the first cause, and `ManyFiles` if it may take the charge. `OverRead` has the waits that
+    /// it judges, of all files.
     pub(super) fn count_ended_waits(&mut self) {
         for ended in self.depth_sweep.take_ended() {
             let EndedWait { wait, depth, .. } = ended;
@@ -126,6 +132,10 @@ impl RecordingData {
             file.depth_charges.entry(wait.cause).or_default().add_wait(&ended);
             if wait.is_announced {
                 self.announced_waits.add_wait(&ended);
+            }
+            if over_read::is_judged_cause(wait.cause) {
+                let sample = self.samples.entry(WaitCause::OverRead).or_default();
+                sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
             }
             for cause in [wait.cause, wait.many_files].into_iter().flatten() {
                 // More requests in flight are no remedy for waits that had them.
