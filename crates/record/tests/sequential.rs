@@ -97,6 +97,28 @@ fn low_depth_next_to_threads_that_read_is_no_lack_of_depth() {
     assert_eq!(serial_pool, [(WaitCause::Depth, 400)]);
 }
 
+/// By hand: a pool that reads one after the other for 320 rounds, after 384 rounds of sixteen
+/// threads at once, has one request in flight for 45 % of the time. Four threads of which one reads
+/// alone in each fourth round are fewer than the 16 requests in flight of the remedy.
+#[test]
+fn low_depth_of_a_later_phase_or_of_few_threads_is_a_lack() {
+    let explained = |rounds: u64, threads_of: fn(u64) -> std::ops::Range<u32>| {
+        let mut made = Made::new();
+        (0..rounds).for_each(|at| read_at_once(&mut made, threads_of(at), 1, far(at)));
+        found(&made.explained())
+    };
+    let phases = explained(704, |at| match at {
+        ..384 => 0..16,
+        _ => (at % 16) as u32..(at % 16) as u32 + 1,
+    });
+    assert_eq!(phases, [(WaitCause::Depth, 320)]);
+    let few_threads = explained(400, |at| match (at % 4, (at / 4 % 4) as u32) {
+        (3, thread) => thread..thread + 1,
+        _ => 0..4,
+    });
+    assert_eq!(few_threads, [(WaitCause::Depth, 100)]);
+}
+
 /// Reads that must not wait fail 999 times of 1000 (EAGAIN is 11), and the device of a file is gone
 /// (EIO is 5). The program slept for none, and its data was not in memory. One failed read of a
 /// hundred by another error, such as of a folder (EISDIR is 21), is no limit.

@@ -140,9 +140,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
             // The part with few requests in flight. More requests at a time shorten this part only.
             let low_depth_ns = ns * waits.low_share();
-            let lacking_ns = |cause| {
-                if gathered.is_depth_low_by_chance(cause) { 0.0 } else { low_depth_ns }
-            };
+            let lacking_ns = |cause| low_depth_ns * gathered.lacking_depth_part(cause);
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     add_charge(WaitCause::ManyFiles, lacking_ns(WaitCause::ManyFiles));

@@ -175,7 +175,7 @@ pub(super) fn assumed_parts(
         depth_lost_seconds: 0.0,
         depth: None,
     };
-    let is_by_chance = gathered.is_depth_low_by_chance(WaitCause::Depth);
+    let lacking_part = gathered.lacking_depth_part(WaitCause::Depth);
     for (number, file) in files() {
         let lost_share = lost_share(gathered, file);
         let remaining_share = remaining_shares.get(&number).copied().unwrap_or(1.0);
@@ -184,8 +184,8 @@ pub(super) fn assumed_parts(
             let ns = file.charge(cause).ns as f64 * depths.passed_share() * remaining_share;
             assumed.judged_seconds += ns / 1e9;
             assumed.lost_seconds += ns / 1e9 * lost_share;
-            if cause.is_some() && !is_by_chance {
-                let low_seconds = ns / 1e9 * depths.low_share();
+            if cause.is_some() {
+                let low_seconds = ns / 1e9 * depths.low_share() * lacking_part;
                 assumed.depth_seconds += low_seconds;
                 assumed.depth_lost_seconds += low_seconds * lost_share;
             }

@@ -4,7 +4,7 @@
 //! *passed time*. The passed times of all waits sum to the time in which at least one thread
 //! waited.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::WaitCause;
 use super::super::cause::over_read;
@@ -72,37 +72,92 @@ impl DepthCharge {
     }
 }
 
+/// Number of waits, chosen, in which a low depth is compared with a high one. A later phase of the
+/// program with one request at a time is then judged by itself.
+const WINDOW_WAITS: u64 = 1024;
+
+/// Number of reading threads from which on a low depth may be by chance: the requests in flight of
+/// the remedy. Fewer threads cannot have as many.
+const THREADS_MIN: usize = 16;
+
 /// Waits for one cause, by their queue depth and by their threads.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DepthSpread {
-    /// Passed time of all these waits, in nanoseconds.
-    passed_ns: f64,
-    /// Passed time of those with a low queue depth, in nanoseconds.
+    /// Threads that waited.
+    threads: BTreeSet<u32>,
+    /// Passed time of the waits with a low queue depth, in nanoseconds.
     low_passed_ns: f64,
-    /// Number of those, by thread.
-    low_waits: BTreeMap<u32, u64>,
+    /// Sums of the windows that have ended, if a low depth took less than half of their time.
+    mostly_deep: LowWaits,
+    /// Number of waits in the window in progress.
+    window_waits: u64,
+    /// Passed time of these waits, in nanoseconds.
+    window_passed_ns: f64,
+    /// Sums of the window in progress.
+    window: LowWaits,
+}
+
+/// Waits with a low queue depth.
+#[derive(Clone, Debug, Default)]
+struct LowWaits {
+    /// Their passed time, in nanoseconds.
+    passed_ns: f64,
+    /// Their number, by thread.
+    by_thread: BTreeMap<u32, u64>,
+}
+
+impl LowWaits {
+    /// Adds other waits.
+    fn add(&mut self, other: &LowWaits) {
+        self.passed_ns += other.passed_ns;
+        for (thread, waits) in &other.by_thread {
+            *self.by_thread.entry(*thread).or_default() += waits;
+        }
+    }
 }
 
 impl DepthSpread {
     /// Adds a wait.
     fn add_wait(&mut self, ended: &EndedWait) {
-        self.passed_ns += ended.passed_ns;
+        self.threads.insert(ended.wait.thread);
+        self.window_waits += 1;
+        self.window_passed_ns += ended.passed_ns;
         if ended.is_depth_low() {
             self.low_passed_ns += ended.passed_ns;
-            *self.low_waits.entry(ended.wait.thread).or_default() += 1;
+            self.window.passed_ns += ended.passed_ns;
+            *self.window.by_thread.entry(ended.wait.thread).or_default() += 1;
+        }
+        if self.window_waits == WINDOW_WAITS {
+            if self.is_window_deep() {
+                self.mostly_deep.add(&self.window);
+            }
+            (self.window_waits, self.window_passed_ns) = (0, 0.0);
+            self.window = LowWaits::default();
         }
     }
 
-    /// Returns true if a low depth took less than half of the time, and no thread had half of these
-    /// waits. A single long wait does not make a thread the only reader, so waits are counted.
+    /// Returns true if a low depth took less than half of the window in progress.
+    fn is_window_deep(&self) -> bool {
+        self.window.passed_ns * 2.0 < self.window_passed_ns
+    }
+
+    /// Returns the part of the time with a low depth in which it was low by chance: in windows with
+    /// a low depth for less than half of the time. 0 if the threads are few, or if one thread had
+    /// half of these waits. A single long wait does not make a thread the only reader, so waits are
+    /// counted.
     ///
     /// Such a program keeps several reads in flight. Its depth is low while the other threads wait
     /// for a processor, and more threads gain nothing then. A single thread that reads alone has a
     /// low depth all the time, or has most of the waits with one. So has a lock around the reads.
-    fn is_by_chance(&self) -> bool {
-        let waits: u64 = self.low_waits.values().sum();
-        let most_waits = self.low_waits.values().copied().max().unwrap_or(0);
-        self.low_passed_ns * 2.0 < self.passed_ns && most_waits * 2 < waits
+    fn chance_part(&self) -> f64 {
+        let mut by_chance = self.mostly_deep.clone();
+        if self.is_window_deep() {
+            by_chance.add(&self.window);
+        }
+        let waits: u64 = by_chance.by_thread.values().sum();
+        let most_waits = by_chance.by_thread.values().copied().max().unwrap_or(0);
+        let is_of_many = self.threads.len() >= THREADS_MIN && most_waits * 2 < waits;
+        if is_of_many { by_chance.passed_ns / self.low_passed_ns.max(1.0) } else { 0.0 }
     }
 }
 
@@ -152,10 +207,11 @@ impl RecordingData {
         }
     }
 
-    /// Returns true if the queue depth was low by chance during some of the waits for a cause: most
-    /// of the time several threads of the program had reads in flight.
-    pub fn is_depth_low_by_chance(&self, cause: WaitCause) -> bool {
-        self.depth_spreads.get(&cause).is_some_and(DepthSpread::is_by_chance)
+    /// Returns the part of the waits for a cause with a low queue depth that lacks depth. In the
+    /// rest the depth was low by chance: several threads of the program had reads in flight most of
+    /// the time.
+    pub fn lacking_depth_part(&self, cause: WaitCause) -> f64 {
+        1.0 - self.depth_spreads.get(&cause).map_or(0.0, DepthSpread::chance_part)
     }
 
     /// Scales the passed times of the waits, so that their sum over all files does not exceed the
