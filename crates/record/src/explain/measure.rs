@@ -92,8 +92,9 @@ fn measure_parts(
     };
     let judged = Finding { seconds: parts.judged_seconds, ..findings[index].clone() };
     let trial = Trial::of_parts(parts, recorded_depth(sample));
-    // A finding about the depth needs the other runs. A quarter of the sample is chosen.
-    let run_step = if index_of(findings, WaitCause::Depth).is_some() { 4 } else { 1 };
+    // A finding about the depth needs the other runs. Half of the sample is chosen: rounds of a
+    // quarter of 256 runs differed too much on a busy machine.
+    let run_step = if index_of(findings, WaitCause::Depth).is_some() { 2 } else { 1 };
     let runs = sample.runs.iter().step_by(run_step).copied().collect();
     let tried = SampledWaits { runs, ..sample.clone() };
     let gain = trial.measure_gain(&judged, &tried, should_continue)?;
