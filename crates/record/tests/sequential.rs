@@ -50,6 +50,24 @@ fn touches_that_fetch_what_they_map_are_left_to_a_measurement() {
     assert_eq!(direct, None);
 }
 
+/// By hand: 400 touches wait for one request of 64 KiB each, 399 of them in order. Next to them, 400
+/// reads of another file wait 0.5 ms each for windows of the kernel. The measurement compares sizes
+/// on one file, so the other kind of waits is left out.
+#[test]
+fn measured_file_stands_for_waits_of_its_kind_only() {
+    let mut made = Made::new();
+    for at in 0..400 {
+        let (at_ns, offset, bytes) = (made.now, at * 64 * KIB, 64 * KIB);
+        made.records.push(Record::Mapped(Mapped { at_ns, thread: 0, file: 0, offset, bytes }));
+        made.read(0, ReadMethod::Fault, (offset, 4 * KIB), bytes, 1000);
+        made.read(2, ReadMethod::Pread, (at * 128 * KIB, 64 * KIB), 128 * KIB, 500);
+        made.read(2, ReadMethod::Pread, (at * 128 * KIB + 64 * KIB, 64 * KIB), 0, 0);
+    }
+    let [readahead, direct] = judged(made.explained());
+    assert_eq!(numbers(readahead), Some((399, 399.0, Some(64 * KIB))));
+    assert_eq!(direct, None);
+}
+
 /// Adds reads of 1 ms by these threads at the same time.
 fn read_at_once(made: &mut Made, threads: impl Iterator<Item = u32>, file: u32, offset: u64) {
     let start = made.now;

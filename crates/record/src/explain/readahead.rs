@@ -80,7 +80,8 @@ fn has_single_requests(file: &FileData) -> bool {
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding.
 /// `is_direct`: waits for files whose reads bypass readahead and have one request at a time.
-/// Otherwise files with direct reads are left out. `remaining_shares`: the part of each file's
+/// Otherwise files with direct reads are left out. Only the longer kind of waits counts: for windows,
+/// or for single requests, at one device. `remaining_shares`: the part of each file's
 /// waits that other causes leave.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
@@ -91,7 +92,15 @@ pub(super) fn reportable_waits(
         true => file.bypasses_cache() && has_single_requests(file),
         false => file.direct_reads == 0,
     };
-    let judged_files = gathered.files.iter().filter(|(_, file)| is_judged(file));
+    let all_judged = gathered.files.iter().filter(|(_, file)| is_judged(file));
+    // One file is measured. It stands for the same kind of waits at the same device.
+    let kind_of = |file: &FileData| (file.device, has_single_requests(file));
+    let mut kinds: BTreeMap<(u64, bool), u64> = BTreeMap::new();
+    for (_, file) in all_judged.clone() {
+        *kinds.entry(kind_of(file)).or_default() += file.readahead_waits.ns;
+    }
+    let (kind, _) = kinds.into_iter().max_by_key(|(_, ns)| *ns)?;
+    let judged_files = all_judged.filter(|(_, file)| kind_of(file) == kind);
     // Waits of several threads at the same time share the time that passed.
     let passed_ns = judged_files.clone().map(|(number, file)| {
         let depths = file.depth_charge(None).unwrap_or_default();
