@@ -50,9 +50,9 @@ fn touches_that_fetch_what_they_map_are_left_to_a_measurement() {
     assert_eq!(direct, None);
 }
 
-/// By hand: 400 touches wait for one request of 64 KiB each, 399 of them in order. Next to them, 400
-/// reads of another file wait 0.5 ms each for windows of the kernel. The measurement compares sizes
-/// on one file, so the other kind of waits is left out.
+/// By hand: 400 touches wait for one request of 64 KiB each, 399 of them in order. As many reads of
+/// another file wait 0.5 ms each for windows of the kernel. The measurement compares sizes on one
+/// file, so the other kind of waits is left out.
 #[test]
 fn measured_file_stands_for_waits_of_its_kind_only() {
     let mut made = Made::new();

@@ -21,7 +21,7 @@ use super::gather::{FileData, RecordingData};
 use super::{
     Finding, ORDERED_BYTES, REPORTED_SHARE_MIN, SECONDS_MIN, SampledFile, WAITS_MIN, WaitCause,
 };
-use crate::readahead_window::{ComparedSizes, WindowTrial, compare, compare_sizes};
+use crate::readahead_window::{ComparedSizes, TriedWindow, WindowTrial, compare, compare_sizes};
 
 /// Waits of reads in order for the kernel's readahead, or for one request of their own at a time.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,8 +80,8 @@ fn has_single_requests(file: &FileData) -> bool {
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding.
 /// `is_direct`: waits for files whose reads bypass readahead and have one request at a time.
-/// Otherwise files with direct reads are left out. Only the longer kind of waits counts: for windows,
-/// or for single requests, at one device. `remaining_shares`: the part of each file's
+/// Otherwise files with direct reads are left out. Only the longer kind of waits counts: for
+/// windows, or for single requests, at one device. `remaining_shares`: the part of each file's
 /// waits that other causes leave.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
@@ -177,8 +177,7 @@ pub(super) fn measure(
     };
     let trial = trial.ok()??;
     // The first tried window is the present one.
-    let present_seconds_per_byte = trial.tried[0].median();
-    check_unchanged(present_seconds_per_byte, waits.seconds_per_byte).ok()?;
+    check_rate(&trial.tried[0], waits.seconds_per_byte).ok()?;
     let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
     let finding = match &setting {
         Some(setting) => build_finding(waits, setting, &trial),
@@ -191,6 +190,15 @@ pub(super) fn measure(
         true => Some(Comparison::Faster(finding)),
         false => Some(Comparison::NoneFaster),
     }
+}
+
+/// Compares the time of a request of the present size with the recorded time of as many bytes.
+///
+/// # Errors
+/// As of [`check_unchanged`].
+fn check_rate(present: &TriedWindow, recorded_seconds_per_byte: f64) -> Result<(), String> {
+    let bytes = present.bytes as f64;
+    check_unchanged(present.median() * bytes, recorded_seconds_per_byte * bytes)
 }
 
 /// Returns the finding that the chosen window of a trial is faster than the present one.
@@ -305,7 +313,20 @@ fn disk_name(setting: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::readahead_window::TriedWindow;
+
+    /// By hand: at 10 ns a byte, 128 KiB take 1.31 ms. 25 ns a byte are 2.5 times as long, beyond a
+    /// factor of 2 and 20 µs of a processor. 4 KiB take 41 µs, and 102 µs are within 2.49 times.
+    #[test]
+    fn rate_of_slower_storage_is_a_change() {
+        let present = |bytes, ns_per_byte: f64| TriedWindow {
+            bytes,
+            requests: 48,
+            seconds_per_byte: vec![ns_per_byte * 1e-9],
+        };
+        assert!(check_rate(&present(128 << 10, 25.0), 1e-8).is_err());
+        assert!(check_rate(&present(128 << 10, 19.0), 1e-8).is_ok());
+        assert!(check_rate(&present(4 << 10, 24.0), 1e-8).is_ok());
+    }
 
     /// By hand: with windows of 128 KiB a byte takes 10 ns (95 MiB/s), with 2 MiB 2 ns (477 MiB/s).
     /// Thus 2 s become 0.4 s, and 1.6 s are saved. Rounds of 1.8 and 2.2 ns save 1.64 and 1.56 s.

@@ -137,8 +137,8 @@ pub(in super::super) fn assumed_files(
     })
 }
 
-/// Replaces the sums of a sample of judged waits, which are those of all files, by the sums of the
-/// files with an assumed cost.
+/// Sets the sums of a sample of judged waits to the sums of the files with an assumed cost. The
+/// recorded sums have all files.
 pub(in super::super) fn count_assumed_waits(gathered: &RecordingData, sample: &mut SampledWaits) {
     let (mut waits, mut depth) = (WaitSum::default(), Depth::default());
     for (_, file) in assumed_files(gathered) {
