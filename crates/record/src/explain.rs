@@ -363,10 +363,9 @@ impl Explainer {
         for &(cause, ns) in &charged.by_cause {
             *charges.entry(cause).or_default() += ns;
         }
-        let costs = charges.into_iter();
         // `Calls` is the processor time that fewer calls save. `Metadata` and `Sync` are times in
         // which the program did nothing else.
-        let costs = costs.chain([
+        let costs = charges.into_iter().chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
             (WaitCause::Sync, cause::sync_ns(gathered)),
