@@ -198,7 +198,7 @@ fn no_findings_text(explanation: &Explanation) -> String {
     let is_depth_low = explanation.shape.depth < DEVICE_DEPTH_MIN;
     let diagnosis = match explanation.limit {
         // Most of its waits are for single requests in order, and larger ones may be faster.
-        ProgramLimit::Device if is_depth_low && is_unmeasured => "No diagnosis",
+        ProgramLimit::Device if is_unmeasured => "No diagnosis",
         ProgramLimit::Device if is_depth_low => {
             "No fault was found in its reads; it waits for the device"
         }
@@ -470,6 +470,8 @@ mod tests {
             (2.0, None, "Its reads have no fault; the device is the limit: "),
             (1.5, None, "No fault was found in its reads; it waits for the device: "),
             (1.0, Some(64 << 10), "No diagnosis: "),
+            // Other reads had a high depth. The single requests in order did not.
+            (8.0, Some(64 << 10), "No diagnosis: "),
         ];
         for (depth, request_bytes, diagnosis) in cases {
             let text = text_of_ordered_reader(depth, request_bytes);

@@ -176,7 +176,6 @@ fn failed_reads_leave_the_limit_of_the_others() {
     let cases = [
         (300, 11, 1000, ProgramLimit::Device),
         (700, 11, 1000, ProgramLimit::Device),
-        (300, 11, 0, ProgramLimit::Program),
         (300, 21, 0, ProgramLimit::Program),
         (300, 21, 1000, ProgramLimit::Device),
     ];
@@ -197,6 +196,25 @@ fn failed_reads_leave_the_limit_of_the_others() {
         assert!(text.contains(&format!("; {failed} of 1300 reads failed")), "{text}");
         assert!(!text.contains("no wait of a read"), "{text}");
     }
+}
+
+/// By hand: 300 of 1300 reads must not wait and fail (EAGAIN is 11), and the others have no wait for
+/// each. A program that falls back to a plain read has one for each.
+#[test]
+fn failed_reads_without_waits_are_polls() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for at in 0..300 {
+        made.read(0, ReadMethod::Preadv, (at * 1024 * KIB, 4 * KIB), 0, 0);
+        let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+        read.outcome = ReadOutcome::Error(11);
+    }
+    for at in 0..1000 {
+        made.read(0, ReadMethod::Pread, (at * 1024 * KIB, 1024 * KIB), 0, 0);
+    }
+    let processor_ns = Some(made.now);
+    let explanation = made.explained_with(processor_ns);
+    assert_eq!(explanation.limit, ProgramLimit::Unknown, "{}", explanation.limit_text);
+    assert!(explanation.limit_text.contains("no wait of a read"), "{}", explanation.limit_text);
 }
 
 /// A recording as root has no failed reads that must not wait, and says so. Calls whose data was in

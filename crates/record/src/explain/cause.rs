@@ -339,7 +339,7 @@ fn limit_by_waits(
     if gathered.reads == 0 {
         return (ProgramLimit::Nothing, no_reads_text(gathered).to_owned());
     }
-    if let Some(text) = failure_limit_text(gathered, share) {
+    if let Some(text) = failure_limit_text(gathered) {
         return (ProgramLimit::Unknown, text);
     }
     let unknown_ns = gathered.unknown_ns();
@@ -408,13 +408,14 @@ fn failed_count(gathered: &RecordingData, error: i32) -> u64 {
 }
 
 /// Returns a text about failed reads if they hide the limit of the program: a device has failed, or
-/// the program polls. `None` otherwise. `share`: waited part of the recording's duration.
+/// the program polls. `None` otherwise.
 ///
-/// A program that polls has more reads that must not wait and fail than reads that succeed. It does
-/// not sleep in reads. One that falls back to a plain read waits in that one.
-fn failure_limit_text(gathered: &RecordingData, share: f64) -> Option<String> {
-    let is_polling = failed_count(gathered, libc::EAGAIN) * 2 > gathered.reads;
-    if is_polling && share < REPORTED_SHARE_MIN {
+/// A program that polls has many reads that must not wait and fail, and hardly a wait for each. One
+/// that falls back to a plain read waits in that one.
+fn failure_limit_text(gathered: &RecordingData) -> Option<String> {
+    let failed = failed_count(gathered, libc::EAGAIN);
+    let is_often = failed as f64 > FAILED_PART_MIN * gathered.reads as f64;
+    if is_often && gathered.waits.count() * 2 < failed {
         let text = failed_reads_text(gathered)?;
         return Some(text + "; the time until the data is there is no wait of a read");
     }

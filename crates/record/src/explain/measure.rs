@@ -102,7 +102,7 @@ fn measure_parts(
     let gain = if is_none { gain } else { gain.if_certain() };
     let Gain::Measured { saved_seconds, .. } = gain else {
         findings[index].gain = Some(gain);
-        return Some(Vec::new());
+        return Some(take_runs(explanation.samples.get_mut(&WaitCause::Depth), &tried));
     };
     let lost_seconds = if is_none { 0.0 } else { saved_seconds };
     let over_read = &mut findings[index];

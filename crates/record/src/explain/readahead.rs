@@ -95,22 +95,22 @@ pub(super) fn reportable_waits(
     let all_judged = gathered.files.iter().filter(|(_, file)| is_judged(file));
     // One file is measured. It stands for the same kind of waits at the same device.
     let kind_of = |file: &FileData| (file.device, has_single_requests(file));
-    let mut kinds: BTreeMap<(u64, bool), u64> = BTreeMap::new();
-    for (_, file) in all_judged.clone() {
-        *kinds.entry(kind_of(file)).or_default() += file.readahead_waits.ns;
-    }
-    let (kind, _) = kinds.into_iter().max_by_key(|(_, ns)| *ns)?;
-    let judged_files = all_judged.filter(|(_, file)| kind_of(file) == kind);
     // Waits of several threads at the same time share the time that passed.
-    let passed_ns = judged_files.clone().map(|(number, file)| {
+    let passed_ns = |number: &u32, file: &FileData| {
         let depths = file.depth_charge(None).unwrap_or_default();
         let remaining_share = remaining_shares.get(number).copied().unwrap_or(1.0);
         // Larger requests are compared with one request at a time, so only such waits count.
         let low_share = if has_single_requests(file) { depths.low_share() } else { 1.0 };
         let passed_ns = file.readahead_waits.ns as f64 * depths.passed_share();
         passed_ns * remaining_share * low_share
-    });
-    let seconds = passed_ns.sum::<f64>() / 1e9;
+    };
+    let mut kinds: BTreeMap<(u64, bool), f64> = BTreeMap::new();
+    for (number, file) in all_judged.clone() {
+        *kinds.entry(kind_of(file)).or_default() += passed_ns(number, file);
+    }
+    let (kind, kind_ns) = kinds.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let judged_files = all_judged.filter(|(_, file)| kind_of(file) == kind);
+    let seconds = kind_ns / 1e9;
     let files = judged_files.map(|(_, file)| file);
     let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
@@ -177,7 +177,7 @@ pub(super) fn measure(
     };
     let trial = trial.ok()??;
     // The first tried window is the present one.
-    check_rate(&trial.tried[0], waits.seconds_per_byte).ok()?;
+    check_rate(&trial.tried[0], recorded_seconds_per_byte(waits, &trial.tried[0])).ok()?;
     let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
     let finding = match &setting {
         Some(setting) => build_finding(waits, setting, &trial),
@@ -189,6 +189,16 @@ pub(super) fn measure(
         true if gain.is_uncertain() => None,
         true => Some(Comparison::Faster(finding)),
         false => Some(Comparison::NoneFaster),
+    }
+}
+
+/// Returns the recorded seconds per byte for a comparison with the present ones. The waits for the
+/// kernel's windows are no whole requests: the program computes during a part of each. They are
+/// only a lower limit.
+fn recorded_seconds_per_byte(waits: &ReadaheadWaits, present: &TriedWindow) -> f64 {
+    match waits.request_bytes {
+        Some(_) => waits.seconds_per_byte,
+        None => waits.seconds_per_byte.max(present.median()),
     }
 }
 
