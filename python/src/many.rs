@@ -244,7 +244,7 @@ pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure
 
 /// Handles signals during a call: after [`PIECE_BYTES_MAX`] read bytes, and after
 /// [`SIGNAL_CHECK_INTERVAL`] with fewer.
-struct SignalChecks {
+pub struct SignalChecks {
     /// Number of bytes read since the last check.
     unchecked_bytes: u64,
     /// Time of the last check.
@@ -253,13 +253,13 @@ struct SignalChecks {
 
 impl SignalChecks {
     /// Begins at the start of a call.
-    fn new() -> SignalChecks {
+    pub fn new() -> SignalChecks {
         SignalChecks { unchecked_bytes: 0, checked_at: Instant::now() }
     }
 
     /// Records a read of `bytes` bytes, and handles signals if a check is due. The exception of a
     /// handler is the error.
-    fn on_read(&mut self, bytes: usize) -> Result<(), Failure> {
+    pub fn on_read(&mut self, bytes: usize) -> Result<(), Failure> {
         self.unchecked_bytes += bytes as u64;
         // Only the clock bounds the time of many small reads: 8,000 of 100 bytes take seconds on a
         // hard disk.

@@ -16,7 +16,7 @@ use readpath::{File, ReadError, ReadFuture};
 use crate::buffers::BufferMemory;
 use crate::failure::Failure;
 use crate::interruptible::SIGNAL_CHECK_INTERVAL;
-use crate::many::ReadRange;
+use crate::many::{ReadRange, SignalChecks};
 use crate::runs::Runs;
 
 /// Maximum number of reads in flight per call: more than the requests that a server gets at once.
@@ -85,6 +85,8 @@ pub unsafe fn fill_interruptibly(
     let pieces_of = |(index, range)| pieces_of(range, piece_bytes).map(move |piece| (index, piece));
     let mut pieces = cached.into_iter().enumerate().flat_map(pieces_of).peekable();
     let (mut in_flight, mut bytes_in_flight) = (VecDeque::new(), 0);
+    // Python's lock is not taken for each read.
+    let mut signals = SignalChecks::new();
     loop {
         // The first piece starts even if it is larger than all that may be in flight.
         while let Some((_, next)) = pieces.peek()
@@ -113,7 +115,7 @@ pub unsafe fn fill_interruptibly(
             }
             Poll::Pending => {
                 std::thread::park_timeout(SIGNAL_CHECK_INTERVAL);
-                Python::attach(|py| py.check_signals()).map_err(Failure::Signal)?;
+                signals.on_read(0)?;
             }
         }
     }

@@ -32,7 +32,7 @@ from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.places import Offsets, Ranges
-from readpath.reader import Fetch, Options, Reader
+from readpath.reader import RANGES_DEFAULT, Fetch, Options, Reader
 from readpath.versions import Version, forget_listings, is_same_version
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         memory: str | int = Options.memory,
         readahead: str = Options.readahead,
         request: str | int = Options.request,
-        depth: int = Options.depth,
+        depth: int | None = Options.depth,
         backend: str = Options.backend,
         keep_files: int = Options.keep_files,
         **kwargs: Any,
@@ -304,7 +304,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     @cached_property
     def threads(self) -> FetchThreads:
         """Threads for fetches from a blocking file system. They start when they are needed."""
-        return FetchThreads(self.options.depth)
+        return FetchThreads(self.options.depth or RANGES_DEFAULT)
 
 
 class ReadpathFile(AbstractBufferedFile):

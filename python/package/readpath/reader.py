@@ -37,6 +37,9 @@ LARGE_BYTES = 1 << 20
 RANGES_MAX = 16_384
 """Maximum number of reads per submission."""
 
+RANGES_DEFAULT = 64
+"""Default number of ranges in flight."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -49,6 +52,7 @@ class Options:
     - `request`: maximum size of a range, whole pages. Requests for local files have the sizes of the
       read path.
     - `depth`: maximum number of ranges in flight, or of requests in the storage for local files.
+      Default: 64 ranges, and the requests of a `readpath.ReadPath`.
     - `backend`: I/O backend for local files, as in `readpath.ReadPath`. Other files are fetched by
       their file system.
     - `keep_files`: number of closed files whose cached bytes are kept for a later open of the
@@ -61,7 +65,7 @@ class Options:
     memory: str | int = "32MiB"
     readahead: str = "adaptive"
     request: str | int = "1MiB"
-    depth: int = 64
+    depth: int | None = None
     backend: str = "auto"
     keep_files: int = 0
 
@@ -70,7 +74,8 @@ class Options:
         memory_bytes(self.memory)
         size_bytes(self.request, "request")
         for name, least in (("depth", 1), ("keep_files", 0)):
-            if (number := operator.index(getattr(self, name))) < least:
+            given = getattr(self, name)
+            if given is not None and (number := operator.index(given)) < least:
                 raise ValueError(f"{name}={number}: give a number from {least} on")
         _native.check_backend(self.backend)
 
@@ -110,7 +115,7 @@ class Reader:
             memory_bytes(options.memory),
             options.readahead,
             size_bytes(options.request, "request"),
-            options.depth,
+            options.depth or RANGES_DEFAULT,
         )
         self._lock = threading.Lock()
         # Futures of the reads for which a thread or task waits, by the planner's number.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import DTypeLike
 
+TRIES_MAX = 10
+"""Maximum number of openings of a file that changes meanwhile. Chosen."""
+
 
 class _Version(NamedTuple):
     """Version of a file, for a comparison with the file that a later opening finds."""
@@ -32,11 +35,11 @@ class _Version(NamedTuple):
     machine: str
     """Name of the machine that has opened a local file. Empty for a file by URL."""
     details: tuple[int, ...] | str | None
-    """Device, inode and time of the last change of a local file in nanoseconds, or the version of an object."""
+    """Inode and time of the last change of a local file in nanoseconds, or the version of an object."""
 
     def agrees(self, other: _Version) -> bool:
         """Returns True if no change is known. On another machine only the sizes are compared."""
-        # A mounted folder has another device there, and a copy of the file has other times.
+        # A copy of the file has another inode and other times there.
         return self == other or self.machine != other.machine and self.size == other.size
 
 
@@ -131,12 +134,13 @@ def _version_of(file: Any) -> _Version:
     """Returns the version of an open file. A local file that has changed since is opened again."""
     if not isinstance(file, File) or is_url(file._path):
         return _Version(file.size, "", getattr(file, "_version", None))
-    while True:
+    for _ in range(TRIES_MAX):
         found = os.stat(file._path)
         # False: the file that was opened still has its name, so the details are its own.
         if not file.revalidate():
-            details = (found.st_dev, found.st_ino, found.st_mtime_ns)
-            return _Version(file.size, os.uname().nodename, details)
+            break
+    # A device number may change when the file system is mounted again, so it is no part.
+    return _Version(file.size, os.uname().nodename, (found.st_ino, found.st_mtime_ns))
 
 
 def _row_bytes_of(dtype: numpy.dtype[Any], shape: tuple[int, ...], offset: int, name: str) -> int:
