@@ -137,7 +137,7 @@ pub enum DeviceError {
     Full,
     /// The request was cancelled (`ECANCELED`).
     Cancelled,
-    /// Permission was denied (`EACCES`, `EPERM`).
+    /// Permission was denied (`EACCES`).
     Refused,
     /// The file no longer exists on its server (`ESTALE`).
     Stale,

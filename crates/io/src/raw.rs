@@ -27,7 +27,8 @@
 //!   crash it may stay, filled with zeros. Use whole blocks if others extend the file at the same
 //!   time.
 //! - The file is not truncated while a [`RawBatch`] of the same `RawFile` writes behind the call's
-//!   bytes. If the batch's write then fails, the file stays longer by zeros.
+//!   bytes. If the batch's write then fails, or is cancelled by a drop of the batch, the file stays
+//!   longer by zeros.
 //! - A write beyond the end that fails before its first byte leaves the length. On a file system
 //!   that reports no holes, the file may end at the start of the write.
 //! - If another writer extends the file meanwhile, its bytes before the write stay. The file may

@@ -37,12 +37,13 @@ impl Cache {
         self.supply.backed_frames()
     }
 
-    /// Counts evicted pages that return from now on, for the choice of a size.
-    pub(crate) fn count_refaults(&mut self) {
+    /// Counts evicted pages that return from now on, for the choice of a size. Costs 4 MiB.
+    pub fn count_refaults(&mut self) {
         self.refaults = Some(RefaultTable::new());
     }
 
-    /// Approximate number of evicted pages that returned; 0 if they are not counted.
+    /// Approximate number of evicted pages that returned. 0 unless
+    /// [`count_refaults`](Self::count_refaults) was called.
     pub fn refault_pages(&self) -> u64 {
         self.refaults.as_ref().map_or(0, |refaults| refaults.returned_pages())
     }

@@ -139,12 +139,11 @@ impl Frames {
     /// are reused. More than half of these frames must have memory (`backed_pages`), and a
     /// sixteenth as many pages must have returned after their eviction (`refault_pages`). Until
     /// then every policy is equally good, and eviction in order of arrival costs the least time and
-    /// memory.
+    /// memory. A policy that refuses this size does not apply.
     fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {
-            let policy =
-                eviction::build(&self.eviction_spec, pages.max(1)).expect("it was built before");
+            let Ok(policy) = eviction::build(&self.eviction_spec, pages.max(1)) else { return };
             self.cache.replace_policy(policy, pages.max(1));
             self.is_policy_applied = true;
         }

@@ -162,6 +162,13 @@ mod tests {
         let mut machine = Machine::new(config.clone()).unwrap();
         let swap = SwapConfig { by_policy: true, ..SwapConfig::new(0, 64) };
         assert_eq!(machine.add_swap(&swap), Err(SwapError::Policy(refusal.clone())));
+        // Many pages have returned, but the refused policy does not apply after a change of size.
+        let file = machine.add_file(64 * PAGE_BYTES, 0).unwrap();
+        let handle = machine.open(file);
+        (0..3).for_each(|_| _ = read_pages(&mut machine, handle, 0..64));
+        machine.resize(Time::ZERO, 64 * PAGE_BYTES);
+        (0..2).for_each(|_| _ = read_pages(&mut machine, handle, 0..64));
+        assert_eq!(machine.resize(Time::ZERO, 40 * PAGE_BYTES).len(), 24);
         // Without a count of returned pages, the policy applies from the start.
         let config = Config { counts_returned_pages: false, ..config };
         assert_eq!(Machine::new(config).err(), Some(ConfigError::Policy(refusal)));

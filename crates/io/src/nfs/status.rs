@@ -81,14 +81,16 @@ impl Status {
     /// Device error that a reader receives when the server answers with this status.
     pub(crate) fn device_error(self) -> DeviceError {
         match self {
-            Status::NotPermitted | Status::Refused => DeviceError::Refused,
+            Status::Refused => DeviceError::Refused,
             Status::Stale | Status::BadHandle | Status::Missing => DeviceError::Stale,
             Status::Io | Status::ServerFault => DeviceError::Medium,
             // The call was repeated until its time was over.
             Status::Jukebox => DeviceError::TimedOut,
-            Status::NotDirectory | Status::Directory | Status::Unsupported | Status::Other(_) => {
-                DeviceError::Other(self.errno())
-            }
+            Status::NotPermitted
+            | Status::NotDirectory
+            | Status::Directory
+            | Status::Unsupported
+            | Status::Other(_) => DeviceError::Other(self.errno()),
         }
     }
 }

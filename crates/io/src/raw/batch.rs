@@ -27,9 +27,10 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 /// child made by `fork` every use returns an error.
 ///
 /// A write is in flight from its start until the batch returns it, also if the batch is forgotten.
-/// So long, calls of the same `RawFile` that write a part of its blocks are refused
+/// Meanwhile calls of the same `RawFile` that write a part of its blocks are refused
 /// ([`BatchInFlight`](RawFault::BatchInFlight)). In the reverse order the start of a batch's write
-/// waits for the call.
+/// waits for the call. It also waits while a call truncates the file, if it ends behind the call's
+/// bytes.
 ///
 /// The batch stays on the thread that created it: the kernel completes its transfers when that
 /// thread enters the kernel.

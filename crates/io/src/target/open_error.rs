@@ -172,7 +172,7 @@ impl std::fmt::Display for OpenError {
                     libc::EROFS => f.write_str("; remount it for writing, or name another place"),
                     // Root gets EPERM too: open(2) for immutable files, cgroups(7) for devices.
                     libc::EPERM => f.write_str(
-                        "; every user is refused here: see whether the file is immutable \
+                        "; root may be refused too: see whether the file is immutable \
                          (lsattr), and which devices and calls a container allows",
                     ),
                     libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
