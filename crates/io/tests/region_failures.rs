@@ -76,8 +76,9 @@ struct SmallFileSystem(PathBuf);
 
 impl SmallFileSystem {
     fn new(bytes: usize) -> Option<SmallFileSystem> {
+        // The tests of this file run at the same time, and have different sizes.
         let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("readpath-small-{}", std::process::id()));
+            .join(format!("readpath-small-{bytes}-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         let (system, size) = (SmallFileSystem(path), format!("size={bytes}"));
         let target = system.0.to_str().unwrap();

@@ -157,15 +157,15 @@ fn small_readahead_window_is_found_and_its_setting_named() {
     assert!(advised.stdout.contains(&format!(" > {setting}\n")), "{}", advised.stdout);
 }
 
-/// By hand: a request of 4 ms takes as long for a page as for a window of 128 KiB, but for the
-/// transfer. An assumed cost of requests charges half of the waits to the unused bytes.
+/// By hand: a request of 16 ms takes as long for a page as for a window of 128 KiB, but for the
+/// transfer, which takes about 2 ms by FUSE. An assumed cost of requests charges half of the waits to the unused bytes.
 #[test]
 fn unused_bytes_cost_what_separate_requests_would_save() {
     let scratch = Scratch::new("explain-unused");
     if !can_watch(&scratch) {
         return;
     }
-    let Some(disk) = SlowDisk::new(&scratch, &device(4, 32)) else {
+    let Some(disk) = SlowDisk::new(&scratch, &device(16, 32)) else {
         return println!("skipped: needs FUSE, losetup and mkfs.ext4");
     };
     let made = scratch.data("made", DATA_BYTES as usize);
