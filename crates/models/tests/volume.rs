@@ -147,8 +147,8 @@ fn small_requests_of_a_disk_volume_take_the_tokens_of_a_mebibyte() {
 }
 
 /// A request of an idle volume finds its tokens, and takes the latency alone: 0.5 ms, and 8 ms on
-/// disks. The next one leaves when the first has taken its time at the burst rate: 1 of 3,000 a
-/// second, 128 KiB at 128 MiB/s, and 1 MiB at 250 MiB/s and at 80 MiB/s.
+/// disks. The next one leaves when the first has taken its time at the burst rate. The rates are
+/// 3,000 a second, 128 KiB at 128 MiB/s, and 1 MiB at 250 MiB/s and at 80 MiB/s.
 #[test]
 fn request_alone_takes_the_latency() {
     for (text, sectors, first_ms, next_ms) in [

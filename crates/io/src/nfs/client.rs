@@ -13,7 +13,7 @@
 //! 1. A call without an answer within `repeat_after` is sent again, with a timeout that doubles
 //!    each time, if the server has sent anything since the timeout began. If it has been silent,
 //!    the connection is given up. The timeout restarts with each answer to a call that was sent no
-//!    later, and while the data of one arrives: this call's answer may wait behind it, and a
+//!    later, and while the data of one arrives. This call's answer may wait behind it, and a
 //!    repetition would load a slow connection more. A repetition on the same connection has a new
 //!    transaction id, and an answer to any of the ids counts. The reason: some servers drop calls
 //!    with a repeated id, answered or not (`nfs3_server` 0.11), and reading twice is harmless.

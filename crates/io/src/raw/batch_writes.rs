@@ -168,8 +168,8 @@ mod tests {
         });
     }
 
-    /// Calls on whole blocks; the content ends at 40. Nothing behind it may be lost, and writes
-    /// before it are no reason to keep a longer file.
+    /// Calls on whole blocks; the content ends at 40. Bytes behind it may not be lost, and
+    /// writes before it are no reason to keep a longer file.
     #[test]
     fn call_truncates_only_without_a_batch_write_behind_the_content() {
         let batch_writes = BatchWrites::default();

@@ -229,7 +229,7 @@ impl std::fmt::Display for RawFault {
 }
 
 /// Error of a write to `target` whose blocks end at `end`. The kernel cuts a write at the limit on
-/// file sizes of the process, and then rejects an unaligned rest with EINVAL in place of EFBIG
+/// file sizes of the process. It rejects an unaligned rest with EINVAL in place of EFBIG
 /// (generic_write_checks in fs/read_write.c). The limit is for regular files.
 pub(super) fn write_error(error: DeviceError, end: u64, target: &Target) -> DeviceError {
     let limit = getrlimit(Resource::Fsize).current;

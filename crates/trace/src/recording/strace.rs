@@ -64,7 +64,7 @@ pub struct Imported {
     /// them count as one file.
     pub names_in_unknown_folders: u64,
     /// Number of files with a name relative to the folder in which the text begins, whose path may
-    /// be the one of another file of the recording. That file was opened by an absolute name or
+    /// be the one of another file of the recording. An absolute name opened that file, or a name
     /// after a change to an absolute folder.
     pub files_of_two_names: u64,
 }

@@ -1,6 +1,6 @@
 //! Frames in addition to the configured memory, for pages that cannot leave.
 //!
-//! A page is *kept* if the kernel or the program keeps it in its place: a direct transfer has it
+//! A page is *kept* if the kernel or the program keeps it in its place. A direct transfer has it
 //! pinned, or the program has removed its own access to it. A transfer may pin more pages than the
 //! memory holds, and needs the next one before it unpins any. Each kept page therefore adds a frame
 //! to the machine, which is taken back after the page has left.

@@ -74,9 +74,9 @@ impl OpenFault {
         }
     }
 
-    /// Returns true when no further event of the fault is expected: more than `FAULT_TIMEOUT_NS`
-    /// (2 ms) after its begin, after its last wait, and after its request that completed while the
-    /// task was awake. False while the task sleeps.
+    /// Returns true when no further event of the fault is expected: `FAULT_TIMEOUT_NS` (2 ms) have
+    /// passed since its begin, its last wait, and its request that completed while the task was
+    /// awake. False while the task sleeps.
     fn is_timed_out(&self, now_ns: u64) -> bool {
         let end_ns = self.awake_request.map_or(self.end_ns, |(_, at_ns)| at_ns.max(self.end_ns));
         end_ns + FAULT_TIMEOUT_NS < now_ns && !self.is_asleep
