@@ -198,8 +198,8 @@ fn failed_reads_leave_the_limit_of_the_others() {
     }
 }
 
-/// By hand: 300 of 1300 reads must not wait and fail (EAGAIN is 11), and the others have no wait for
-/// each. A program that falls back to a plain read has one for each.
+/// By hand: 300 of 1300 reads must not wait and fail (EAGAIN is 11), and no other read waits. A
+/// program that falls back to a plain read has one for each.
 #[test]
 fn failed_reads_without_waits_are_polls() {
     let mut made = Made::by(RecordingMethod::Preload);

@@ -158,7 +158,8 @@ fn small_readahead_window_is_found_and_its_setting_named() {
 }
 
 /// By hand: a request of 16 ms takes as long for a page as for a window of 128 KiB, but for the
-/// transfer, which takes about 2 ms by FUSE. An assumed cost of requests charges half of the waits to the unused bytes.
+/// transfer, which takes about 2 ms by FUSE. An assumed cost of requests charges half of the waits
+/// to the unused bytes.
 #[test]
 fn unused_bytes_cost_what_separate_requests_would_save() {
     let scratch = Scratch::new("explain-unused");

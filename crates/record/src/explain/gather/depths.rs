@@ -143,8 +143,8 @@ impl DepthSpread {
 
     /// Returns the part of the time with a low depth in which it was low by chance. In such windows
     /// the depth is low for less than half of the time. 0 if the threads are few, or if one thread
-    /// had half of these waits. A single long wait does not make a thread the only reader, so waits are
-    /// counted.
+    /// had half of these waits. A single long wait does not make a thread the only reader, so waits
+    /// are counted.
     ///
     /// Such a program keeps several reads in flight. Its depth is low while the other threads wait
     /// for a processor, and more threads gain nothing then. A single thread that reads alone has a
