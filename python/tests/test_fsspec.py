@@ -25,7 +25,7 @@ from fsspec.tests import abstract  # noqa: E402
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import delayed_store  # noqa: E402
 
-from readpath.filesystem import ReadpathFile, ReadpathFileSystem  # noqa: E402
+from readpath.filesystem import ReadpathFile, ReadpathFileSystem, _path_of  # noqa: E402
 
 DATA = random.Random(3).randbytes(4_000_003)
 SMALL = {"memory": "1MiB", "readahead": "ondemand,read_ahead_kb=256", "request": "128KiB"}
@@ -451,3 +451,9 @@ def test_all_listings_are_dropped_without_a_path():
 
     ReadpathFileSystem(fs=Noting(), skip_instance_cache=True).invalidate_cache()
     assert dropped == [None]
+
+
+def test_local_files_without_a_given_depth_have_the_one_of_a_read_path() -> None:
+    depth = list(readpath.ReadPath.NAMES).index("depth")
+    assert _path_of(Options())._options[depth] == readpath.ReadPath()._options[depth]
+    assert _path_of(Options(depth=3))._options[depth] == 3

@@ -73,9 +73,9 @@ class Options:
         """Raises ValueError for an unusable option, TypeError for a number of another type."""
         memory_bytes(self.memory)
         size_bytes(self.request, "request")
-        for name, least in (("depth", 1), ("keep_files", 0)):
-            given = getattr(self, name)
-            if given is not None and (number := operator.index(given)) < least:
+        depth = RANGES_DEFAULT if self.depth is None else self.depth
+        for name, given, least in (("depth", depth, 1), ("keep_files", self.keep_files, 0)):
+            if (number := operator.index(given)) < least:
                 raise ValueError(f"{name}={number}: give a number from {least} on")
         _native.check_backend(self.backend)
 
