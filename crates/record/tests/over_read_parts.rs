@@ -34,8 +34,8 @@ fn assumed_cost_with_large_windows_is_measured_or_its_gain_is_unknown() {
 }
 
 /// Touches in the first phase have unused bytes. Random reads of another file in the second phase
-/// use all bytes, in as many and as long waits. Only the first ones show what separate requests for
-/// the used parts take.
+/// use all bytes, in as many and as long waits. Separate requests for the used parts change only
+/// the time of the first ones.
 #[test]
 fn sample_of_unused_bytes_has_only_their_files() {
     let mut made = Made::new();

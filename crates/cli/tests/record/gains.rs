@@ -120,21 +120,30 @@ impl SlowDisk {
     }
 }
 
-/// By hand: 4 ms a request and two windows of 128 KiB in flight are 64 MiB a second. Windows of
-/// 512 KiB have four times as much.
-#[test]
-fn small_readahead_window_is_found_and_its_setting_named() {
-    let scratch = Scratch::new("explain-window");
-    if !can_watch(&scratch) {
-        return;
+/// Makes a slow disk of `ms` milliseconds a request, 32 at once. The link `data` of the scratch
+/// folder leads to a file of [`DATA_BYTES`] on it. Without recordings, FUSE or a tool, says what is
+/// skipped, and returns `None`.
+fn slow_disk_with_data(scratch: &Scratch, ms: u64) -> Option<SlowDisk> {
+    if !can_watch(scratch) {
+        return None;
     }
-    let Some(disk) = SlowDisk::new(&scratch, &device(4, 32)) else {
-        return println!("skipped: needs FUSE, losetup and mkfs.ext4");
+    let Some(disk) = SlowDisk::new(scratch, &device(ms, 32)) else {
+        println!("skipped: needs FUSE, losetup and mkfs.ext4");
+        return None;
     };
     let made = scratch.data("made", DATA_BYTES as usize);
     fs::copy(made, disk.folder().join("data")).unwrap();
     rustix::fs::sync();
     std::os::unix::fs::symlink("mounted/data", scratch.path("data")).unwrap();
+    Some(disk)
+}
+
+/// By hand: 4 ms a request and two windows of 128 KiB in flight are 64 MiB a second. Windows of
+/// 512 KiB have four times as much.
+#[test]
+fn small_readahead_window_is_found_and_its_setting_named() {
+    let scratch = Scratch::new("explain-window");
+    let Some(disk) = slow_disk_with_data(&scratch, 4) else { return };
 
     let found = (0..RUNS_MAX).find_map(|_| {
         watch(&scratch, "-o reads.rec", &STREAM);
@@ -163,16 +172,7 @@ fn small_readahead_window_is_found_and_its_setting_named() {
 #[test]
 fn unused_bytes_cost_what_separate_requests_would_save() {
     let scratch = Scratch::new("explain-unused");
-    if !can_watch(&scratch) {
-        return;
-    }
-    let Some(disk) = SlowDisk::new(&scratch, &device(16, 32)) else {
-        return println!("skipped: needs FUSE, losetup and mkfs.ext4");
-    };
-    let made = scratch.data("made", DATA_BYTES as usize);
-    fs::copy(made, disk.folder().join("data")).unwrap();
-    rustix::fs::sync();
-    std::os::unix::fs::symlink("mounted/data", scratch.path("data")).unwrap();
+    let Some(_disk) = slow_disk_with_data(&scratch, 16) else { return };
 
     let part_of_depth = || {
         watch(&scratch, "-o reads.rec", &TOUCHES);
@@ -191,16 +191,7 @@ fn unused_bytes_cost_what_separate_requests_would_save() {
 #[test]
 fn single_requests_in_order_are_compared_with_larger_ones() {
     let scratch = Scratch::new("explain-single");
-    if !can_watch(&scratch) {
-        return;
-    }
-    let Some(disk) = SlowDisk::new(&scratch, &device(4, 32)) else {
-        return println!("skipped: needs FUSE, losetup and mkfs.ext4");
-    };
-    let made = scratch.data("made", DATA_BYTES as usize);
-    fs::copy(made, disk.folder().join("data")).unwrap();
-    rustix::fs::sync();
-    std::os::unix::fs::symlink("mounted/data", scratch.path("data")).unwrap();
+    let Some(_disk) = slow_disk_with_data(&scratch, 4) else { return };
 
     for (program, cause) in [(&MAPPED_STEPS, "readahead"), (&DIRECT_STREAM, "small")] {
         let found = (0..RUNS_MAX).find_map(|_| {

@@ -485,8 +485,8 @@ impl Mapping {
             bytes_done += bytes.len();
         });
         match result {
-            // The file has become shorter and ends behind these bytes in their last page. That page
-            // cannot be mapped, and the bytes are read from the file.
+            // The file has become shorter and ends behind these bytes in their last page. The
+            // page cannot be mapped, so the bytes are read from the file.
             Err(LoadError::Read(ReadError::Shrunk { offset: file_end }))
                 if file_end >= offset + bytes
                     && self.fork_local.read(offset, buffer) == Ok(buffer.len()) =>

@@ -149,23 +149,28 @@ mod tests {
 
     use super::*;
 
+    /// Fails unless the start of a batch's write waits for the drop of `guard`.
+    fn assert_write_waits<T>(batch_writes: &BatchWrites, written: Range<u64>, guard: T) {
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _write = batch_writes.begin_batch_write(written);
+                assert!(has_ended.load(Ordering::SeqCst));
+            });
+            // Time for the other thread to reach its wait; too short a time hides a fault only.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            has_ended.store(true, Ordering::SeqCst);
+            drop(guard);
+        });
+    }
+
     /// A call has blocks 10 and 30 of ten bytes in part.
     #[test]
     fn batch_write_of_a_calls_partial_block_waits_for_the_end_of_the_call() {
         let batch_writes = BatchWrites::default();
         let call = batch_writes.begin_call([10..20, 30..40]).unwrap();
         drop(batch_writes.begin_batch_write(20..30));
-        let has_ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _write = batch_writes.begin_batch_write(39..50);
-                assert!(has_ended.load(Ordering::SeqCst));
-            });
-            // Time for the other thread to reach its wait; too short a time hides a fault only.
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            has_ended.store(true, Ordering::SeqCst);
-            drop(call);
-        });
+        assert_write_waits(&batch_writes, 39..50, call);
     }
 
     /// Calls on whole blocks; the content ends at 40. Bytes behind it may not be lost, and
@@ -183,16 +188,6 @@ mod tests {
         assert!(batch_writes.begin_call([0..0, 0..0]).unwrap().is_none());
         let _before = batch_writes.begin_batch_write(30..40);
         let truncation = batch_writes.begin_truncation(40).unwrap();
-        let has_ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _write = batch_writes.begin_batch_write(90..100);
-                assert!(has_ended.load(Ordering::SeqCst));
-            });
-            // Time for the other thread to reach its wait; too short a time hides a fault only.
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            has_ended.store(true, Ordering::SeqCst);
-            drop(truncation);
-        });
+        assert_write_waits(&batch_writes, 90..100, truncation);
     }
 }

@@ -3,7 +3,7 @@
 //! The recorded duration of a call includes the cost of its record, and the time in which another
 //! thread had the processor. On the test machine, reads of one byte took 0.45 µs, and 1.5 µs while
 //! tracepoints recorded them. The reads are therefore repeated in memory, one by one and as a whole
-//! block. The difference for each read is what a buffer saves.
+//! block. A buffer saves the difference for each read.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +48,7 @@ struct ReadTimes {
     saved: Vec<f64>,
 }
 
-/// Measures the small reads of a finding, and reduces its time to what they take without the
+/// Measures the small reads of a finding, and reduces its time to their time without the
 /// recorder. Returns false if that is below the reported share. If the reads cannot be repeated in
 /// memory, the gain is unknown and the time is an upper bound.
 pub(super) fn measure(calls: &SmallCalls, finding: &mut Finding) -> bool {
@@ -187,7 +187,7 @@ mod tests {
         };
         assert!(saved_seconds <= finding.seconds && saved_seconds > 0.5 * finding.seconds);
 
-        // Of a file that is gone, nothing is measured.
+        // The reads of a file that is gone are not measured.
         let (seconds, mut gone) = (finding.seconds, Finding { gain: None, ..finding });
         assert!(measure(&calls, &mut gone));
         assert!(matches!(gone.gain, Some(Gain::Unknown(_))) && gone.seconds == seconds);

@@ -45,7 +45,8 @@ pub struct ReadaheadWaits {
     pub is_direct: bool,
 }
 
-/// Returns true for a read in order that waited for a request of its own. Nothing was read ahead.
+/// Returns true for a read in order that waited for a request of its own, without
+/// data read ahead.
 pub(super) fn is_single_request(wait: &ReadWait) -> bool {
     let is_in_order = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     let is_alone = wait.fetched_bytes > 0 && wait.prefetched_bytes == 0;
@@ -324,8 +325,9 @@ fn disk_name(setting: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// By hand: at 10 ns a byte, 128 KiB take 1.31 ms. 25 ns a byte are 2.5 times as long, beyond a
-    /// factor of 2 and 20 µs of a processor. 4 KiB take 41 µs, and 102 µs are within 2.49 times.
+    /// By hand: at 10 ns a byte, 128 KiB take 1.31 ms. At 25 ns they take 2.5 times as long, beyond
+    /// a factor of 2 and 20 µs of a processor. 4 KiB take 41 µs at 10 ns. The 98 µs at 24 ns are
+    /// within 2.49 times.
     #[test]
     fn rate_of_slower_storage_is_a_change() {
         let present = |bytes, ns_per_byte: f64| TriedWindow {

@@ -186,8 +186,8 @@ impl Areas {
             Ok(()) => run.len(),
             // The next call finds out the reason for the stop.
             Err(error) if error.bytes_done > 0 => error.bytes_done / PAGE,
-            // The kernel uses the page. It is skipped, and stays mapped.
-            // So is a page to which the program has removed its own access (mprotect(2)).
+            // The kernel uses the page, or the program has removed its own access to it
+            // (mprotect(2)). The page is skipped, and stays mapped.
             Err(error) if error.errno == Errno::BUSY || is_move_rejected(moved) => {
                 self.memory_limit.on_kept(run[0].page);
                 return 1;

@@ -58,7 +58,7 @@ fn judged_waits(file: &FileData) -> WaitSum {
 /// Returns the time in nanoseconds to read the used parts without readahead: one request for each,
 /// of their mean size. A part is a contiguous range that was fetched and requested. `None` if the
 /// service times of the device are unknown. A file with the advice SEQUENTIAL also needs a measured
-/// ratio of the cost of a request to the cost of its bytes: an assumed one is no evidence against
+/// ratio of the cost of a request to the cost of its bytes. An assumed one is no evidence against
 /// the advice.
 fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.request_cost()?;
