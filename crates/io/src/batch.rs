@@ -176,8 +176,8 @@ impl Batch {
             return;
         }
         let engine = Arc::clone(&self.engine);
-        // The drop of the guard releases the lock and submits the requests.
         let ready_before = self.ready.len();
+        // The drop of the guard releases the lock and submits the requests.
         drop(self.release_and_submit(&engine));
         self.finish_engine_reads(ready_before);
     }

@@ -143,20 +143,26 @@ impl Frames {
     fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {
-            let Ok(policy) = eviction::build(&self.eviction_spec, pages.max(1)) else { return };
-            self.cache.replace_policy(policy, pages.max(1));
-            self.is_policy_applied = true;
+            // A refusal leaves the present policy.
+            let _ = self.apply_policy(pages);
         }
+    }
+
+    /// Switches to the configured eviction policy, built for `pages` frames. Fails without an
+    /// effect if it refuses this size.
+    fn apply_policy(&mut self, pages: u32) -> Result<(), SpecError> {
+        let pages = pages.max(1);
+        let policy = eviction::build(&self.eviction_spec, pages)?;
+        self.cache.replace_policy(policy, pages);
+        self.is_policy_applied = true;
+        Ok(())
     }
 
     /// Lets the configured eviction policy select pages of memory too. It applies from now on, also
     /// if the size may change. Fails if the policy refuses the present size.
     pub(super) fn give_memory_to_policy(&mut self) -> Result<(), SpecError> {
         if !self.is_policy_applied {
-            let pages = self.cache.budget_pages().max(1);
-            let policy = eviction::build(&self.eviction_spec, pages)?;
-            self.cache.replace_policy(policy, pages);
-            self.is_policy_applied = true;
+            self.apply_policy(self.cache.budget_pages())?;
         }
         self.cache.give_memory_to_policy();
         Ok(())

@@ -134,9 +134,9 @@ enum ClientLink {
 enum CallState {
     /// No call.
     Free,
-    /// Waits for an answer. The call is sent again at `repeat_at`. Its timeout runs since `since`,
-    /// the time of its sending or of the last restart.
-    Waiting { sent_at: Time, since: Time, repeat_at: Time },
+    /// Waits for an answer. The call is sent again `repeat_after` after `since`, the time of its
+    /// sending or of the last restart of its timeout.
+    Waiting { sent_at: Time, since: Time },
     /// Postponed by the server. The call is sent again at `resend_at`.
     Postponed { resend_at: Time },
 }
@@ -470,7 +470,9 @@ impl Client {
         let is_up = matches!(self.link, ClientLink::Up { .. });
         let slot_wake = |slot: &CallSlot| match slot.state {
             CallState::Free => None,
-            CallState::Waiting { repeat_at, .. } if is_up => Some(repeat_at.min(slot.expires_at)),
+            CallState::Waiting { since, .. } if is_up => {
+                Some((since + slot.repeat_after).min(slot.expires_at))
+            }
             CallState::Waiting { .. } => Some(slot.expires_at),
             CallState::Postponed { resend_at } => Some(resend_at.min(slot.expires_at)),
         };
@@ -492,8 +494,7 @@ impl Client {
     /// one, and sets the time of its repetition.
     fn queue_message(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
-        let repeat_at = now + slot.repeat_after;
-        slot.state = CallState::Waiting { sent_at: now, since: now, repeat_at };
+        slot.state = CallState::Waiting { sent_at: now, since: now };
         if self.link == (ClientLink::Up { must_close: false }) {
             self.send_buffer.extend_from_slice(&slot.message);
         }

@@ -188,10 +188,8 @@ impl<'f> RawBatch<'f> {
         if let Some(value) = [offset, bytes as u64].into_iter().find(is_misaligned) {
             return Err(self.file.error(RawFault::Misaligned { value, alignment_bytes }));
         }
-        let range = PageRange {
-            first: offset / PAGE_BYTES,
-            end: (offset + bytes as u64).div_ceil(PAGE_BYTES),
-        };
+        let end = offset + bytes as u64;
+        let range = PageRange { first: offset / PAGE_BYTES, end: end.div_ceil(PAGE_BYTES) };
         let cache_invalidator = self.file.cache_invalidator.as_ref().filter(|_| op == Op::Write);
         // The guard lives in the context, and invalidates the range again at the transfer's end.
         let overwriting =
@@ -200,9 +198,8 @@ impl<'f> RawBatch<'f> {
         let process_channel = self.file.process_channel()?;
         process_channel.count_batch_transfer(op, bytes as u64);
         let batch_writes = &process_channel.batch_writes;
-        let write = (op == Op::Write)
-            .then(|| batch_writes.begin_batch_write(offset..offset + bytes as u64));
-        let (end, _overwriting, _write) = (offset + bytes as u64, overwriting, write);
+        let write = (op == Op::Write).then(|| batch_writes.begin_batch_write(offset..end));
+        let (_overwriting, _write) = (overwriting, write);
         let context = TransferContext { memory, offset, end, ticket, _overwriting, _write };
         let id = RequestId(self.request_ids.insert(()) as u32);
         let start = TransferStart {

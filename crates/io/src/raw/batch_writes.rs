@@ -20,6 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 
 use super::RawFault;
+use super::layout::intersection;
 
 /// Ranges of the file that batches and the running call write.
 #[derive(Default)]
@@ -140,7 +141,7 @@ impl Drop for CallGuard<'_> {
 
 /// True if two ranges have a byte in common.
 fn ranges_overlap(range: &Range<u64>, other: &Range<u64>) -> bool {
-    range.start.max(other.start) < range.end.min(other.end)
+    !intersection(range, other).is_empty()
 }
 
 #[cfg(test)]

@@ -479,7 +479,7 @@ impl Channel {
 
 impl RawStats {
     /// Counts a chunk of `bytes` bytes as read or written, by `op`.
-    pub(super) fn count_chunk(&mut self, op: Op, bytes: u64) {
+    fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {
                 self.reads += 1;

@@ -22,8 +22,9 @@ impl Client {
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
                 // Without a connection, the call is sent again by the next one.
-                CallState::Waiting { since, repeat_at, .. }
-                    if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
+                CallState::Waiting { since, .. }
+                    if now >= since + slot.repeat_after
+                        && matches!(self.link, ClientLink::Up { .. }) =>
                 {
                     // The server has sent nothing since.
                     if self.last_byte_at <= since {
@@ -65,11 +66,10 @@ impl Client {
         }
         let Some(answered_sent_at) = self.answered_sent_at.take() else { return };
         for slot in &mut self.slots {
-            if let CallState::Waiting { sent_at, since, repeat_at } = &mut slot.state
+            if let CallState::Waiting { sent_at, since } = &mut slot.state
                 && *sent_at >= answered_sent_at
             {
-                // No earlier than before: `since` was no later, and the timeout is the same.
-                (*since, *repeat_at) = (now, now + slot.repeat_after);
+                *since = now;
             }
         }
     }

@@ -149,9 +149,7 @@ impl Areas {
         }
         // All answers are in, so the machine accepts frames and faults again. A page that the
         // program has dropped is stuck too, but leaves when it is chosen again.
-        let is_kept =
-            |unmap: &&Unmap| is_stuck(&self.frames, unmap) && self.memory_limit.is_kept(unmap.page);
-        let kept = unmaps.iter().filter(is_kept).count();
+        let kept = unmaps.iter().filter(|unmap| self.memory_limit.is_kept(unmap.page)).count();
         if kept > 0 {
             self.enlarge_memory(machine, now, unmaps.len(), kept);
         }
