@@ -190,8 +190,8 @@ fn headline(explanation: &Explanation) -> String {
 /// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for. `Untimed`: the
 /// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
-    let unmeasured = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
-    let unmeasured = unmeasured.filter(|waits| waits.request_bytes.is_some());
+    let in_order = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
+    let unmeasured = in_order.clone().filter(|waits| waits.request_bytes.is_some());
     let unmeasured_seconds: f64 = unmeasured.map(|waits| waits.seconds).sum();
     let is_unmeasured = unmeasured_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
     // A device with fewer requests may be faster with more.
@@ -217,22 +217,20 @@ fn no_findings_text(explanation: &Explanation) -> String {
         notes.into_iter().flatten().for_each(|note| text += &format!("; {note}"));
     }
     if explanation.limit == ProgramLimit::Device {
-        let waits = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
-        waits.for_each(|waits| text += &unmeasured_text(waits));
+        in_order.for_each(|waits| text += &unmeasured_text(waits));
     }
     text + "."
 }
 
 /// Text about waits of reads in order for which no measurement has shown a faster size.
 fn unmeasured_text(waits: &ReadaheadWaits) -> String {
-    let (waited_for, remedy) = match (waits.request_bytes, waits.is_direct) {
-        (Some(_), true) => ("a request of their own, one at a time", "larger requests are faster"),
-        (Some(_), false) => ("a request of their own, one at a time", "a larger window is faster"),
-        (None, _) => ("the kernel's readahead", "a larger window is faster"),
+    let waited_for = match waits.request_bytes {
+        Some(_) => "a request of their own, one at a time",
+        None => "the kernel's readahead",
     };
-    let hint = match waits.is_direct {
-        true => "",
-        false => " (`readpath advise --mount` compares windows)",
+    let (remedy, hint) = match waits.is_direct {
+        true => ("larger requests are faster", ""),
+        false => ("a larger window is faster", " (`readpath advise --mount` compares windows)"),
     };
     format!(
         "; {} reads in order waited {:.2} s for {waited_for}, and whether {remedy} is not \

@@ -86,7 +86,7 @@ pub use reuse::ReusePoint;
 pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
 
 use gain::Gain;
-use gather::RecordingData;
+use gather::{FileData, RecordingData};
 use readahead::ReadaheadWaits;
 
 /// Size below which a request is small. Up to this size, a request takes about constant time on
@@ -310,6 +310,13 @@ pub struct SampledFile {
     pub bytes: Option<u64>,
 }
 
+impl SampledFile {
+    /// Returns the file of the gathered data.
+    fn from_data(file: &FileData) -> SampledFile {
+        SampledFile { path: file.path.clone(), inode: file.inode, bytes: file.bytes }
+    }
+}
+
 /// Reads of a file, each from the end of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledRun {
@@ -472,9 +479,7 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
                 continue;
             }
             let index = *indexes.entry(file).or_insert_with(|| {
-                let data = &gathered.files[&file];
-                let path = data.path.clone();
-                sampled.files.push(SampledFile { path, inode: data.inode, bytes: data.bytes });
+                sampled.files.push(SampledFile::from_data(&gathered.files[&file]));
                 sampled.files.len() - 1
             });
             sampled.runs.push(SampledRun { file: index, offset, bytes, reads });

@@ -98,11 +98,12 @@ fn measure_parts(
     let runs = sample.runs.iter().step_by(run_step).copied().collect();
     let tried = SampledWaits { runs, ..sample.clone() };
     let gain = trial.measure_gain(&judged, &tried, should_continue)?;
+    let taken_runs = take_runs(explanation.samples.get_mut(&WaitCause::Depth), &tried);
     let is_none = gain.is_none(parts.judged_seconds);
     let gain = if is_none { gain } else { gain.if_certain() };
     let Gain::Measured { saved_seconds, .. } = gain else {
         findings[index].gain = Some(gain);
-        return Some(take_runs(explanation.samples.get_mut(&WaitCause::Depth), &tried));
+        return Some(taken_runs);
     };
     let lost_seconds = if is_none { 0.0 } else { saved_seconds };
     let over_read = &mut findings[index];
@@ -114,7 +115,7 @@ fn measure_parts(
     );
     over_read.gain = Some(gain);
     charge_lost_seconds(findings, parts, lost_seconds);
-    Some(take_runs(explanation.samples.get_mut(&WaitCause::Depth), &tried))
+    Some(taken_runs)
 }
 
 /// Replaces the assumed loss in the findings by the measured one. The rest of the waits goes to

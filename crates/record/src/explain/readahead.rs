@@ -129,11 +129,7 @@ pub(super) fn reportable_waits(
         seconds,
         share,
         waits,
-        file: SampledFile {
-            path: longest.path.clone(),
-            inode: longest.inode,
-            bytes: longest.bytes,
-        },
+        file: SampledFile::from_data(longest),
         offset,
         seconds_per_byte: waited_ns as f64 / 1e9 / bytes.max(1) as f64,
         request_bytes,

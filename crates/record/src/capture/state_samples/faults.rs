@@ -145,10 +145,11 @@ impl FaultSamples {
                 if self.files.len() >= FILES_MAX || self.files.contains_key(&inode) {
                     continue;
                 }
-                let Some(pages) = PageSource::of_file(process, inode, &path_of_text(&path)) else {
+                let real_path = path_of_text(&path);
+                let Some(pages) = PageSource::of_file(process, inode, &real_path) else {
                     continue;
                 };
-                let bytes = fs::metadata(path_of_text(&path)).ok().map(|metadata| metadata.len());
+                let bytes = fs::metadata(&real_path).ok().map(|metadata| metadata.len());
                 let named = NamedFile { path, bytes };
                 let window_bytes = self.system.disk(inode.device).readahead_bytes;
                 // A file system without a device has the kernel's default.

@@ -60,7 +60,7 @@ pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
     let calls = &gathered.calls;
     let file = gathered.files.values().max_by_key(|file| file.small_calls)?;
     (file.small_calls > 0).then(|| SmallCalls {
-        file: SampledFile { path: file.path.clone(), inode: file.inode, bytes: file.bytes },
+        file: SampledFile::from_data(file),
         offset: file.small_call_offset,
         count: calls.count,
         read_bytes: (calls.bytes / calls.count.max(1)).max(1),

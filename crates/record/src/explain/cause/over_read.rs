@@ -43,9 +43,12 @@ pub struct AssumedParts {
     pub depth: Option<Finding>,
 }
 
+/// Causes of judged waits.
+const JUDGED_CAUSES: [Option<WaitCause>; 2] = [None, Some(WaitCause::Depth)];
+
 /// Returns true for the causes of judged waits.
 pub(in super::super) fn is_judged_cause(cause: Option<WaitCause>) -> bool {
-    matches!(cause, None | Some(WaitCause::Depth))
+    JUDGED_CAUSES.contains(&cause)
 }
 
 /// Returns the waits for a file that readahead may have prolonged: without a cause, or for depth.
@@ -143,7 +146,7 @@ pub(in super::super) fn count_assumed_waits(gathered: &RecordingData, sample: &m
     let (mut waits, mut depth) = (WaitSum::default(), Depth::default());
     for (_, file) in assumed_files(gathered) {
         waits.add_all(&judged_waits(file));
-        for cause in [None, Some(WaitCause::Depth)] {
+        for cause in JUDGED_CAUSES {
             depth.add(file.depth_charge(cause).unwrap_or_default().all_depth);
         }
     }
@@ -158,13 +161,14 @@ pub(super) fn assumed_parts(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
 ) -> Option<AssumedParts> {
-    let files = || assumed_files(gathered);
-    let (parts, bytes) =
-        files().fold((0, 0), |sum, (_, file)| (sum.0 + file.parts.max(1), sum.1 + file.part_bytes));
+    let files: Vec<(u32, &FileData)> = assumed_files(gathered).collect();
+    let (parts, bytes) = files
+        .iter()
+        .fold((0, 0), |sum, (_, file)| (sum.0 + file.parts.max(1), sum.1 + file.part_bytes));
     if parts == 0 {
         return None;
     }
-    let waits = files().map(|(_, file)| judged_waits(file).waits).sum::<u64>();
+    let waits = files.iter().map(|(_, file)| judged_waits(file).waits).sum::<u64>();
     let mut assumed = AssumedParts {
         request_bytes: (bytes / parts).max(PAGE_BYTES),
         parts_per_wait: parts as f64 / waits.max(1) as f64,
@@ -176,10 +180,10 @@ pub(super) fn assumed_parts(
         depth: None,
     };
     let lacking_part = gathered.lacking_depth_part(WaitCause::Depth);
-    for (number, file) in files() {
+    for (number, file) in files {
         let lost_share = lost_share(gathered, file);
         let remaining_share = remaining_shares.get(&number).copied().unwrap_or(1.0);
-        for cause in [None, Some(WaitCause::Depth)] {
+        for cause in JUDGED_CAUSES {
             let depths = file.depth_charge(cause).unwrap_or_else(|| file.all_depth_charges());
             let ns = file.charge(cause).ns as f64 * depths.passed_share() * remaining_share;
             assumed.judged_seconds += ns / 1e9;
@@ -196,9 +200,10 @@ pub(super) fn assumed_parts(
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
+    let files: Vec<&FileData> = over_read_files(gathered).collect();
     let separate_ns: f64 =
-        over_read_files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
-    let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).ns as f64).sum();
+        files.iter().filter_map(|file| separate_requests_ns(gathered, file)).sum();
+    let waited_ns: f64 = files.iter().map(|file| judged_waits(file).ns as f64).sum();
     let assumption = match assumed_files(gathered).next() {
         Some(_) => ", by an assumed cost of requests: too few of another size were seen",
         None => "",
@@ -221,13 +226,13 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
 
 /// Returns the evidence up to the time of separate requests.
 fn fetch_text(gathered: &RecordingData) -> String {
-    let fetched_pages: u64 = over_read_files(gathered).map(|file| file.fetched.count()).sum();
-    let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();
-    let file_with_most = over_read_files(gathered).max_by_key(|file| file.unused_pages());
-    let parts: u64 = over_read_files(gathered).map(|file| file.parts).sum();
+    let files: Vec<&FileData> = over_read_files(gathered).collect();
+    let fetched_pages: u64 = files.iter().map(|file| file.fetched.count()).sum();
+    let unused_pages: u64 = files.iter().map(|file| file.unused_pages()).sum();
+    let file_with_most = files.iter().copied().max_by_key(|file| file.unused_pages());
+    let parts: u64 = files.iter().map(|file| file.parts).sum();
     // The number of used pages is an upper bound if a fault mapped more than it touched.
-    let is_upper_bound =
-        over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
+    let is_upper_bound = files.iter().any(|file| file.mapped.count_without(&file.requested) > 0);
     let [at_most, at_least] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
     let used_pages = fetched_pages - unused_pages;
     format!(

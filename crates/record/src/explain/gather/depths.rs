@@ -146,10 +146,10 @@ impl DepthSpread {
     /// had half of these waits. A single long wait does not make a thread the only reader, so waits
     /// are counted.
     ///
-    /// A program of many readers keeps several reads in flight. Its depth is low while the other threads wait
-    /// for a processor, and more threads gain nothing then. A single thread that reads alone has a
-    /// low depth all the time, or has most of the waits with one.
-    /// A lock around the reads has the same effect.
+    /// A program of many readers keeps several reads in flight. Its depth is low while the other
+    /// threads wait for a processor, and more threads gain nothing then. A single thread that reads
+    /// alone has a low depth all the time, or has most of the waits with one. A lock around the
+    /// reads has the same effect.
     fn chance_part(&self) -> f64 {
         let mut by_chance = self.mostly_deep.clone();
         if self.is_window_deep() {

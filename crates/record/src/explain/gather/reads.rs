@@ -426,8 +426,8 @@ fn used_bytes_and_range(read: &ReadRecord, fault: Option<&FaultUse>) -> (u64, (u
 /// Returns true if an advice caused the insertion of pages. Both have the same file, the ranges
 /// share a byte, and the advice ended after the insertion.
 fn is_caused_by(advice: &AdviceGiven, inserted: &Inserted) -> bool {
-    let end = if advice.bytes == 0 { u64::MAX } else { advice.offset.saturating_add(advice.bytes) };
-    let overlaps = inserted.offset < end && inserted.offset + inserted.bytes > advice.offset;
+    let overlaps =
+        inserted.offset < advice.end() && inserted.offset + inserted.bytes > advice.offset;
     advice.file == inserted.file && inserted.at_ns <= advice.at_ns && overlaps
 }
 
