@@ -241,16 +241,12 @@ impl ProcessLog {
     /// first operation of a file.
     pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
-        let us = trace.us_since_base(now);
         let ProcessOperation { file, offset, bytes, op, .. } = *operation;
-        trace.open(us, file);
-        let named_file = trace.files.iter().find(|(known_file, _)| *known_file == file);
-        let Some((_, name)) = named_file else { return };
         let action = match op {
             Op::Read => "read",
             Op::Write => "write",
         };
-        trace.sink.line(format_args!("{us} {name} {action} {offset} {bytes}"));
+        trace.line(now, file, format_args!("{action} {offset} {bytes}"));
     }
 
     /// Writes a sync of written data to the trace, if there is one, with `datasync` if
@@ -258,14 +254,13 @@ impl ProcessLog {
     /// before it if it is not open yet. With `None` each opened file has one.
     pub fn on_synced(&mut self, now: Time, is_data_enough: bool, file: Option<FileId>) {
         let action = if is_data_enough { "datasync" } else { "sync" };
-        if let (Some(trace), Some(file)) = (&mut self.trace, file) {
-            trace.open(trace.us_since_base(now), file);
-        }
-        self.for_each_opened(now, |us, opened, name, sink| {
-            if file.is_none_or(|file| file == opened) {
+        match (file, &mut self.trace) {
+            (Some(file), Some(trace)) => trace.line(now, file, format_args!("{action} 0 0")),
+            (Some(_), None) => {}
+            (None, _) => self.for_each_opened(now, |us, name, sink| {
                 sink.line(format_args!("{us} {name} {action} 0 0"));
-            }
-        });
+            }),
+        }
     }
 
     /// Records a successful operation that lasted from `issued` to `ended`: as a line in each value
@@ -314,23 +309,23 @@ impl ProcessLog {
         for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
             values.write_window(ms, self.logs_maximum, self.columns);
         }
-        self.for_each_opened(now, |us, _file, name, sink| {
+        self.for_each_opened(now, |us, name, sink| {
             sink.line(format_args!("{us} {name} close"));
         });
     }
 
-    /// Calls `write_to` for each opened file of the trace with the time in µs, the file, its name
-    /// and the destination. Without effect if there is no trace.
+    /// Calls `write_to` for each opened file of the trace with the time in µs, its name and the
+    /// destination. Without effect if there is no trace.
     fn for_each_opened(
         &mut self,
         now: Time,
-        mut write_to: impl FnMut(u64, FileId, &str, &mut dyn LogSink),
+        mut write_to: impl FnMut(u64, &str, &mut dyn LogSink),
     ) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us_since_base(now);
         for (file, name) in &trace.files {
             if trace.opened.contains(file) {
-                write_to(us, *file, name, trace.sink.as_mut());
+                write_to(us, name, trace.sink.as_mut());
             }
         }
     }
@@ -342,12 +337,17 @@ impl TraceLog {
         now.since(self.time_base).ns() / 1_000
     }
 
-    /// Writes `open` for a file of the process, unless it is open.
-    fn open(&mut self, us: u64, file: FileId) {
+    /// Writes a line for a file of the process, with `open` before its first one. Another file is
+    /// left out.
+    fn line(&mut self, now: Time, file: FileId, action: fmt::Arguments<'_>) {
+        let us = self.us_since_base(now);
         let named_file = self.files.iter().find(|(known_file, _)| *known_file == file);
-        let Some((_, name)) = named_file.filter(|_| !self.opened.contains(&file)) else { return };
-        self.opened.push(file);
-        self.sink.line(format_args!("{us} {name} open"));
+        let Some((_, name)) = named_file else { return };
+        if !self.opened.contains(&file) {
+            self.opened.push(file);
+            self.sink.line(format_args!("{us} {name} open"));
+        }
+        self.sink.line(format_args!("{us} {name} {action}"));
     }
 }
 

@@ -32,7 +32,7 @@ impl RunningJob<'_> {
                 let request_pages_max =
                     u64::from(machine.caps().request_sectors_max) / PAGE_SECTORS;
                 let pages_max = request_pages_max.max(window_bytes / PAGE_BYTES);
-                range.end = range.end.min(range.first + pages_max);
+                range = range.clipped(range.first + pages_max);
             }
             machine.advise(now, handle, ProcessId(id), given.advice, range);
             if closes {

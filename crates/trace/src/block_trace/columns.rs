@@ -11,8 +11,6 @@ use super::{Event, RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds per Windows tick.
 const NS_PER_TICK: u64 = 100;
-/// Unit of times in nanoseconds.
-const NS_PER_NS: u64 = 1;
 /// Nanoseconds per µs.
 const NS_PER_US: u64 = 1_000;
 /// Nanoseconds per ms.
@@ -146,8 +144,8 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 _ => return None,
             };
             // A time with decimals is in another unit, such as the milliseconds of DiskSim.
-            whole_number(first)?;
-            (parse_time(first, NS_PER_NS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
+            let at = whole_number(first).filter(|ns| *ns < TIME_NS_LIMIT).map(Time)?;
+            (at, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {
             // The flags are hexadecimal, with or without `0x`.
