@@ -1,6 +1,5 @@
 //! `readpath recording`: shows, cuts, merges, anonymizes, imports and exports recordings.
 
-use std::cell::Cell;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Stdout, Write};
@@ -228,36 +227,29 @@ fn cut(args: &CutArgs) -> CommandResult {
     if from_ns >= to_ns {
         return Err(Failure::Usage(format!("--from {} is not before --to", args.from)));
     }
-    let is_empty = Cell::new(true);
-    copy_with_changes(&args.recording, &args.output, |record| {
-        let ended_ns = match &record {
-            Record::Read(read) => read.end_ns,
-            Record::Insert(insert) => insert.at_ns,
-            Record::Evict(evict) => evict.at_ns,
-            Record::Request(request) => request.end_ns,
-            Record::Lost(lost) => lost.at_ns,
-            Record::Mapped(mapped) => mapped.at_ns,
-            Record::Unseen(unseen) => unseen.at_ns,
-            Record::OthersSampled(others) => others.end_ns,
+    let mut is_empty = true;
+    copy_with_changes(&args.recording, &args.output, |mut record| {
+        let is_inside =
+            record.times_mut().is_some_and(|(end_ns, _)| (from_ns..to_ns).contains(&*end_ns));
+        let is_kept = match &record {
             // These totals belong to the whole recording.
             Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
-            // Names, openings, mappings and advice stay: later records depend on them.
-            _ => {
-                let at_ns = match &record {
-                    Record::Map(map) => Some(map.at_ns),
-                    Record::Advice(advice) => Some(advice.at_ns),
-                    _ => None,
-                };
-                let is_outside = at_ns.is_none_or(|at_ns| !(from_ns..to_ns).contains(&at_ns));
-                is_empty.set(is_empty.get() && is_outside);
-                return Some(count_from(record, from_ns, to_ns));
-            }
+            // Later records depend on these, which are no content of the span.
+            Record::Start(_)
+            | Record::Device(_)
+            | Record::File(_)
+            | Record::Thread(_)
+            | Record::Open(_)
+            | Record::Executable(_)
+            | Record::End(_) => return Some(count_from(record, from_ns, to_ns)),
+            // Later records depend on these too.
+            Record::Map(_) | Record::Advice(_) => true,
+            _ => is_inside,
         };
-        let is_kept = (from_ns..to_ns).contains(&ended_ns);
-        is_empty.set(is_empty.get() && !is_kept);
+        is_empty &= !is_inside;
         is_kept.then(|| count_from(record, from_ns, to_ns))
     })?;
-    if is_empty.get() {
+    if is_empty {
         let problem = "nothing of the recording lies in this span";
         notice::print(format_args!("{}: {problem}", args.output.display()));
     }
@@ -311,7 +303,7 @@ fn anonymize_record(mut record: Record) -> Record {
 fn copy_with_changes(
     source: &Path,
     target: &Path,
-    change: impl Fn(Record) -> Option<Record>,
+    mut change: impl FnMut(Record) -> Option<Record>,
 ) -> CommandResult {
     let failure = |error: io::Error| Failure::usage_of(target.display(), error);
     check_not_needed(Some(target), [source])?;

@@ -151,8 +151,10 @@ impl Drop for ScratchFolder {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
             // A folder that is gone needs no removal later.
-            if error.kind() != io::ErrorKind::NotFound {
-                self.record.take().into_iter().for_each(Record::leave);
+            if error.kind() != io::ErrorKind::NotFound
+                && let Some(record) = self.record.take()
+            {
+                record.leave();
             }
         }
     }

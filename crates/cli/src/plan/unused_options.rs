@@ -30,9 +30,9 @@ pub fn refuse_unused_options(
         ("--memory", args.memory.is_some() && !has_own_path, needs_own_path),
         ("--create", args.create && !has_path, needs_path),
     ];
-    // Direct I/O uses neither a page cache nor readahead. A mapping has both. The memory of a job
-    // is accepted: it is a limit, and one value for all rows.
-    let is_past_cache = jobs.jobs.iter().all(|job| job.is_direct && job.engine != JobEngine::Mmap);
+    // Direct I/O uses neither a page cache nor readahead. A mapping has both, and is never direct.
+    // The memory of a job is accepted: it is a limit, and one value for all rows.
+    let is_past_cache = jobs.jobs.iter().all(|job| job.is_direct);
     let needs_cache = "has no effect on direct I/O, which is past the page cache";
     let is_file = |storage: &Storage| matches!(storage, Storage::File(_) | Storage::Kernel(_));
     let has_scheduler = !storages.iter().all(is_file) || !jobs.jobs.iter().all(bypasses_cache);

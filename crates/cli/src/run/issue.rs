@@ -255,7 +255,9 @@ pub fn run_raw_batch(
         match action {
             NextAction::Operation(operation) => {
                 let offset = shared.offset(operation);
-                let ticket = in_flight.insert((operation, now)) as u64;
+                // The transfer itself stays in whole blocks.
+                let issued = (cut_at_end(operation, offset, end_bytes), now);
+                let ticket = in_flight.insert(issued) as u64;
                 let mut memory = free_memory
                     .pop()
                     .expect("a buffer is free: at most `depth` operations are in flight");
@@ -285,9 +287,7 @@ pub fn run_raw_batch(
                 let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
                 // `None`: no transfer has ended in this time.
                 let Some(RawMoved { ticket, memory, result }) = result else { continue };
-                let (operation, issue_time) = in_flight.remove(ticket as usize);
-                let operation = cut_at_end(operation, shared.offset(operation), end_bytes);
-                let issued = (operation, issue_time);
+                let issued @ (operation, _) = in_flight.remove(ticket as usize);
                 let result =
                     check_complete(operation, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(operation);

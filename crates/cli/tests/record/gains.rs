@@ -121,9 +121,9 @@ impl SlowDisk {
 }
 
 /// Makes a slow disk of `ms` milliseconds a request, 32 at once. The link `data` of the scratch
-/// folder leads to a file of [`DATA_BYTES`] on it. Without recordings, FUSE or a tool, says what is
-/// skipped, and returns `None`.
-fn slow_disk_with_data(scratch: &Scratch, ms: u64) -> Option<SlowDisk> {
+/// folder leads to a file of [`DATA_BYTES`] on it. Returns `None`, and prints the reason, where
+/// recordings, FUSE or a tool are missing.
+fn slow_disk_with_data(scratch: &Scratch, ms: u32) -> Option<SlowDisk> {
     if !can_watch(scratch) {
         return None;
     }
