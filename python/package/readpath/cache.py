@@ -9,7 +9,7 @@ from fsspec.caching import BaseCache, Fetcher, register_cache
 
 from readpath.forks import FetchThreads
 from readpath.options import check_names
-from readpath.reader import RANGES_DEFAULT, Options, Reader, on_threads
+from readpath.reader import Options, Reader, on_threads
 
 
 class ReadpathCache(BaseCache):
@@ -32,7 +32,7 @@ class ReadpathCache(BaseCache):
     def _open(self) -> None:
         """Creates the threads and the reader, with an empty cache."""
         # A thread sleeps while its range is fetched. Threads start when they are needed.
-        self._threads = FetchThreads(self._options.depth or RANGES_DEFAULT)
+        self._threads = FetchThreads(self._options.ranges)
         self._reader = Reader(on_threads(self.fetcher, self._threads), self.size, self._options)
 
     def _fetch(self, start: int | None, end: int | None) -> bytes:

@@ -32,7 +32,7 @@ from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.places import Offsets, Ranges
-from readpath.reader import RANGES_DEFAULT, Fetch, Options, Reader
+from readpath.reader import Fetch, Options, Reader
 from readpath.versions import Version, forget_listings, is_same_version
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     @cached_property
     def threads(self) -> FetchThreads:
         """Threads for fetches from a blocking file system. They start when they are needed."""
-        return FetchThreads(self.options.depth or RANGES_DEFAULT)
+        return FetchThreads(self.options.ranges)
 
 
 class ReadpathFile(AbstractBufferedFile):

@@ -69,12 +69,16 @@ class Options:
     backend: str = "auto"
     keep_files: int = 0
 
+    @property
+    def ranges(self) -> int:
+        """Maximum number of ranges in flight."""
+        return RANGES_DEFAULT if self.depth is None else self.depth
+
     def __post_init__(self) -> None:
         """Raises ValueError for an unusable option, TypeError for a number of another type."""
         memory_bytes(self.memory)
         size_bytes(self.request, "request")
-        depth = RANGES_DEFAULT if self.depth is None else self.depth
-        for name, given, least in (("depth", depth, 1), ("keep_files", self.keep_files, 0)):
+        for name, given, least in (("depth", self.ranges, 1), ("keep_files", self.keep_files, 0)):
             if (number := operator.index(given)) < least:
                 raise ValueError(f"{name}={number}: give a number from {least} on")
         _native.check_backend(self.backend)
@@ -115,7 +119,7 @@ class Reader:
             memory_bytes(options.memory),
             options.readahead,
             size_bytes(options.request, "request"),
-            options.depth or RANGES_DEFAULT,
+            options.ranges,
         )
         self._lock = threading.Lock()
         # Futures of the reads for which a thread or task waits, by the planner's number.
