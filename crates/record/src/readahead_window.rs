@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -38,6 +40,13 @@ const TRY_BYTES: u64 = 2 << 20;
 
 /// Least number of windows that a try reads, chosen.
 const TRY_WINDOWS: u64 = 8;
+
+/// Number of requests of a try after which its rate is known well enough to limit the rest. Chosen.
+const FIRST_REQUESTS: usize = 16;
+
+/// Part of the time of a limited round that requests of the present size may take, if they are more
+/// than [`FIRST_REQUESTS`]. Chosen: the others move most of the bytes.
+const PRESENT_PART_MAX: f64 = 0.3;
 
 /// Length in bytes that a file needs: each try of the largest window has its own positions.
 pub const FILE_BYTES_MIN: u64 = 64 << 20;
@@ -77,12 +86,14 @@ pub struct WindowTrial {
     /// Index of the present window if it is as fast as the fastest one, within 10 %. Otherwise,
     /// index of the smallest window that is.
     pub chosen: usize,
+    /// False if windows were left out for lack of time.
+    pub is_complete: bool,
 }
 
 /// Compares the present window with others by reads of a file that is open for direct reads, from a
 /// position on. Only written data is read: a hole needs no device request. A present window of 0
-/// bytes means that readahead is off; it reads single pages. Returns `None` if `should_continue`
-/// returned false.
+/// bytes means that readahead is off; it reads single pages. The rounds take as long as the device
+/// needs. Returns `None` if `should_continue` returned false.
 ///
 /// # Errors
 /// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes of written data in ranges of
@@ -93,13 +104,7 @@ pub fn compare(
     present_bytes: u64,
     should_continue: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<WindowTrial>> {
-    let windows = ComparedSizes {
-        present_bytes,
-        present_in_flight: WINDOWS_IN_FLIGHT,
-        larger_than_bytes: 0,
-        in_flight: WINDOWS_IN_FLIGHT,
-    };
-    compare_sizes(file, offset, &windows, should_continue)
+    compare_sizes(file, offset, &ComparedSizes::windows(present_bytes), should_continue)
 }
 
 /// Sizes of requests that are compared, and their numbers in flight.
@@ -113,12 +118,29 @@ pub(crate) struct ComparedSizes {
     pub larger_than_bytes: u64,
     /// Number of requests of the other sizes in flight.
     pub in_flight: usize,
+    /// Time of a round, beyond which no request of it begins. `None` without a limit.
+    pub round_time_max: Option<Duration>,
 }
 
-/// Compares request sizes as [`compare`] does.
+impl ComparedSizes {
+    /// Returns the sizes for a comparison of a present readahead window in bytes with the others,
+    /// without a limit of time.
+    pub fn windows(present_bytes: u64) -> ComparedSizes {
+        ComparedSizes {
+            present_bytes,
+            present_in_flight: WINDOWS_IN_FLIGHT,
+            larger_than_bytes: 0,
+            in_flight: WINDOWS_IN_FLIGHT,
+            round_time_max: None,
+        }
+    }
+}
+
+/// Compares request sizes as [`compare`] does. With a limit of time, a size whose first try is not
+/// complete in its round is left out, with all larger ones.
 ///
 /// # Errors
-/// As of [`compare`].
+/// As of [`compare`]. Requests of the present size took longer than a round may (`TimedOut`).
 pub(crate) fn compare_sizes(
     file: &File,
     offset: u64,
@@ -130,6 +152,22 @@ pub(crate) fn compare_sizes(
         let problem = "too little of it is written, without holes";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
+    let read =
+        |request: &Request, memory: &mut [u8]| file.read_at(memory, request.offset).map(drop);
+    compare_in_ranges(&ranges, offset, sizes, &read, should_continue)
+}
+
+/// Performs one request into memory of its length.
+type ReadFn<'a> = dyn Fn(&Request, &mut [u8]) -> io::Result<()> + Sync + 'a;
+
+/// Compares request sizes within ranges of a file. `ranges`: as of [`written_ranges`].
+fn compare_in_ranges(
+    ranges: &[Range<u64>],
+    offset: u64,
+    sizes: &ComparedSizes,
+    read: &ReadFn,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<WindowTrial>> {
     let mut others = compared_windows(sizes.present_bytes);
     let present = others.next();
     let others = others.filter(|bytes| *bytes > sizes.larger_than_bytes);
@@ -138,17 +176,20 @@ pub(crate) fn compare_sizes(
         .chain(others)
         .map(|bytes| TriedWindow { bytes, requests: 0, seconds_per_byte: Vec::new() })
         .collect();
+    let compared_count = tried.len();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
     for _ in 0..ROUNDS {
+        let deadline = sizes.round_time_max.map(|time| Instant::now() + time);
         // Fastest time per byte of the first round. Infinite during that round.
         let fastest_per_byte = tried
             .iter()
             .filter_map(|window| window.seconds_per_byte.first().copied())
             .fold(f64::INFINITY, f64::min);
-        for (index, window) in tried.iter_mut().enumerate() {
+        for index in 0..tried.len() {
             if !should_continue() {
                 return Ok(None);
             }
+            let window = &tried[index];
             // The present window is compared in each round.
             let is_behind = window
                 .seconds_per_byte
@@ -157,18 +198,59 @@ pub(crate) fn compare_sizes(
             if is_behind && index > 0 {
                 continue;
             }
-            let requests = requests_of_try(window.bytes, &ranges, &mut position);
-            let read = |request: &Request, memory: &mut [u8]| {
-                file.read_at(memory, request.offset).map(drop)
-            };
+            let mut requests = requests_of_try(window.bytes, ranges, &mut position);
             let in_flight = if index == 0 { sizes.present_in_flight } else { sizes.in_flight };
-            let read_seconds = seconds_per_read(read, &requests, in_flight)?;
+            if let Some(time) = sizes.round_time_max
+                && requests.len() > FIRST_REQUESTS
+            {
+                let first = try_requests(read, &requests[..FIRST_REQUESTS], in_flight, deadline)?;
+                let count_max = time.as_secs_f64() * PRESENT_PART_MAX / first.unwrap_or(f64::MAX);
+                requests.drain(..FIRST_REQUESTS);
+                requests.truncate((count_max as usize).max(FIRST_REQUESTS));
+            }
+            let Some(seconds) = try_requests(read, &requests, in_flight, deadline)? else {
+                if index == 0 {
+                    let problem = "the device is too slow for a measurement";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+                }
+                // Larger ones move more bytes. In a later round a size has times of its own.
+                tried.retain(|window| !window.seconds_per_byte.is_empty());
+                break;
+            };
+            let window = &mut tried[index];
             window.requests += requests.len() as u64;
             // All requests of a try have the same size.
-            window.seconds_per_byte.push(read_seconds / requests[0].bytes as f64);
+            window.seconds_per_byte.push(seconds / requests[0].bytes as f64);
         }
     }
-    Ok(Some(choose_window(tried)))
+    let is_complete = tried.len() == compared_count;
+    Ok(Some(choose_window(tried, is_complete)))
+}
+
+/// Performs the requests of a try, and returns the seconds per request. `None` if one of them would
+/// have begun after the deadline.
+///
+/// # Errors
+/// As of [`seconds_per_read`].
+fn try_requests(
+    read: &ReadFn,
+    requests: &[Request],
+    in_flight: usize,
+    deadline: Option<Instant>,
+) -> io::Result<Option<f64>> {
+    let is_late = AtomicBool::new(false);
+    let read_in_time = |request: &Request, memory: &mut [u8]| {
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            is_late.store(true, Ordering::Relaxed);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        read(request, memory)
+    };
+    match seconds_per_read(read_in_time, requests, in_flight) {
+        // An error of the storage is not taken for the end of the round.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut && is_late.into_inner() => Ok(None),
+        outcome => outcome.map(Some),
+    }
 }
 
 /// Returns the present window, limited to [`WINDOW_BYTES_MAX`], and the others that are compared
@@ -243,7 +325,7 @@ fn requests_of_try(window_bytes: u64, ranges: &[Range<u64>], position: &mut u64)
 
 /// Sorts the times of each window and chooses a window by the rule of [`WindowTrial::chosen`].
 /// `tried`: the present window first.
-fn choose_window(mut tried: Vec<TriedWindow>) -> WindowTrial {
+fn choose_window(mut tried: Vec<TriedWindow>, is_complete: bool) -> WindowTrial {
     for window in &mut tried {
         window.seconds_per_byte.sort_by(f64::total_cmp);
     }
@@ -252,7 +334,7 @@ fn choose_window(mut tried: Vec<TriedWindow>) -> WindowTrial {
     let nearly_fastest = (0..tried.len()).filter(|index| is_nearly_fastest(*index));
     let smallest = nearly_fastest.min_by_key(|index| tried[*index].bytes).unwrap_or(0);
     let chosen = if is_nearly_fastest(0) { 0 } else { smallest };
-    WindowTrial { tried, chosen }
+    WindowTrial { tried, chosen, is_complete }
 }
 
 #[cfg(test)]
@@ -260,6 +342,45 @@ mod tests {
     use super::*;
 
     const KIB: u64 = 1 << 10;
+
+    /// Requests of a device with one request at a time: 1 ms, and 10 ms for each MiB.
+    fn serial_device() -> impl Fn(&Request, &mut [u8]) -> io::Result<()> + Sync {
+        let device = std::sync::Mutex::new(());
+        move |request, _| {
+            let _turn = device.lock().unwrap();
+            std::thread::sleep(Duration::from_micros(1000 + request.bytes * 10_000 / (1 << 20)));
+            Ok(())
+        }
+    }
+
+    /// By hand: a round of 500 ms has 16 requests of 4 KiB, which take 1.04 ms each, and 0.3 of the
+    /// time has up to 144 more, all below 170 ms. 16 of 128 KiB take 36 ms, 8 of 512 KiB 48 ms, and 8
+    /// of 2 MiB 168 ms. Those of 8 MiB would take 648 ms. Without a limit all sizes are tried.
+    #[test]
+    fn size_that_takes_longer_than_a_round_is_left_out() {
+        let ranges = [Range { start: 0, end: 64 << 20 }];
+        let device = serial_device();
+        let sizes_kib = |round_time_max| {
+            let sizes = ComparedSizes { round_time_max, ..ComparedSizes::windows(4 * KIB) };
+            let trial = compare_in_ranges(&ranges, 0, &sizes, &device, &mut || true).unwrap();
+            let WindowTrial { tried, is_complete, .. } = trial.unwrap();
+            let sizes: Vec<u64> = tried.iter().map(|window| window.bytes / KIB).collect();
+            (sizes, is_complete)
+        };
+        let half_second = Some(Duration::from_millis(500));
+        assert_eq!(sizes_kib(half_second), (vec![4, 128, 512, 2048], false));
+        assert_eq!(sizes_kib(None), (vec![4, 128, 512, 2048, 8192], true));
+    }
+
+    /// A device of 1 ms a request completes no 16 of them in 5 ms.
+    #[test]
+    fn present_size_that_takes_longer_than_a_round_is_an_error() {
+        let ranges = [Range { start: 0, end: 64 << 20 }];
+        let round_time_max = Some(Duration::from_millis(5));
+        let sizes = ComparedSizes { round_time_max, ..ComparedSizes::windows(128 * KIB) };
+        let error = compare_in_ranges(&ranges, 0, &sizes, &serial_device(), &mut || true);
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
 
     /// The present window comes first, then the four fixed ones. A window of 0 means single pages.
     #[test]
@@ -297,11 +418,11 @@ mod tests {
             window(3, [2.0, 2.0, 1.9]),
             window(2, [2.1, 2.05, 1.9]),
         ];
-        let trial = choose_window(tried.clone());
+        let trial = choose_window(tried.clone(), true);
         assert_eq!(trial.chosen, 2);
         assert_eq!(trial.tried[2].seconds_per_byte, [1.9, 2.05, 2.1]);
         let present = [window(4, [2.15; 3])].into_iter().chain(tried).collect();
-        assert_eq!(choose_window(present).chosen, 0);
+        assert_eq!(choose_window(present, true).chosen, 0);
     }
 
     /// A file of 1 GiB with 20 MiB of data at 100 MiB, and 40 MiB of preallocated space at 200 MiB.

@@ -53,3 +53,20 @@ fn sample_of_unused_bytes_has_only_their_files() {
     assert_eq!(parts.parts_per_wait, 1.0);
     assert!((parts.judged_seconds - 0.2).abs() < 1e-9, "{}", parts.judged_seconds);
 }
+
+/// 20,000 random reads of another file use all bytes. The sample keeps 1,024 runs at most, and by
+/// hand it has all 200 runs of the file with unused bytes.
+#[test]
+fn sample_of_a_small_share_of_the_reads_is_whole() {
+    let mut made = Made::new();
+    for at in 0..20_000 {
+        if at % 100 == 0 {
+            made.read(0, ReadMethod::Fault, (at / 100 * 4 * MIB, 4 * KIB), 128 * KIB, 1000);
+        }
+        let offset = (20_000 - at) * MIB;
+        made.read(2, ReadMethod::Pread, (offset, 128 * KIB), 128 * KIB, 10);
+    }
+    let explanation = made.explained();
+    let sample = &explanation.samples[&WaitCause::OverRead];
+    assert_eq!((sample.runs.len(), sample.waits), (200, 200));
+}

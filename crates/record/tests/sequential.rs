@@ -137,6 +137,21 @@ fn low_depth_of_a_later_phase_or_of_few_threads_is_a_lack() {
     assert_eq!(few_threads, [(WaitCause::Depth, 100)]);
 }
 
+/// Four processes at a time, each of ten rounds, 64 processes in all. One of the four reads alone in
+/// each fourth round. By hand, a process ends before the next one begins, so four read in the same
+/// period: 40 of 160 rounds lack depth.
+#[test]
+fn many_short_processes_of_which_four_run_at_a_time_are_few_readers() {
+    let mut made = Made::new();
+    for at in 0..160_u64 {
+        let first = (at / 10 * 4) as u32;
+        let alone = first + (at / 4 % 4) as u32;
+        let threads = if at % 4 == 3 { alone..alone + 1 } else { first..first + 4 };
+        read_at_once(&mut made, threads, 1, far(at));
+    }
+    assert_eq!(found(&made.explained()), [(WaitCause::Depth, 40)]);
+}
+
 /// Reads that must not wait fail 999 times of 1000 (EAGAIN is 11), and the device of a file is gone
 /// (EIO is 5). The program slept for none, and its data was not in memory. One failed read of a
 /// hundred by another error, such as of a folder (EISDIR is 21), is no limit.

@@ -209,7 +209,8 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
         // Both look-ups also return the file with the longest waits, which is not needed here.
         WaitCause::Depth => {
             let (depth_charge, _file) = gathered.low_depth_waits(cause);
-            depth_charge.low.waits >= WAITS_MIN
+            let lacking_part = gathered.lacking_depth_part(cause);
+            depth_charge.low.waits as f64 * lacking_part >= WAITS_MIN as f64
         }
         _ => {
             let (charge, _file) = gathered.charged_waits(cause);

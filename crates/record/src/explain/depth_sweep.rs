@@ -96,6 +96,8 @@ pub(super) struct EndedWait {
     pub depth: Depth,
     /// Its share of the time that passed, in nanoseconds.
     pub passed_ns: f64,
+    /// Time at which its end was processed, in nanoseconds since the start of the recording.
+    pub end_ns: u64,
     /// Length in nanoseconds of its part for which the surroundings are known.
     seen_ns: u64,
 }
@@ -253,7 +255,13 @@ impl DepthSweep {
             0 => 1.0,
             _ => (self.integrals.passed_ns - begin.passed_ns) / seen_ns as f64,
         };
-        EndedWait { wait, depth, passed_ns: wait.waited_ns as f64 * share, seen_ns }
+        EndedWait {
+            wait,
+            depth,
+            passed_ns: wait.waited_ns as f64 * share,
+            end_ns: self.at_ns,
+            seen_ns,
+        }
     }
 
     /// Adds the time up to `at_ns` to the integrals. An earlier `at_ns` changes nothing.

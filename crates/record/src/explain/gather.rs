@@ -36,6 +36,7 @@ pub(super) use costs::Cost;
 pub(super) use depths::{DepthCharge, DepthSpread};
 
 use costs::Costs;
+use depths::UnusedEstimate;
 use hints::Hints;
 use inferred_fetches::InferredFetches;
 use reads::Inserted;
@@ -96,6 +97,8 @@ pub(super) struct FileData {
     /// All waits by cause, with the requests in flight during each. A wait is here under its first
     /// cause.
     depth_charges: BTreeMap<Option<WaitCause>, DepthCharge>,
+    /// Estimate for the sample of over-read files.
+    unused_estimate: UnusedEstimate,
     /// Bytes inserted into the page cache by neither a read nor an advice: the program wrote them.
     pub written_bytes: u64,
     /// Number of contiguous ranges that were both requested and fetched. Without readahead, each of
@@ -191,12 +194,6 @@ impl FileData {
         self.record_fetch(offset, bytes);
         let pages = PageRange::covering(offset, bytes);
         self.advised.add(pages.first, pages.end);
-    }
-
-    /// Returns the number of fetched pages that cannot have been used: neither requested nor
-    /// mapped.
-    pub fn unused_pages(&self) -> u64 {
-        self.fetched.count_without_both(&self.requested, &self.mapped)
     }
 
     /// Returns the hint that holds for reads by this method at an offset in bytes. Faults have

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use readpath_os::queue::ReadaheadSetting;
 use readpath_trace::recording::{AdviceType, ReadMethod};
@@ -21,7 +22,10 @@ use super::gather::{FileData, RecordingData};
 use super::{
     Finding, ORDERED_BYTES, REPORTED_SHARE_MIN, SECONDS_MIN, SampledFile, WAITS_MIN, WaitCause,
 };
-use crate::readahead_window::{ComparedSizes, TriedWindow, WindowTrial, compare, compare_sizes};
+use crate::readahead_window::{ComparedSizes, TriedWindow, WindowTrial, compare_sizes};
+
+/// Time after which a round of the measurement begins no request, chosen: 3 s for three rounds.
+const ROUND_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Waits of reads in order for the kernel's readahead, or for one request of their own at a time.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,8 +151,8 @@ pub(super) enum Comparison {
 }
 
 /// Compares readahead windows on the file. Returns `None` if the file was replaced, is too short or
-/// has no direct reads. Also `None` if the window is unknown, the storage has changed, the rounds
-/// differ too much, or `should_continue` returned false.
+/// has no direct reads. Also `None` if the window is unknown, the storage has changed or is too
+/// slow, the rounds differ too much, or `should_continue` returned false.
 pub(super) fn measure(
     waits: &ReadaheadWaits,
     should_continue: &mut dyn FnMut() -> bool,
@@ -161,18 +165,21 @@ pub(super) fn measure(
     };
     let window_bytes = setting.as_ref().map_or(0, |setting| setting.bytes);
     let (offset, present_bytes) = (waits.offset, waits.request_bytes.unwrap_or(window_bytes));
-    let trial = match waits.request_bytes {
-        None => compare(&file, offset, present_bytes, should_continue),
-        Some(_) => {
-            // The kernel has two windows in flight, and larger requests of the program are single.
-            let (present_in_flight, in_flight) = (1, if waits.is_direct { 1 } else { 2 });
-            let larger_than_bytes = present_bytes.max(window_bytes);
-            let sizes =
-                ComparedSizes { present_bytes, present_in_flight, larger_than_bytes, in_flight };
-            compare_sizes(&file, offset, &sizes, should_continue)
-        }
+    let windows = ComparedSizes {
+        round_time_max: Some(ROUND_TIME_MAX),
+        ..ComparedSizes::windows(present_bytes)
     };
-    let trial = trial.ok()??;
+    let sizes = match waits.request_bytes {
+        None => windows,
+        // The kernel has two windows in flight, and larger requests of the program are single.
+        Some(_) => ComparedSizes {
+            present_in_flight: 1,
+            larger_than_bytes: present_bytes.max(window_bytes),
+            in_flight: if waits.is_direct { 1 } else { 2 },
+            ..windows
+        },
+    };
+    let trial = compare_sizes(&file, offset, &sizes, should_continue).ok()??;
     // The first tried window is the present one.
     check_rate(&trial.tried[0], recorded_seconds_per_byte(waits, &trial.tried[0])).ok()?;
     let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
@@ -185,6 +192,8 @@ pub(super) fn measure(
     match is_larger && !gain.is_none(waits.seconds) {
         true if gain.is_uncertain() => None,
         true => Some(Comparison::Faster(finding)),
+        // A size that was left out may be faster.
+        false if !trial.is_complete => None,
         false => Some(Comparison::NoneFaster),
     }
 }
@@ -357,7 +366,11 @@ mod tests {
             requests: 48,
             seconds_per_byte: [0.9e-9, 1e-9, 1.1e-9].map(|factor| factor * ns_per_byte).to_vec(),
         };
-        let trial = WindowTrial { tried: vec![window(128, 10.0), window(2048, 2.0)], chosen: 1 };
+        let trial = WindowTrial {
+            tried: vec![window(128, 10.0), window(2048, 2.0)],
+            chosen: 1,
+            is_complete: true,
+        };
         let found = build_finding(&waits, &setting, &trial);
         let command = "set the window of sda to 2048 KiB (`echo 2048 > \
                        /sys/block/sda/queue/read_ahead_kb` as root;";

@@ -44,11 +44,19 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             if distance < 0 { "before" } else { "after" },
         ),
     };
+    let lacking_part = gathered.lacking_depth_part(WaitCause::Depth);
+    let by_chance = match lacking_part < 1.0 {
+        true => format!(
+            "; {:.0} % of their time counts, as in the rest most of many threads had reads in flight",
+            lacking_part * 100.0
+        ),
+        false => String::new(),
+    };
     CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
         evidence: format!(
             "{} reads of {} {positions} waited {} each, with {:.1} requests at the device on \
-             average; most of them read {}{}",
+             average; most of them read {}{}{by_chance}",
             charge.waits,
             bytes_text(charge.bytes as f64 / waits),
             duration_text(charge.ns as f64 / waits),

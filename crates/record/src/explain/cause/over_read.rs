@@ -86,12 +86,17 @@ pub(super) fn charged_cause(file: &FileData) -> WaitCause {
     }
 }
 
+/// Returns true if at least half of the fetched pages were neither requested nor mapped by faults.
+pub(in super::super) fn is_mostly_unused(file: &FileData) -> bool {
+    file.unused_pages() * 2 >= file.fetched.count()
+}
+
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
 /// the time without readahead is unknown ([`separate_requests_ns`]).
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
     let unused_pages = file.unused_pages();
-    if fetched_pages < FETCHED_PAGES_MIN || unused_pages * 2 < fetched_pages {
+    if fetched_pages < FETCHED_PAGES_MIN || !is_mostly_unused(file) {
         return 0.0;
     }
     let Some(separate_ns) = separate_requests_ns(gathered, file) else { return 0.0 };

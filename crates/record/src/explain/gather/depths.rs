@@ -4,7 +4,7 @@
 //! *passed time*. The passed times of all waits sum to the time in which at least one thread
 //! waited.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::super::WaitCause;
 use super::super::cause::over_read;
@@ -76,15 +76,19 @@ impl DepthCharge {
 /// program with one request at a time is then judged by itself.
 const WINDOW_WAITS: u64 = 1024;
 
-/// Number of reading threads from which on a low depth may be by chance: the requests in flight of
-/// the remedy. Fewer threads cannot have as many.
+/// Number of threads reading in the same period from which on a low depth may be by chance: the
+/// requests in flight of the remedy. Fewer threads cannot have as many.
 const THREADS_MIN: usize = 16;
+
+/// Number of judged waits for a file, chosen, after which its unused pages are counted again. The
+/// first counts follow after 1, 2, 4, 8 and so on.
+const UNUSED_COUNT_WAITS: u64 = 256;
 
 /// Waits for one cause, by their queue depth and by their threads.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DepthSpread {
-    /// Threads that waited.
-    threads: BTreeSet<u32>,
+    /// Times of the begin of the first wait and the end of the last one in nanoseconds, by thread.
+    threads: BTreeMap<u32, (u64, u64)>,
     /// Passed time of the waits with a low queue depth, in nanoseconds.
     low_passed_ns: f64,
     /// Sums of the windows that have ended, if a low depth took less than half of their time.
@@ -119,7 +123,9 @@ impl LowWaits {
 impl DepthSpread {
     /// Adds a wait.
     fn add_wait(&mut self, ended: &EndedWait) {
-        self.threads.insert(ended.wait.thread);
+        let begin_ns = ended.end_ns.saturating_sub(ended.wait.waited_ns);
+        let period = self.threads.entry(ended.wait.thread).or_insert((begin_ns, ended.end_ns));
+        *period = (period.0.min(begin_ns), period.1.max(ended.end_ns));
         self.window_waits += 1;
         self.window_passed_ns += ended.passed_ns;
         if ended.is_depth_low() {
@@ -141,9 +147,25 @@ impl DepthSpread {
         self.window.passed_ns * 2.0 < self.window_passed_ns
     }
 
+    /// Returns the largest number of threads between their first and last waits at a time.
+    fn most_threads_at_once(&self) -> usize {
+        let mut changes: Vec<(u64, i64)> = Vec::with_capacity(2 * self.threads.len());
+        for &(begin_ns, end_ns) in self.threads.values() {
+            changes.extend([(begin_ns, 1), (end_ns, -1)]);
+        }
+        // An end comes before a begin at the same time.
+        changes.sort_unstable();
+        let counts = changes.into_iter().scan(0, |count: &mut i64, (_, change)| {
+            *count += change;
+            Some(*count)
+        });
+        counts.max().unwrap_or(0).max(0) as usize
+    }
+
     /// Returns the part of the time with a low depth in which it was low by chance. In such windows
-    /// the depth is low for less than half of the time. 0 if the threads are few, or if one thread
-    /// had half of these waits. A single long wait does not make a thread the only reader, so waits
+    /// the depth is low for less than half of the time. 0 if few threads read in the same period,
+    /// or if one thread had half of these waits. Many short processes of which four run at a time
+    /// are few. A single long wait does not make a thread the only reader, so waits
     /// are counted.
     ///
     /// A program of many readers keeps several reads in flight. Its depth is low while the other
@@ -157,12 +179,38 @@ impl DepthSpread {
         }
         let waits: u64 = by_chance.by_thread.values().sum();
         let most_waits = by_chance.by_thread.values().copied().max().unwrap_or(0);
-        let is_of_many = self.threads.len() >= THREADS_MIN && most_waits * 2 < waits;
+        let is_of_many = self.most_threads_at_once() >= THREADS_MIN && most_waits * 2 < waits;
         if is_of_many { by_chance.passed_ns / self.low_passed_ns.max(1.0) } else { 0.0 }
     }
 }
 
+/// Estimate of whether most fetched pages of a file are unused, from the recording so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UnusedEstimate {
+    /// Number of judged waits for the file.
+    waits: u64,
+    /// True if most pages were unused at the last count.
+    is_most: bool,
+}
+
 impl FileData {
+    /// Counts a wait that `OverRead` judges. Returns true if most fetched pages of the file were
+    /// unused at the last count. Each wait would take too long for a count of all pages.
+    fn count_judged_wait(&mut self) -> bool {
+        let waits = self.unused_estimate.waits + 1;
+        self.unused_estimate.waits = waits;
+        if waits.is_power_of_two() || waits.is_multiple_of(UNUSED_COUNT_WAITS) {
+            self.unused_estimate.is_most = over_read::is_mostly_unused(self);
+        }
+        self.unused_estimate.is_most
+    }
+
+    /// Returns the number of fetched pages that cannot have been used: neither requested nor
+    /// mapped.
+    pub fn unused_pages(&self) -> u64 {
+        self.fetched.count_without_both(&self.requested, &self.mapped)
+    }
+
     /// Returns the waits charged to a cause (`None`: to no cause) by queue depth. `None` without
     /// such waits.
     pub fn depth_charge(&self, cause: Option<WaitCause>) -> Option<DepthCharge> {
@@ -180,7 +228,7 @@ impl FileData {
 impl RecordingData {
     /// Counts the waits whose requests are all known, and adds them to the samples of their causes:
     /// the first cause, and `ManyFiles` if it may take the charge. `OverRead` has the waits that
-    /// it judges, of all files.
+    /// it judges, of files with mostly unused pages so far.
     pub(super) fn count_ended_waits(&mut self) {
         for ended in self.depth_sweep.take_ended() {
             let EndedWait { wait, depth, .. } = ended;
@@ -189,7 +237,8 @@ impl RecordingData {
             if wait.is_announced {
                 self.announced_waits.add_wait(&ended);
             }
-            if over_read::is_judged_cause(wait.cause) {
+            // Only such files may have a finding, and the sample is small.
+            if over_read::is_judged_cause(wait.cause) && file.count_judged_wait() {
                 let sample = self.samples.entry(WaitCause::OverRead).or_default();
                 sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
             }
