@@ -238,10 +238,9 @@ impl Machine {
         self.base.queue.scheduler_decisions()
     }
 
-    /// The log of readahead decisions, for files and memory, to enable and to drain. The log stays
-    /// empty if neither the readahead policy nor the swap-in policy keeps one
-    /// ([`ReadaheadPolicy::keeps_log`],
-    /// [`SwapinPolicy::keeps_log`](crate::swapin::SwapinPolicy::keeps_log)).
+    /// The log of readahead decisions, for files and memory, to enable and to drain. It stays empty
+    /// if neither policy [keeps one](ReadaheadPolicy::keeps_log), readahead nor
+    /// [swap-in](crate::swapin::SwapinPolicy::keeps_log).
     pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
         &mut self.base.queue.evidence.log
     }
@@ -296,9 +295,9 @@ impl Machine {
         Ok(read)
     }
 
-    /// Starts a write that bypasses the cache, from the caller's buffer to the device; cached pages
-    /// of its range are dropped. `is_sync` is true if the caller waits for it, which schedulers
-    /// consider.
+    /// Starts a write from the caller's buffer to the device, past the cache; cached pages of its
+    /// range are dropped. `is_sync` is true if the caller waits for it, which schedulers consider.
+    /// It ends like a read: [`poll_done`](Machine::poll_done) returns it, to be released.
     ///
     /// # Errors
     /// It is misaligned, ends past the file's end, or `open_reads_max` reads and writes are open.
@@ -329,7 +328,7 @@ impl Machine {
     /// Adds a mapping of `pages` pages, all zeros.
     ///
     /// # Errors
-    /// The mapping has more than 2^32 − 1 pages.
+    /// It has more than 2^32 − 1 pages.
     pub fn add_memory(&mut self, pages: u64, kind: MemoryKind) -> Result<MemoryId, SwapError> {
         self.memory.add_mapping(&mut self.base, pages, kind)
     }
@@ -451,7 +450,7 @@ impl Machine {
         }
     }
 
-    /// Returns true if the read waits for the request, which has not completed.
+    /// Returns true if the read waits for the open request; never for direct ones, without waiters.
     pub fn is_waiting_for(&self, read: ReadId, request: RequestId) -> bool {
         self.base.queue.has_waiter(request, Waiter::Read(read))
     }
@@ -494,7 +493,8 @@ impl Machine {
         self.files.poll_done()
     }
 
-    /// The frames of a completed, unreleased read, first page first; none for a direct transfer.
+    /// The frames of a completed, unreleased read, first page first; none for a direct transfer. A
+    /// failed read may have skipped pages: their entries are the number `u32::MAX`, no frame.
     pub fn read_frames(&self, read: ReadId) -> &[FrameId] {
         self.files.frames_of(read)
     }
@@ -518,7 +518,7 @@ impl Machine {
         self.files.transfer_of(read).offset
     }
 
-    /// Returns true if an unreleased read is a fault.
+    /// Returns true if an unreleased read was started as a fault on a mapped file.
     pub fn is_fault(&self, read: ReadId) -> bool {
         self.files.is_fault(read)
     }

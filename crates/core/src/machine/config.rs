@@ -48,7 +48,8 @@ pub struct Config {
     /// ([`share_through`](super::Machine::share_through)), in bytes; rounded down to whole pages.
     /// Reads have the rest to themselves. Default 0.
     pub pinned_bytes_max: u64,
-    /// Most open reads, including waiting ones. Default 65,536.
+    /// Most open reads and writes together, including waiting ones. Open faults on memory have a
+    /// limit of their own, of the same number. Default 65,536.
     pub open_reads_max: u32,
     /// True if the costs of requests are learned even if no policy asks for them. Default true.
     /// False saves time for a caller that doesn't use

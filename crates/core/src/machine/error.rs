@@ -1,4 +1,5 @@
-//! Errors of building a machine, of adding a file to it, and of reading.
+//! Errors of building a machine, of adding files, mappings or a swap area to it, and of its reads,
+//! writes and faults.
 
 use core::fmt;
 
@@ -42,7 +43,7 @@ pub struct BeyondDevice {
     pub device_sectors: u64,
 }
 
-/// Error of a read or a write.
+/// Error of a read, a write or a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -50,10 +51,10 @@ pub enum ReadError {
     NotEnoughMemory {
         /// Memory for the pages of the read, in bytes.
         needed_bytes: u64,
-        /// The memory of the cache, in bytes.
+        /// The memory of the cache in bytes, without the part that outside readers may pin.
         memory_bytes: u64,
     },
-    /// Too many reads are open.
+    /// Too many reads and writes, or too many faults, are open.
     TooManyReads {
         /// The configured limit.
         open_reads_max: u32,
@@ -109,9 +110,9 @@ pub enum SwapError {
     Beyond(BeyondDevice),
     /// There is already a swap area.
     Second,
-    /// The pages of the mapping can't be numbered.
+    /// The pages of the mapping, or the slots of the swap area, can't be numbered.
     TooManyPages {
-        /// The requested number of pages.
+        /// The requested number of pages or slots.
         pages: u64,
     },
 }

@@ -67,9 +67,11 @@ struct Handle {
 /// State of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadState {
-    /// Waits for memory, with no page pinned. Entered at the start; left by `begin`.
+    /// Waits for memory, with no page pinned. Entered at the start; left by `begin`, `start_direct`
+    /// or `fail`.
     Waiting,
-    /// Has its memory and waits for its requests. Entered by `begin`; left by `finish`.
+    /// Has its memory and waits for its requests. Entered by `begin` or `start_direct`; left by
+    /// `finish`.
     Active,
     /// Has ended; its pages stay pinned. Entered by `finish`; left by release.
     Done,
@@ -99,7 +101,8 @@ struct FileTransfer {
     bytes: u64,
     /// The pages touched; empty for direct transfers.
     range: PageRange,
-    /// The pinned frame of each page; empty while the read waits.
+    /// The pinned frame of each page, or `NO_FRAME` for a page that has only a reserved frame.
+    /// Empty while the read waits.
     frames: Vec<FrameId>,
     /// True if it begins in the page in which the handle's previous read ended: that page counts as
     /// one continued use.
@@ -282,9 +285,9 @@ impl MachineFiles {
         &mut *self.handles[handle.0 as usize].policy
     }
 
-    /// Applies advice about a range of an open file: prefetches or drops pages, then reports it to
-    /// the policy. `drop_unused` keeps pages that a read has pinned. See
-    /// [`Machine::advise`](super::Machine::advise).
+    /// Applies advice about a range of an open file, clipped at the end of the file: prefetches or
+    /// drops pages, then reports it to the policy. `drop_unused` keeps pages that a read has
+    /// pinned. See [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,
@@ -419,8 +422,9 @@ impl MachineFiles {
         self.finish(base, read);
     }
 
-    /// Ends a read: its pages count as used, and its result is queued. If a read continues in the
-    /// page in which the handle's previous read ended, that page counts as one use for both.
+    /// Ends a read or a write: its pages, if any, count as used, and its result is queued. If a
+    /// read continues in the page in which the handle's previous read ended, that page counts as
+    /// one use for both.
     fn finish(&mut self, base: &mut SharedState, id: ReadId) {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
@@ -466,7 +470,8 @@ impl MachineFiles {
         self.spare_frame_lists.push(read.frames);
     }
 
-    /// The frames of a begun read, first page first; none for a direct transfer.
+    /// The frames of a begun read, first page first, with `NO_FRAME` for a page that a failed read
+    /// skipped. None for a direct transfer.
     pub(super) fn frames_of(&self, read: ReadId) -> &[FrameId] {
         &self.file_transfer(read).frames
     }

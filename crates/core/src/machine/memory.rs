@@ -354,7 +354,7 @@ impl MachineMemory {
     /// eviction policy manage memory if the configuration says so.
     ///
     /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
-    /// or it has at least 2^32 − 1 slots.
+    /// it has at least 2^32 − 1 slots, or the eviction policy refuses the size of the memory.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,

@@ -6,9 +6,10 @@ use crate::unit::Time;
 /// Counters of one machine since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
-    /// Bytes requested by reads, clipped at the end of the file.
+    /// Bytes requested by reads, clipped at the end of the file, and the pages of faults that had
+    /// to be read from the swap area.
     pub requested_bytes: u64,
-    /// The part of them that was in the cache when the read arrived.
+    /// The part of them that was in the cache when the read or fault began.
     pub hit_bytes: u64,
     /// Bytes requested by writes.
     pub written_bytes: u64,

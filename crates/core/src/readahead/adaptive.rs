@@ -203,7 +203,8 @@ impl AdaptiveReadahead {
         // The gaps come first: pages that are read along for them belong to no other stream.
         let is_in_gaps = self.gaps.is_continued_by(access.request);
         self.gaps.record_request(access.request, pages);
-        // Reading along that has begun goes on after any advice.
+        // Reading along that has begun goes on after any advice. `prefetch_with_gaps` returns true
+        // if it reads along: then the request belongs to no stream.
         if is_in_gaps && self.gaps.prefetch_with_gaps(&access, pages) {
             return;
         }
@@ -267,6 +268,7 @@ impl AdaptiveReadahead {
         let block_pages_max = pages.evidence().device.stream_share_pages();
         let detected = scattered.detect_stride(self.last_scattered, block_pages_max, pages);
         let is_on_stride = detected.is_some();
+        // A stride with blocks that no window has room for begins a plain stream.
         let stride =
             detected.filter(|stride| !stride.must_fit_window() || fits_window(stride, pages));
         let (is_above, is_below) = scattered.is_above_or_below();

@@ -55,7 +55,7 @@ pub struct Evidence<'a> {
 pub struct DeviceEvidence {
     /// Estimated costs of a request and of a page.
     pub estimate: DeviceEstimate,
-    /// Size of the cache in pages.
+    /// Size of the cache in pages, or less if policies are to assume less.
     pub memory_pages: u64,
     /// Number of frames of the cache that hold no page. 0 where the kernel keeps the pages.
     pub free_pages: u64,
@@ -66,7 +66,7 @@ pub struct DeviceEvidence {
     pub spare_standing_pages: u64,
     /// Total number of pages ever prefetched into the spare memory.
     pub spare_added_pages: u64,
-    /// Reads that have begun and not ended, the current one included.
+    /// Reads, writes and faults that have not ended, the current one and waiting ones included.
     pub open_reads: u64,
     /// Prefetched pages in the cache that are not used yet, of all files and mappings.
     pub standing_pages: u64,
@@ -403,7 +403,7 @@ impl RegionCounts {
 /// Evidence of one file, shared by all its handles.
 #[derive(Clone, Debug, Default)]
 pub struct FileEvidence {
-    /// Number of the file, in the order of registration.
+    /// Number of the file in the decision log.
     pub number: u32,
     /// Random-access requests: belonged to no stream and found pages absent.
     pub scattered_requests: u64,

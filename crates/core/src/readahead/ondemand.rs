@@ -379,7 +379,9 @@ fn next_size(size: u64, pages_max: u64) -> u64 {
 }
 
 /// Adds the absent pages among `count` pages from `first` as single pages, none past the end of the
-/// file. Marks the first of the last `async_pages` pages, if that is not 0.
+/// file. Stops if memory is short. Marks the first of the last `async_pages` pages, if that is not
+/// 0. No page is marked if these begin before `first`: the mark lies in an earlier part of the
+/// window.
 ///
 /// The mark counts from the end *after* clipping to the file, and is lost if that page is already
 /// cached: both as in the kernel.

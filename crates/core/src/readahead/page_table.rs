@@ -89,7 +89,8 @@ impl PageView for PageTable {
         self.is_cached(page) && !self.is_in_flight
     }
 
-    /// True if the page was added and not used yet; always false unless uses are tracked.
+    /// True if the page was added and not used yet, even if it was dropped since; always false
+    /// unless uses are tracked.
     fn is_unused(&self, page: u64) -> bool {
         self.unused.as_ref().is_some_and(|unused| unused.contains(&page))
     }

@@ -491,7 +491,7 @@ impl Scheduler for AdaptiveScheduler {
     }
 
     /// Records a completed read in the statistics of its process and of the device, and updates
-    /// limit and depth.
+    /// limit and depth. Writes are not counted, and have no effect.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let request = &requests[id];
         if request.op == Op::Write {

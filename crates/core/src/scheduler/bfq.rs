@@ -97,7 +97,7 @@ pub struct Bfq {
     queues: BfqQueues,
     /// Queue of the synchronous requests of each process.
     processes: BTreeMap<ProcessId, QueueId>,
-    /// The first of the queues that were created last.
+    /// The first queue of the present group: queues that are created together and merged with it.
     group_start: Option<GroupStart>,
     async_queues: AsyncQueues,
     /// The busy queues by virtual times, with the budget and the service of each.
@@ -120,7 +120,7 @@ pub struct Bfq {
     in_service: Option<QueueId>,
     /// Time until which the device is kept idle for the queue in service.
     idle_until: Option<Time>,
-    /// Number of services so far, while the largest budget depends on it.
+    /// Number of services so far; after a few, the largest budget follows from `peak_rate`.
     services: u32,
     /// Estimated rate of the device for sequential requests.
     peak_rate: PeakRate,
@@ -249,7 +249,8 @@ impl Bfq {
         Some(id)
     }
 
-    /// Sends the next request of the queue, in service or not, and charges it.
+    /// Sends the next request of the queue, in service or not, and charges it. The queue must have
+    /// one. Ends the service of a queue of the idle class if other queues are busy.
     fn send(&mut self, now: Time, id: QueueId, requests: &RequestTable) -> RequestId {
         let charge = self.next_charge(id, requests);
         let queue = &mut self.queues[id];
@@ -340,7 +341,7 @@ impl Scheduler for Bfq {
     }
 
     /// Updates the statistics. If the request was the last of the queue in service, decides between
-    /// idling for it and the end of its service.
+    /// idling for it and the end of its service. A service whose time is over ends here too.
     fn complete(&mut self, now: Time, id: RequestId, _requests: &RequestTable) {
         self.end_expired_idling(now);
         let sent = self.sent[id.0 as usize].take();

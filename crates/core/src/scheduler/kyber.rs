@@ -123,7 +123,8 @@ impl Domain {
         }
     }
 
-    /// Sets the depth at the end of a period. The percentile of an earlier period counts at the
+    /// Sets the depth at `at`, the end of a period, to at most `depth_max`. Without congestion only
+    /// a percentile above the target changes it. The percentile of an earlier period counts at the
     /// next congestion, because a domain may have too few samples in the congested period. It
     /// counts once. Without any percentile the depth stays.
     fn adjust_depth(&mut self, at: Time, is_congested: bool, depth_max: u32) {
@@ -255,7 +256,8 @@ impl Scheduler for Kyber {
         Dispatch::Nothing
     }
 
-    /// Returns the token, and adds the latencies to the histograms.
+    /// Returns the token, and adds the latencies to the histograms. The first completion after a
+    /// period begins the next one.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         self.end_period(now);
         let sent = self.sent[id.0 as usize].take();

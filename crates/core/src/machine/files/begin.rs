@@ -281,9 +281,9 @@ impl MachineFiles {
                         ahead_pages,
                         search_tail: SearchTail::none(range),
                     };
-                    let request = base.queue.send(now, request, content);
+                    let request_id = base.queue.send(now, request, content);
                     // Each page in flight stores the request that delivers it.
-                    base.frames.cache.set_run_request(file, range, request);
+                    base.frames.cache.set_run_request(file, range, request_id);
                 });
             }
         };
@@ -333,6 +333,7 @@ impl MachineFiles {
                 // `Demand` if the caller waits for the transfer, else `Prefetch`.
                 need: Need::of(is_sync),
             };
+            // The content names the transfer: no waiter is added to the request.
             let content = RequestContent::Direct { read: id, offset: sent_sectors * SECTOR_BYTES };
             base.queue.send(now, request, content);
             sent_sectors += piece_sectors;

@@ -196,16 +196,16 @@ impl MachineFiles {
             let needs_piece =
                 |read: &&ReadId| self.file_transfer(**read).range.contains(piece.first);
             // No cut lies within the piece: a read that needs its first page needs all of it.
-            let readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
-            if readers.is_empty() {
+            let piece_readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
+            if piece_readers.is_empty() {
                 for page in piece.pages() {
                     let frame = frame_of(base, page);
                     base.frames.cache.fail(frame);
                 }
                 continue;
             }
-            let piece = RequestPages { file, range: piece, search_tail: SearchTail::none(piece) };
-            self.retry_pages(base, request, piece, &readers);
+            let pages = RequestPages { file, range: piece, search_tail: SearchTail::none(piece) };
+            self.retry_pages(base, request, pages, &piece_readers);
         }
         // The failed request has ended for them; they wait for the retries.
         for read in readers {
@@ -290,9 +290,9 @@ impl RequestPages {
     }
 
     /// The next pages to try in the binary search for the first unreadable page: the first half of
-    /// the suspects. `None` if that page is found, or if the device did not report a bad page. A
-    /// request of n pages takes log2(n) + 1 more, each of which may take seconds on a failing
-    /// device.
+    /// the suspects, or all failed pages behind them once no suspect is left. `None` if that page
+    /// is found, if no page is left, or if the device did not report a bad page. A request of n
+    /// pages takes log2(n) + 1 more, each of which may take seconds on a failing device.
     fn next_search_try(self, outcome: PartOutcome) -> Option<RequestPages> {
         let RequestPages { range, search_tail, .. } = self;
         let suspects = match outcome {

@@ -76,6 +76,7 @@ impl MachineMemory {
                     (frame, PageSource::Zero)
                 }
                 Some(fault) => {
+                    // Requests the page, together with pages that the policy adds.
                     self.swap_in(now, base, &fault, process);
                     (frame, PageSource::Swap)
                 }

@@ -216,10 +216,10 @@ impl MachineMemory {
             ..self.slots_request(base, Op::Read, slots, process)
         };
         let content = RequestContent::Slots { range: slots, ahead_pages };
-        let request = base.queue.send(now, request, content);
+        let request_id = base.queue.send(now, request, content);
         for slot in slots.pages() {
             let frame = self.frame_of_slot(base, slot);
-            base.frames.cache.set_request(frame, request);
+            base.frames.cache.set_request(frame, request_id);
         }
     }
 

@@ -235,9 +235,10 @@ impl MachineMemory {
     }
 
     /// The reason for which waiting faults and reads can never get a frame: the device fails to
-    /// write pages, or none can leave (reported as a full area). `None` without a mapping, or if
-    /// writes are not suspended and some pages are on their way. An error resets the count of
-    /// failed writes, so that the device is tried again for the next waiter.
+    /// write pages, or none can leave (reported as a full area). `None` without a mapping. `None`
+    /// also if writes are not suspended, and pages are on their way or frames pinned or reserved.
+    /// An error resets the count of failed writes, so that the device is tried again for the next
+    /// waiter.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
         // No page is leaving or being written, and no frame is pinned, reserved or being filled
@@ -268,6 +269,7 @@ impl MachineMemory {
         }
         frames.iter().for_each(|&frame| base.frames.cache.begin_write(frame));
         let mut rest = frames.as_slice();
+        // `find_slots` returns none, and ends the loop, if no page is left or no slot is found.
         while let Some(run) = self.find_slots(base, rest.len() as u64) {
             let (batch, later) = rest.split_at(run.count() as usize);
             for (slot, &frame) in run.pages().zip(batch) {

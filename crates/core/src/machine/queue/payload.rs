@@ -1,7 +1,8 @@
 //! Contents and waiters of requests.
 //!
-//! A request is one contiguous run of pages, or one piece of a direct read or write. If the
-//! scheduler merges requests, they are executed together, and each keeps its identifier.
+//! A request is one contiguous run of pages of a file, one run of slots of the swap area, or one
+//! piece of a direct read or write. If the scheduler merges requests, they are executed together,
+//! and each keeps its identifier.
 
 use alloc::vec::Vec;
 
@@ -73,7 +74,7 @@ impl RequestContent {
 /// A read or a fault that waits for a request, or for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum Waiter {
-    /// A read or a write of a file.
+    /// A read of a file.
     Read(ReadId),
     /// A fault on memory (swap).
     Fault(FaultId),
@@ -84,7 +85,8 @@ pub(in crate::machine) enum Waiter {
 struct Payload {
     /// Purpose of its data: pages, slots or a direct transfer.
     content: RequestContent,
-    /// Reads and faults that wait for it.
+    /// Reads and faults that wait for it; always empty for a direct transfer, which its content
+    /// names.
     waiters: Vec<Waiter>,
     /// True if it retries a failure, without the scheduler.
     is_retry: bool,

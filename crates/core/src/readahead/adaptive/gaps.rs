@@ -98,7 +98,7 @@ impl RisingGaps {
     }
 
     /// Updates the counts by a request. A request that ends at or before the position, or begins
-    /// more than 4 MiB above it, begins a new rise.
+    /// more than 4 MiB above it, begins a new rise, for which no gaps are read along yet.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
         // 16 × 64 pages are 4 MiB, a chosen bound.
         let is_rising = request.end > self.position

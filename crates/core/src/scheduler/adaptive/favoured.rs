@@ -31,6 +31,7 @@ impl AdaptiveScheduler {
     }
 
     /// Returns the answer of `dispatch` while the device is reserved; `None` without a reservation.
+    /// Called after `dispatch_favoured` has found no read: dispatchable reads are not looked at.
     /// The answer has the end of the idle time, or no time while a favoured read is in the device.
     /// First ends a reservation that is over; the tuners exclude its duration from measurements.
     /// Then begins one, within its budget, if the device has held a favoured read for longer than
@@ -96,8 +97,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Ends the idle time for a favoured process that has ended. No idle time is for other
-    /// processes.
+    /// Ends the idle time if a favoured process has ended. All favoured processes share one idle
+    /// time: it ends even if the last read was of another. No effect for other processes.
     pub(super) fn end_idle_time_of(&mut self, now: Time, id: ProcessId) {
         if self.processes.get(&id).is_some_and(|process| process.credit.is_favoured()) {
             self.reservation.end_idle_time(now);

@@ -76,6 +76,7 @@ impl ReadyRequests {
     /// reads that arrive later do.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
+            // The returned key of the request is not needed.
             true => drop(self.speculative.insert(waiting, requests)),
             false => self.needed.admit(waiting, requests),
         }
@@ -110,7 +111,8 @@ impl ReadyRequests {
     }
 
     /// Removes and returns the next request to dispatch, or a speculative read to cancel: the
-    /// oldest one, if needed reads wait and it has waited too long. If no needed read waits, the
+    /// oldest one, if needed reads wait and it has waited too long. Reads of favoured processes are
+    /// ignored: the caller has taken them by `dispatch_first` before. If no needed read waits, the
     /// next speculative one becomes a needed one first, however old it is. The next one is in
     /// sector order from the last dispatched read on, and the oldest if none lies ahead.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {

@@ -84,7 +84,7 @@ pub(super) struct ProbeResult {
     pub setting: Option<u32>,
     /// The reason, such as `another` device or load.
     pub why: &'static str,
-    /// The rate that decided the result.
+    /// The rate of the epoch that ended the trial; after a reset, the mean rate before it.
     pub kib_per_s: u64,
     /// The rate of all at once.
     pub all_kib_per_s: u64,
@@ -182,8 +182,8 @@ impl ThroughputTuner {
 
     /// Records a completed read. The first one behind the end of an epoch evaluates that epoch, and
     /// counts in none. An epoch ends after its time and 16 completions (`EWMA_WINDOW`), or more if
-    /// more requests are allowed. `may_start_trial` is called only when a trial is otherwise due,
-    /// and returns true if one can gain. Returns a result if the setting was changed or removed.
+    /// more are allowed, and early if a trial is behind. `may_start_trial` is called only when a
+    /// trial is otherwise due: true if one can gain. Returns a result if the setting has changed.
     pub(super) fn record_completion(
         &mut self,
         now: Time,
@@ -391,17 +391,17 @@ impl ThroughputTuner {
                 "less"
             }
             Some(_) => {
-                let kib_per_s =
+                let trial_kib_per_s =
                     trial.first_kib_per_s.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
                 let is_more = self.parameter == Parameter::Requests
                     || setting_before.is_none()
-                    || 4 * kib_per_s > 5 * self.mean_kib_per_s;
-                if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
+                    || 4 * trial_kib_per_s > 5 * self.mean_kib_per_s;
+                if !(is_more && self.parameter.is_enough(trial_kib_per_s, self.all_kib_per_s)) {
                     // With a few dozen requests on a few disks the rate varies by a tenth: the
                     // trial is repeated once. `None`: the setting stays.
                     if self.parameter == Parameter::Requests && trial.first_kib_per_s.is_none() {
-                        self.trial =
-                            Some(SettingTrial { first_kib_per_s: Some(kib_per_s), ..trial });
+                        let first_kib_per_s = Some(kib_per_s);
+                        self.trial = Some(SettingTrial { first_kib_per_s, ..trial });
                         self.begin_epoch(now);
                         return None;
                     }
@@ -414,7 +414,7 @@ impl ThroughputTuner {
                     return self.pause_trials(now, trial_duration);
                 }
                 self.setting = trial.setting;
-                (self.mean_kib_per_s, self.epochs) = (kib_per_s, 1);
+                (self.mean_kib_per_s, self.epochs) = (trial_kib_per_s, 1);
                 "enough"
             }
         };

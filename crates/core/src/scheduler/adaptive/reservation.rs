@@ -26,7 +26,7 @@ pub(super) struct Reservation {
     since: Option<Time>,
     /// Reads of favoured processes in the device.
     in_device: u32,
-    /// Time since which the device has had such a read.
+    /// Time since which the device has had such a read, and none of them has completed.
     in_device_since: Time,
     /// Time of the newest completion of these reads.
     last_completion: Time,
@@ -51,7 +51,7 @@ impl Default for Reservation {
 
 impl Reservation {
     /// Records the dispatch of a read of a favoured process. The wait in the device counts from the
-    /// first of several.
+    /// first of several, or from the newest completion of one.
     pub(super) fn on_dispatch(&mut self, now: Time) {
         if self.in_device == 0 {
             self.in_device_since = now;
@@ -71,7 +71,8 @@ impl Reservation {
         }
     }
 
-    /// Time for which the device has had a read of a favoured process; zero without one.
+    /// Time for which the device has had reads of favoured processes and completed none of them;
+    /// zero without one.
     pub(super) fn wait_in_device(&self, now: Time) -> Time {
         if self.in_device == 0 { Time::ZERO } else { now.since(self.in_device_since) }
     }

@@ -103,12 +103,12 @@ impl Bfq {
     /// Ends the idle time if it has passed without a request: the queue leaves service, as of the
     /// end of the idle time. It is not charged for that time. No effect before.
     pub(super) fn end_expired_idling(&mut self, now: Time) {
-        let Some(until) = self.idle_until.take_if(|until| *until <= now) else { return };
+        let Some(idle_end) = self.idle_until.take_if(|until| *until <= now) else { return };
         let id = self.in_service.expect("the device idles for the queue in service");
         // The time of its service has ended as well, before or during the idle time.
-        let is_late = self.queues[id].service_end <= until;
+        let is_late = self.queues[id].service_end <= idle_end;
         let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
         let service_stop = self.queues[id].idling_start;
-        self.end_service_until(until, id, reason, service_stop);
+        self.end_service_until(idle_end, id, reason, service_stop);
     }
 }

@@ -66,9 +66,9 @@ impl Bfq {
         id
     }
 
-    /// Does the delayed merge of the queue of `process`, if its time has come. The decision is made
-    /// once: if idling for the queue is useful then, the plan is dropped. Returns the queue for the
-    /// next request of the process.
+    /// Does the delayed merge of the queue `id` of `process`, if its time has come. The decision is
+    /// made once: the plan is dropped if idling for the queue is useful then, or if the other queue
+    /// has no process. Returns the queue for the next request of the process.
     pub(super) fn merge_if_due(&mut self, now: Time, process: ProcessId, id: QueueId) -> QueueId {
         let queue = &mut self.queues[id];
         if queue.is_new || now <= queue.created + MERGE_AGE {

@@ -166,7 +166,7 @@ impl Raising {
         }
     }
 
-    /// Ends the raising of a soft real-time process, all of whose last requests are far apart.
+    /// Ends the raising of a soft real-time process; no effect on any other.
     pub(super) fn end_soft_real_time(&mut self) {
         if self.state == RaisingState::SoftRealTime {
             self.state = RaisingState::None;
@@ -214,8 +214,9 @@ impl Bfq {
     }
 
     /// Raises the weight of a queue without requests that gets one, if its process is interactive
-    /// or soft real-time. Only processes of the default priority are. An interactive process does
-    /// not become soft real-time before its time is over. Returns true if the queue is raised.
+    /// or soft real-time. This needs `low_latency`, a process of the default priority, and no large
+    /// burst. An interactive process does not become soft real-time before its time is over.
+    /// Returns true if the queue is raised.
     pub(super) fn update_raising(&mut self, now: Time, id: QueueId) -> bool {
         let interactive_time = self.interactive_time();
         let queue = &mut self.queues[id];
@@ -243,6 +244,7 @@ impl Bfq {
                 raising.until = now + SOFT_REAL_TIME;
             }
         }
+        // `on_empty` computes the rate of the process from here.
         raising.backlogged_since = now;
         raising.backlog_service = 0;
         raising.is_raised()

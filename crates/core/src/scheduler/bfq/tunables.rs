@@ -79,11 +79,12 @@ impl BfqTunables {
     pub fn from_spec(spec: &Spec) -> Result<BfqTunables, SpecError> {
         spec.only(&KEYS)?;
         let default = BfqTunables::default();
-        let ms = |key, default: Time, min| {
-            spec.integer(key, default.ns() / 1_000_000, min..=60_000).map(Time::from_ms)
+        let ms = |key, default_time: Time, min| {
+            spec.integer(key, default_time.ns() / 1_000_000, min..=60_000).map(Time::from_ms)
         };
-        let flag =
-            |key, default: bool| spec.integer(key, default.into(), 0..=1).map(|number| number == 1);
+        let flag = |key, is_default: bool| {
+            spec.integer(key, is_default.into(), 0..=1).map(|number| number == 1)
+        };
         let max_budget = spec.integer("max_budget", default.max_budget, 0..=1 << 30)?;
         if (1..MAX_BUDGET_MIN).contains(&max_budget) {
             let expected = alloc::format!("0, or a number of sectors from {MAX_BUDGET_MIN}");

@@ -26,8 +26,9 @@ const SPLIT_AFTER: Jiffies = HZ;
 pub(super) type QueuesBySector = BTreeSet<(u8, u64, QueueId)>;
 
 impl Cfq {
-    /// Updates the queue's entry in `by_sector`: the queue has one while it meets invariant 3 of
-    /// `CfqQueue`.
+    /// Updates the queue's entry in `by_sector`, at its next request. Only a synchronous queue in a
+    /// tree has one, and neither the active queue nor one of the idle class. Called after each
+    /// change of these properties.
     pub(super) fn update_sector_index(&mut self, id: QueueId) {
         let queue = &mut self.queues[id];
         let is_findable = queue.is_sync

@@ -129,7 +129,8 @@ impl Cfq {
         }
     }
 
-    /// Ends the idle time of the device, if there is one, and logs it with the reason `why`.
+    /// Ends the idle time of the device, if there is one, and logs it with the reason `why`. The
+    /// flag `is_device_idle_for_it` stays: the end of the slice or an arriving request clears it.
     pub(super) fn stop_idling(&mut self, now: Time, id: QueueId, why: &'static str) {
         if self.idle_until.take().is_some() {
             self.log.log_with(now, || Decision::IdleStop { queue: id.0, why });

@@ -121,14 +121,16 @@ impl Cfq {
         id
     }
 
-    /// Moves `process` from the queue `from` to the queue `to`, and removes `from` if it is unused.
+    /// Moves `process` from the queue `from` to the queue `to`, which several processes share from
+    /// now on, and which thus has no owner. Requests that are queued in `from` are served there. A
+    /// queue `from` without a process and a request is removed.
     fn move_process(&mut self, process: ProcessId, from: QueueId, to: QueueId) {
         self.queues[from].processes -= 1;
         self.queues[to].processes += 1;
         self.queues[to].is_shared = true;
         self.queues[to].owner = None;
-        if let Some(process) = self.processes.get_mut(&process) {
-            process.sync_queue = Some(to);
+        if let Some(state) = self.processes.get_mut(&process) {
+            state.sync_queue = Some(to);
         }
         self.queues.remove_if_unused(from);
     }

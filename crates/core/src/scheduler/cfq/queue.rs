@@ -26,7 +26,8 @@ use crate::scheduler::requests::{QueuedRequests, SectorKey};
 ///    not the active one.
 #[derive(Debug)]
 pub(super) struct CfqQueue {
-    /// Process whose requests the queue holds; `None`: several processes share it.
+    /// Process whose requests the queue holds; `None` if several processes share it, or if it is
+    /// asynchronous.
     pub owner: Option<ProcessId>,
     /// True if processes wait for the requests.
     pub is_sync: bool,

@@ -20,10 +20,12 @@ const IDLE_CLASS_SLICE: Jiffies = 1;
 /// The lowest priority level. A larger number counts as this one.
 const LEVEL_LOWEST: u8 = 7;
 
-/// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position.
+/// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position: at a
+/// completion and by preemption, as in the kernel.
 const TIMED: bool = true;
 
-/// Value of `is_timed` for the end of a slice whose rest is lost.
+/// Value of `is_timed` for the end of a slice whose rest is lost: before or after a dispatch, as in
+/// the kernel.
 const NOT_TIMED: bool = false;
 
 impl Cfq {
@@ -89,8 +91,8 @@ impl Cfq {
         // that is empty, there is no other to choose. Without an end (`expires`) the tree is left,
         // too: no tree was served yet, all trees were empty since, or a queue of another kind
         // preempts.
-        let ServedTree { class: served_class, kind, expires } = self.serving;
-        let is_empty = self.trees.count(served_class, kind) == 0;
+        let ServedTree { class: served_class, kind: served_kind, expires } = self.serving;
+        let is_empty = self.trees.count(served_class, served_kind) == 0;
         let why = if class != served_class {
             "class"
         } else if class != Class::Idle && is_empty {

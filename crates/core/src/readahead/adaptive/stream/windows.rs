@@ -256,7 +256,8 @@ impl ReadStream {
 
     /// Prefetches a backward window. Its last page is marked, because the reader uses it first.
     /// Pieces of doubling size are added from the end, so that a full memory cuts off the pages
-    /// used last. Returns the range of the pages that were added.
+    /// used last. Returns the range of the pieces that were added whole; a part of the next one may
+    /// be in memory too.
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) -> PageRange {
         let mut added_begin = window.end;
         while added_begin > window.first {
