@@ -111,7 +111,7 @@ pub struct Cache {
     frame_lists: FrameLists,
     /// The eviction policy.
     policy: Box<dyn EvictionPolicy>,
-    /// Number of pages that the policy was built for.
+    /// Number of pages that the policy was built for, or last adapted to.
     policy_pages: u32,
     /// True (the default) if pages of memory (swap) have lists separate from the policy's.
     has_memory_lists: bool,
@@ -285,7 +285,8 @@ impl Cache {
         }
     }
 
-    /// Records that the device could not deliver the page, which leaves the cache.
+    /// Records that the device could not deliver the page, which leaves the cache. An unused
+    /// prefetched page counts as waste.
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove_page(id);
@@ -404,10 +405,10 @@ impl Cache {
     /// true for it. The frames are reused in their order.
     fn drop_all(&mut self, ids: &[FrameId], mut may_drop: impl FnMut(&mut Cache, FrameId) -> bool) {
         let freed_before = self.supply.freed_count();
-        for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
+        for batch in ids.chunks(eviction::RECALL_BATCH_MAX) {
             // Ends their sharing. A bit is set for each page that an outside reader uses now.
-            let refused_bits = self.recall_all(ids);
-            for (index, &id) in ids.iter().enumerate() {
+            let refused_bits = self.recall_all(batch);
+            for (index, &id) in batch.iter().enumerate() {
                 if refused_bits >> index & 1 == 0 || may_drop(self, id) {
                     self.remove_page(id);
                 }

@@ -63,7 +63,7 @@ pub enum Decision {
         why: &'static str,
         /// Requests in the device, of the kind that is the obstacle.
         in_device: u32,
-        /// Number to which they must fall.
+        /// Most of them that are allowed: they must fall below it, or to it if it is 0.
         limit: u32,
     },
     /// A tree is chosen because the service of the present one has ended.
@@ -87,7 +87,7 @@ pub enum Decision {
     SliceBegin {
         /// The queue.
         queue: u32,
-        /// Its process; `None`: several processes share it.
+        /// Its process; `None` if several processes share it, or if it is asynchronous.
         process: Option<ProcessId>,
         /// Its class.
         class: Class,
@@ -217,7 +217,8 @@ pub enum Decision {
     },
     /// A readahead policy reads unrequested pages.
     ReadAhead {
-        /// Number of the file, in the order of registration.
+        /// Identifier of the file in the cache, reused after its removal. Where the kernel caches
+        /// the pages, a number that the caller has chosen.
         file: u32,
         /// The first page.
         first: u64,
@@ -235,7 +236,7 @@ pub enum Decision {
         behind: u64,
         /// Pages that may be ahead of the reader.
         size: u64,
-        /// Reads that have begun and not ended.
+        /// Reads, writes and faults that have not ended, waiting ones included.
         readers: u64,
         /// Cost of a request in pages.
         request_pages: u64,
@@ -283,7 +284,7 @@ pub enum Decision {
     Depth {
         /// The new limit, beyond one request for each process (key `requests`).
         depth: u32,
-        /// Throughput with this limit.
+        /// Throughput that decided it: with this limit, or without one if the limit was raised.
         kib_per_s: u64,
         /// Throughput with the largest number in progress.
         most_kib_per_s: u64,

@@ -184,7 +184,7 @@ pub trait AccessBits {
 /// by [`restore_victim`](EvictionPolicy::restore_victim).
 pub trait EvictionPolicy: fmt::Debug + Send {
     /// Records that a page has entered the frame, which is on no list.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin);
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, origin: PageOrigin);
 
     /// Records another use of the page, now. The page may be pinned and off its list.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);

@@ -81,7 +81,7 @@ pub enum Need {
     /// not used.
     Speculative,
     /// Prefetch of pages that are usually used, or whose outcome is not known yet; or a write that
-    /// frees memory. No reader waits.
+    /// no caller waits for, as one that frees memory.
     Prefetch,
     /// Demand: a reader or caller waits for it.
     Demand,

@@ -82,7 +82,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Pages `first` to `end` (exclusive) of one file.
+/// Pages `first` to `end` (exclusive) of one file or mapping, or slots of a swap area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PageRange {
     /// The first page.

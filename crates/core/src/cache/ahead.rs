@@ -148,6 +148,7 @@ impl Cache {
             self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
             self.counters.withdrawn_pages += 1;
         }
+        // It is not counted as unused any more, so `fail` counts no waste.
         self.fail(id);
     }
 

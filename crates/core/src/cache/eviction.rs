@@ -240,6 +240,7 @@ impl Cache {
     /// page, or the page is in use by a reader. `None` also if it is pinned or in flight: it is
     /// then on no list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
+        // One victim is taken at a time, so that none waits for its eviction.
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         let id = self.take_victim(victims_taken, &mut queries_left)?;
         if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {

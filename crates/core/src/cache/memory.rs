@@ -240,7 +240,8 @@ impl Cache {
     /// ones) leave before its victims, the other prefetched ones after them. `None` if no page can
     /// leave.
     fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
-        // `queries_left` bounds the pages whose uses by outside readers are queried.
+        // One victim is taken at a time, so that none waits for its eviction. `queries_left` bounds
+        // the pages whose uses by outside readers are queried.
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         // Each page is tried at most once.
         for _ in 0..=self.frames.len() {

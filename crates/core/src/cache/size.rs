@@ -16,15 +16,15 @@ impl Cache {
         self.supply.grow(frames);
     }
 
-    /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
-    /// frames, then free ones, then frames of the next victims. Returns those that have held a
-    /// page; frames without memory leave at once. The environment takes back their memory and then
-    /// [reports it](Cache::on_withdrawn); until then they are no part of the cache. Frames without
-    /// memory go first, because taking back memory has a cost.
+    /// Removes up to `frames` frames from circulation, as far as pages can leave: first frames
+    /// without memory (never used, or withdrawn before), because taking back memory has a cost.
+    /// Then follow free ones, and frames of the next victims: these are returned. The environment
+    /// takes back their memory and then [reports it](Cache::on_withdrawn); until then they are no
+    /// part of the cache.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         // Evicts pages as needed, and returns the number of free, unreserved frames.
-        let frames = self.evict_until_unreserved(frames).min(frames);
-        self.supply.shrink(frames)
+        let removable = self.evict_until_unreserved(frames).min(frames);
+        self.supply.shrink(removable)
     }
 
     /// Number of frames that exist, in circulation or out of it.
@@ -48,7 +48,7 @@ impl Cache {
         self.refaults.as_ref().map_or(0, |refaults| refaults.returned_pages())
     }
 
-    /// Number of pages that the eviction policy was built for.
+    /// Number of pages that the eviction policy was built for, or last adapted to.
     pub fn policy_pages(&self) -> u32 {
         self.policy_pages
     }

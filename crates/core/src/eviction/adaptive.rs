@@ -314,8 +314,8 @@ fn build_candidate(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
 #[deny(clippy::missing_trait_methods)]
 impl EvictionPolicy for AdaptiveEviction {
     /// Adds the page to the policy in force. A sampled page counts as a miss of the cache.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
-        self.policy.enter(lists, frame, page, entry);
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, origin: PageOrigin) {
+        self.policy.enter(lists, frame, page, origin);
         self.record_arrival(frame, page);
     }
 

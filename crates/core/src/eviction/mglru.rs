@@ -128,7 +128,8 @@ impl MgLru {
         first.map_or(TIERS, |index| index + 1)
     }
 
-    /// Makes the next generation the oldest one, and adds a youngest one if too few are left.
+    /// Makes the next generation the oldest one, and adds a youngest one if too few are left. The
+    /// counts of the feedback loop are halved, so that new refaults weigh more.
     fn advance(&mut self) {
         self.oldest += 1;
         self.youngest = self.youngest.max(self.oldest + GENERATIONS_MIN - 1);
@@ -149,8 +150,8 @@ impl EvictionPolicy for MgLru {
     /// Adds a page to the oldest generation. If it was evicted not long ago, its tier gets
     /// a refault. A page of the highest tier keeps its tier, and enters the second oldest of four
     /// generations or the oldest of three.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
-        let uses = u8::from(entry == PageOrigin::Demand);
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, origin: PageOrigin) {
+        let uses = u8::from(origin == PageOrigin::Demand);
         let Some((_, word)) = self.ghosts.take(page) else {
             return self.push(lists, frame, self.oldest, uses);
         };

@@ -36,9 +36,15 @@ pub struct TwoLists;
 impl EvictionPolicy for TwoLists {
     /// Adds the page to the inactive list. A requested page has its first use, a prefetched one
     /// none.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, entry: PageOrigin) {
+    fn enter(
+        &mut self,
+        lists: &mut FrameLists,
+        frame: FrameId,
+        _page: PageKey,
+        origin: PageOrigin,
+    ) {
         lists.push(frame, INACTIVE);
-        lists.set_uses(frame, u8::from(entry == PageOrigin::Demand));
+        lists.set_uses(frame, u8::from(origin == PageOrigin::Demand));
     }
 
     /// Counts the first use of a page on its list. At the second use, an inactive page moves to the

@@ -60,7 +60,7 @@ pub(super) struct TouchedRun {
     pub(super) touched_end: u64,
     /// Position behind the last page that was read for the run.
     pub(super) window_end: u64,
-    /// Size of the newest window in pages.
+    /// Size of the newest window in pages, before it was cut at an end of the file or of memory.
     pub(super) window_pages: u64,
     /// Position whose touch starts the read of the next window.
     pub(super) trigger: Option<u64>,
