@@ -74,11 +74,11 @@ impl Cache {
     /// sharer, with an unreserved free frame. Frees frames for them as far as possible. Without a
     /// sharer, the caller checks that frames are available.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
-        let pages = self.allowed_prefetch_pages(pages);
+        let allowed_pages = self.allowed_prefetch_pages(pages);
         match &self.sharer {
-            None => pages,
+            None => allowed_pages,
             Some(_) => {
-                let frames_wanted = pages.min(self.budget_pages().into()) as u32;
+                let frames_wanted = allowed_pages.min(self.budget_pages().into()) as u32;
                 self.evict_until_unreserved(frames_wanted).min(frames_wanted).into()
             }
         }
@@ -114,11 +114,12 @@ impl Cache {
         self.scan_until_free(frames_needed);
         if self.free_pages() < frames_needed && self.sharer.is_some() {
             // The second scan: pins may have moved during the first one. See rules 3 and 4 above.
-            let (forbidden, allowed) = (false, true);
-            self.allow_pins(forbidden);
+            let mut may_pin = false;
+            self.allow_pins(may_pin);
             self.take_returned();
             self.scan_until_free(frames_needed);
-            self.allow_pins(allowed);
+            may_pin = true;
+            self.allow_pins(may_pin);
         }
         self.supply.reverse_freed_since(freed_before);
     }
@@ -159,7 +160,7 @@ impl Cache {
         let mut queries_left = self.frames.len() as u32;
         loop {
             // Only the first `count` elements are valid.
-            let mut victims = [FrameId(0); RECALL_BATCH_MAX];
+            let mut batch = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
                 let Some(id) = self.take_victim(count as u32, &mut queries_left) else { break };
@@ -169,13 +170,13 @@ impl Cache {
                     // aside until the scan is over.
                     self.frame_lists.push(id, FrameList::IN_USE);
                 } else if frame.pins == 0 && frame.state == FrameState::Filled {
-                    victims[count] = id;
+                    batch[count] = id;
                     count += 1;
                 }
                 // Any other page is pinned or in flight. It stays off the lists until its last
                 // unpin or its arrival.
             }
-            let victims = &victims[..count];
+            let victims = &batch[..count];
             let refused_bits = self.recall_all(victims);
             for (index, &id) in victims.iter().enumerate() {
                 match refused_bits >> index & 1 {

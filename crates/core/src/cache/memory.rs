@@ -107,7 +107,8 @@ impl Cache {
             is_ahead,
             ..RunEntry::default()
         };
-        let (mut added, is_memory) = (None, true);
+        let mut added = None;
+        let is_memory = true;
         let run = PageRange::new(page, 1);
         self.add_file_or_memory_run(file, run, entry, is_memory, |_, id| added = Some(id));
         added

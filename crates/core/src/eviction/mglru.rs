@@ -49,6 +49,9 @@ const GAIN: u64 = 2;
 /// Uses above which the count is not kept: the fifth use is tier 3.
 const USES_MAX: u8 = 5;
 
+/// Use counts of a page: without a use, and with one.
+const UNUSED: u8 = 0;
+const USED_ONCE: u8 = 1;
 /// Bits of a ghost's word below the generation.
 const TIER_BITS: u32 = 2;
 
@@ -198,7 +201,7 @@ impl EvictionPolicy for MgLru {
             if tier(uses) < self.first_protected() {
                 return Some(frame);
             }
-            self.push(lists, frame, self.oldest + 1, 0);
+            self.push(lists, frame, self.oldest + 1, UNUSED);
         }
     }
 
@@ -217,13 +220,13 @@ impl EvictionPolicy for MgLru {
     /// Returns a victim that did not leave to the oldest generation. Its count starts again with
     /// one use.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        self.push(lists, frame, self.oldest, 1);
+        self.push(lists, frame, self.oldest, USED_ONCE);
     }
 
     /// Adopts a page of another policy, as used once: a reused one into the second oldest
     /// generation, any other into the oldest.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
-        self.push(lists, frame, self.oldest + u32::from(was_reused), 1);
+        self.push(lists, frame, self.oldest + u32::from(was_reused), USED_ONCE);
     }
 
     /// Sets the number of remembered pages.

@@ -245,9 +245,9 @@ impl MachineFiles {
     /// Reports to the handle's policy that reads found all data in shared pages. The last of them
     /// ended before byte `end` of the file.
     pub(super) fn record_shared_reads(&mut self, handle: HandleId, end: u64) {
-        let handle = &mut self.handles[handle.0 as usize];
-        handle.policy.record_cached_reads(end);
-        handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
+        let state = &mut self.handles[handle.0 as usize];
+        state.policy.record_cached_reads(end);
+        state.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
     /// Sets the maker of readahead policies for the files opened later, and makes the queue learn
@@ -416,7 +416,8 @@ impl MachineFiles {
         self.file_transfer(read).range.count()
     }
 
-    /// Ends a waiting read with an error, and queues its result.
+    /// Ends a waiting read with an error, and queues its result. The caller has removed it from the
+    /// reads that wait for memory.
     pub(super) fn fail(&mut self, base: &mut SharedState, read: ReadId, error: ReadError) {
         self.file_transfer_mut(read).error = Some(error);
         self.finish(base, read);

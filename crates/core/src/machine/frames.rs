@@ -137,10 +137,11 @@ impl Frames {
     }
 
     /// Switches to the configured eviction policy, built for `pages` frames, if the present pages
-    /// are reused. More than half of these frames must have memory (`backed_pages`), and a
-    /// sixteenth as many pages must have returned after their eviction (`refault_pages`). Until
-    /// then every policy is equally good, and eviction in order of arrival costs the least time and
-    /// memory. A policy that refuses this size does not apply.
+    /// are reused. Called at each change of the size until it has switched. More than half of these
+    /// frames must have memory (`backed_pages`), and a sixteenth as many pages must have returned
+    /// after their eviction (`refault_pages`). Until then every policy is equally good, and
+    /// eviction in order of arrival costs the least time and memory. A policy that refuses this
+    /// size does not apply.
     fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {

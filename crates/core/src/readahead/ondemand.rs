@@ -139,7 +139,7 @@ impl OnDemand {
         &mut self,
         page: u64,
         request_pages: u64,
-        read: &ReadRequest,
+        file_pages: u64,
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 || self.is_random {
@@ -147,7 +147,7 @@ impl OnDemand {
             // the pages of the read adds the rest when it arrives there.
             let pages_max = self.request_pages_max.max(self.window_pages_max);
             let count = request_pages.min(pages_max);
-            return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
+            return add_single_pages(page, count, NO_ASYNC_PAGES, file_pages, pages);
         }
         let pages_max = self.pages_max(request_pages);
         // `end` is exclusive. As in the kernel, the page that contains it and the page behind that
@@ -163,7 +163,7 @@ impl OnDemand {
             let cached_run_pages = run_before(page, pages_max, pages);
             if cached_run_pages <= request_pages {
                 // A random read.
-                return add_single_pages(page, request_pages, NO_ASYNC_PAGES, read, pages);
+                return add_single_pages(page, request_pages, NO_ASYNC_PAGES, file_pages, pages);
             }
             // A run that reaches the start of the file counts double: the file is then likely read
             // whole.
@@ -175,7 +175,7 @@ impl OnDemand {
         }
         self.start = page;
         self.order = 0;
-        self.add_window(read, pages);
+        self.add_window(file_pages, pages);
     }
 
     /// Handles the marked folio that contains `page`, before the reader waits (the asynchronous
@@ -187,7 +187,7 @@ impl OnDemand {
         folio: Folio,
         page: u64,
         request_pages: u64,
-        read: &ReadRequest,
+        file_pages: u64,
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 {
@@ -223,19 +223,19 @@ impl OnDemand {
             self.size = aligned_end - self.start;
         }
         self.async_size = self.size;
-        self.add_window(read, pages);
+        self.add_window(file_pages, pages);
     }
 
     /// Adds the window of the state, in the largest folios that the order allows. From the first
     /// folio with a cached page on, adds the absent pages singly. Stops if memory is short.
-    fn add_window(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+    fn add_window(&mut self, file_pages: u64, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
-            return add_single_pages(self.start, self.size, self.async_size, read, pages);
+            return add_single_pages(self.start, self.size, self.async_size, file_pages, pages);
         }
         // No folio is larger than the window.
         self.order = self.order.min(self.folio_order_max).min(self.size.max(1).ilog2() as u8);
-        let end = (self.start + self.size).min(read.file_pages());
+        let end = (self.start + self.size).min(file_pages);
         let mark = self.start + self.size - self.async_size;
         let mut page = self.start;
         while page < end {
@@ -247,7 +247,7 @@ impl OnDemand {
             let folio = Folio { first: page, order };
             if folio.range().pages().any(|page| pages.is_cached(page)) {
                 let pages_left = self.start + self.size - page;
-                return add_single_pages(page, pages_left, self.async_size, read, pages);
+                return add_single_pages(page, pages_left, self.async_size, file_pages, pages);
             }
             // Folios of several pages come from `handle_mark`, whose mark is the first page.
             if !pages.add(folio, page == mark) {
@@ -268,8 +268,8 @@ impl ReadaheadPolicy for OnDemand {
     /// Walks over the requested pages: an absent one may start a window, and a marked one starts
     /// the next window. Records the end of the read.
     fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
-        let request = read.request();
-        let end = request.clipped(read.file_pages()).end;
+        let (request, file_pages) = (read.request(), read.file_pages());
+        let end = request.clipped(file_pages).end;
         let mut page = request.first;
         // The read needs no page, and does not change the state.
         if read.bytes == 0 || read.offset >= read.file_bytes {
@@ -277,14 +277,14 @@ impl ReadaheadPolicy for OnDemand {
         }
         while page < end {
             if !pages.is_cached(page) {
-                self.handle_absent_page(page, request.end - page, read, pages);
+                self.handle_absent_page(page, request.end - page, file_pages, pages);
                 if !pages.is_cached(page) {
                     break; // Memory is short.
                 }
             }
             if let Some(folio) = pages.marked(page) {
                 // A read touches a marked folio at its first page.
-                self.handle_mark(folio, folio.first, request.end - folio.first, read, pages);
+                self.handle_mark(folio, folio.first, request.end - folio.first, file_pages, pages);
             }
             page += 1;
         }
@@ -296,22 +296,22 @@ impl ReadaheadPolicy for OnDemand {
     /// at the start of the last quarter. Adds nothing after random advice, or with a largest window
     /// of 0.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        let window_pages = self.window_pages_max;
-        if self.is_random || window_pages == 0 || page >= read.file_pages() {
+        let (window_pages, file_pages) = (self.window_pages_max, read.file_pages());
+        if self.is_random || window_pages == 0 || page >= file_pages {
             return;
         }
         if let Some(folio) = pages.marked(page) {
-            self.handle_mark(folio, page, window_pages, read, pages);
+            self.handle_mark(folio, page, window_pages, file_pages, pages);
         } else if pages.is_cached(page) {
             // The page was prefetched without a mark, and triggers nothing.
         } else if self.is_sequential {
-            self.handle_absent_page(page, window_pages, read, pages);
+            self.handle_absent_page(page, window_pages, file_pages, pages);
         } else {
             self.start = page.saturating_sub(window_pages / 2);
             self.size = window_pages;
             self.async_size = window_pages / 4;
             self.order = 0;
-            self.add_window(read, pages);
+            self.add_window(file_pages, pages);
         }
     }
 
@@ -389,10 +389,10 @@ fn add_single_pages(
     first: u64,
     count: u64,
     async_pages: u64,
-    read: &ReadRequest,
+    file_pages: u64,
     pages: &mut dyn PageView,
 ) {
-    let end = (first + count).min(read.file_pages());
+    let end = (first + count).min(file_pages);
     let mark = end.checked_sub(async_pages).filter(|&mark| mark >= first);
     for page in first..end {
         let folio = Folio { first: page, order: SINGLE_PAGE_ORDER };

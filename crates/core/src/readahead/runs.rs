@@ -306,11 +306,11 @@ impl RunsPolicy {
         pages: &mut dyn PageView,
     ) {
         // The request itself is read whole, whatever the limit.
-        let pages_max = pages_max.min(self.window_size_max(pages).max(read.request().count()));
+        let window_pages = pages_max.min(self.window_size_max(pages).max(read.request().count()));
         let run = self.runs[index];
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
         // Positions end at the end of the file, or behind page 0 for a downward run.
-        let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
+        let window = PageRange::new(run.window_end, window_pages).clipped(file_positions.end);
         let may_go_on = self.is_stream(index, run.pages_so_far())
             || !self.is_longest(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
@@ -319,7 +319,7 @@ impl RunsPolicy {
         let run = &mut self.runs[index];
         run.last_read = last_absent;
         run.trigger = (may_go_on && window.count() > 1).then_some(middle);
-        run.window_pages = pages_max;
+        run.window_pages = window_pages;
         run.window_end = window.end.max(run.window_end);
         for position in window.pages() {
             let is_marked = last_absent == Some(position)

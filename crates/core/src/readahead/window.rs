@@ -308,7 +308,8 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
     // Pages added from here on reach the device in requests of their own.
     pages.begin_window();
     // No page is marked, because the policy is called for every read.
-    let (mut added_pages, is_marked) = (0, false);
+    let is_marked = false;
+    let mut added_pages = 0;
     for page in first..(first + size as u64).min(read.file_pages()) {
         if pages.is_cached(page) {
             continue;

@@ -121,7 +121,8 @@ impl Hits {
 
     /// The version of 2012, with at most `pages_max` pages.
     pub(super) fn version_2012(pages_max: u64) -> Hits {
-        let (pages_min, limits_shrinking) = (1, false);
+        let pages_min = 1;
+        let limits_shrinking = false;
         Hits { rate: HitRate::new(pages_max, pages_min, limits_shrinking) }
     }
 }

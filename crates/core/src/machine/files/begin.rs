@@ -158,7 +158,9 @@ impl MachineFiles {
         };
         // It adds runs to `runs`, which the call below sends.
         pages.add_window(range);
-        let (no_demand, is_demand_whole) = (PageRange::default(), true);
+        // Without a demand it makes no difference if that is sent whole.
+        let no_demand = PageRange::default();
+        let is_demand_whole = true;
         self.send_file_runs(now, base, file, no_demand, is_demand_whole, process);
     }
 

@@ -245,11 +245,11 @@ impl MachineFiles {
     /// Sends the pages of a failed request again, in a request of their own. `readers` wait for it.
     /// The pages of the search tail refer to the new request as well. The retry bypasses the
     /// scheduler, so that it is not merged again. Operation, process and priority are taken from
-    /// the failed `request`.
+    /// the request `failed`.
     fn retry_pages(
         &mut self,
         base: &mut SharedState,
-        request: Request,
+        failed: Request,
         pages: RequestPages,
         readers: &[ReadId],
     ) {
@@ -259,7 +259,7 @@ impl MachineFiles {
         // Waiting reads need these pages and have pinned them, so none counts as prefetched.
         let content = RequestContent::Pages { file, range, ahead_pages: 0, search_tail };
         // Its first waiter makes it a demand request.
-        let request = Request { start, sectors, need: Need::Prefetch, ..request };
+        let request = Request { start, sectors, need: Need::Prefetch, ..failed };
         let retry = base.queue.enqueue_retry(request, content);
         base.frames.cache.set_run_request(file, pages.with_search_tail(), retry);
         for &read in readers {

@@ -113,7 +113,7 @@ impl MachineMemory {
     }
 
     /// Ends a fault that waits for a frame with an error, and queues its result. It has not begun,
-    /// so that it has pinned no page.
+    /// so that it has pinned no page. The caller has removed it from the faults that wait.
     pub(in crate::machine) fn fail(
         &mut self,
         base: &mut SharedState,

@@ -159,19 +159,19 @@ impl ReadStream {
     /// Page range that any continuing request overlaps, or touches at one of its bounds. This check
     /// alone excludes most requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
-        let last_first = self.last_request.first;
+        let request_first = self.last_request.first;
         let (last_first, next, prefetch_end) = match self.shape {
             // The bounds are the first pages used of the next block and of the block to prefetch.
             // Further requests lie in the last block.
             StreamShape::Strided(stride) => {
                 let first_used = |block| stride.first_used_page(block).first;
                 let last_first = match stride.spans_requests() {
-                    true => last_first.min(stride.last_block().first),
-                    false => last_first,
+                    true => request_first.min(stride.last_block().first),
+                    false => request_first,
                 };
                 (last_first, first_used(stride.next_block()), first_used(stride.ahead_block()))
             }
-            _ => (last_first, last_first, self.prefetch_end),
+            _ => (request_first, request_first, self.prefetch_end),
         };
         let first = last_first.min(prefetch_end).min(next);
         PageRange { first, end: self.last_request.end.max(prefetch_end).max(next) }

@@ -215,10 +215,16 @@ fn read_marked(
         file.whole_file_end = Some(range.first + count);
     }
     if count > 0 {
-        let range = range.clipped(range.first + count);
+        let added = range.clipped(range.first + count);
         record_window(
             pages,
-            LatestReadahead { range, shape: "sweep", why, behind: cost_paid_pages, size: count },
+            LatestReadahead {
+                range: added,
+                shape: "sweep",
+                why,
+                behind: cost_paid_pages,
+                size: count,
+            },
         );
     }
 }

@@ -51,7 +51,8 @@ impl Bfq {
     /// Ends the service of another queue if the queue `id` may take its place. Its class must be
     /// higher, or its weight in the same class. Or it must continue its own service and be raised
     /// at least as much, in any class. A queue for which idling does not pay gives up its place to
-    /// any other: it loses no throughput and no share by that.
+    /// any other: it loses no throughput and no share by that. The next dispatch selects a queue by
+    /// the service trees, which may be a third one. No effect if no other queue is in service.
     fn preempt(&mut self, now: Time, id: QueueId, is_continued: bool) {
         let Some(served) = self.in_service.filter(|&served| served != id) else { return };
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());

@@ -179,7 +179,8 @@ impl BfqQueue {
     }
 
     /// Returns true if the mean think time of its process, from a completion to the next request,
-    /// is at most half of `slice_idle`, or is unknown.
+    /// is at most half of `slice_idle`. True also while it is unknown, so that a new process counts
+    /// as one that reads on at once.
     pub(super) fn has_short_think_time(&self, slice_idle: Time) -> bool {
         let slice_idle_us = slice_idle.ns() / 1_000;
         !self.think.is_valid() || self.think.mean() <= slice_idle_us / 2

@@ -36,8 +36,9 @@ impl Cfq {
             self.serving.expires = None;
         }
         // The rest of the ended slice counts for the active queue's next position.
-        let (is_timed, is_first) = (true, true);
+        let is_timed = true;
         self.end_slice(now, "preempted", is_timed);
+        let is_first = true;
         self.insert_into_trees(jiffies(now), new, is_first);
         true
     }

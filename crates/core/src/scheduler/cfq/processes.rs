@@ -112,7 +112,8 @@ impl Cfq {
         }
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
         let (class, level) = key;
-        let (owner, is_sync) = (None, false);
+        let owner = None;
+        let is_sync = false;
         let mut queue = CfqQueue::new(owner, is_sync, Priority { class, level }, seek);
         // A process that never ends keeps the queue.
         queue.processes = 1;

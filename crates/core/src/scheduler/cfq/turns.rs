@@ -214,6 +214,7 @@ impl Cfq {
             && self.find_close_cooperator(id).is_none()
         {
             // Without a request of its own, and without one of another process close to the head.
+            // With such a one, the next dispatch gives its queue the slice.
             self.begin_idling_if_useful(now, id);
         }
     }

@@ -36,10 +36,10 @@ impl LatencyHistogram {
         self.buckets[(bucket as usize).min(BUCKETS - 1)] += 1;
     }
 
-    /// Returns the bucket of the percentile `percent` (0 to 100) at `at`, the end of a period, and
-    /// drops the samples and the time `enough_at`. `None` while there are too few of them; they
-    /// then count in the next period as well. Without any sample, no time for few samples begins
-    /// either.
+    /// Returns the bucket (0 to 7) with the percentile `percent` (0 to 100), and then drops all
+    /// samples and the time `enough_at`. `at` is the end of a period. `None` while there are too
+    /// few samples: they stay, and count in the next period as well. `enough_at` is set by the
+    /// first period with a sample.
     pub(super) fn take_percentile(&mut self, at: Time, percent: u64) -> Option<u32> {
         let samples: u64 = self.buckets.iter().sum();
         if samples == 0 {

@@ -164,8 +164,8 @@ impl ReadStream {
         let blocks_max = (window_pages / block_pages).max(1);
         // Keep up to one and a half windows ahead, so that a small disk array has enough requests
         // to sort.
-        let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
-        let is_too_small = count < (blocks_max / 4).max(1);
+        let missing_blocks = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
+        let is_too_small = missing_blocks < (blocks_max / 4).max(1);
         if is_too_small || !(access.reader_waits || self.next_request_pays(steps_ahead + 1, pages))
         {
             return PageRange::default();
@@ -176,8 +176,8 @@ impl ReadStream {
         let (length, request_pages) = (self.latest_run().length(), self.latest_run().request_pages);
         // Without the gaps, each block is a request of its own, which must pay for itself.
         let count = match reads_through {
-            true => count,
-            false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, count),
+            true => missing_blocks,
+            false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, missing_blocks),
         };
         self.add_blocks(stride, count, reads_through, access.file_pages, pages)
     }
