@@ -167,7 +167,7 @@ impl Machine {
         self.files.policy(handle).needs_every_hit()
     }
 
-    /// Readahead state of the handle's file, and of the device.
+    /// Readahead state of the handle's file, with the uses of shared pages until now, and the device.
     pub fn readahead_state(&mut self, handle: HandleId) -> ReadaheadState {
         self.base.frames.cache.collect_first_uses();
         self.files.readahead_state(&self.base, handle)

@@ -1,5 +1,6 @@
 //! Freeing of frames: the victims of the eviction policy give up their frames, with the uses
-//! reported by readers outside the machine.
+//! reported by readers outside the machine. The *sharer* ([`PageSharer`]) shares pages with these
+//! readers, and *recalls* a page before its frame is reused.
 //!
 //! Readers may pin pages for any time, and copy from others for a moment; such a page is *in use*,
 //! and can't leave. The following rules ensure that all other pages can be freed:

@@ -6,6 +6,11 @@
 //! available at once. The machine's memory budget uses these classes. The *slot* of a page is its
 //! place in the swap area.
 //!
+//! A page is *leaving* from its selection to be unmapped or written until its write begins or it
+//! stays. A *resting* page has its second chance: it is unmapped and dirty, and waits before its
+//! write. A page that is *set aside* could not leave, and is not selected again until
+//! [`end_set_aside`](Cache::end_set_aside).
+//!
 //! Invariant: an unpinned page of memory is on the list for its state (`list_memory`), or on none
 //! while it is leaving or being written. If the eviction policy manages memory, a page that is
 //! mapped again during its write is on no list either until the write has ended. Otherwise the

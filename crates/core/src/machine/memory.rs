@@ -354,7 +354,8 @@ impl MachineMemory {
     /// eviction policy manage memory if the configuration says so.
     ///
     /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
-    /// it has at least 2^32 − 1 slots, or the eviction policy refuses the size of the memory.
+    /// or it has at least 2^32 − 1 slots. Fails also if the eviction policy refuses the size of the
+    /// memory.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,

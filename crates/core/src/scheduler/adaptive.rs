@@ -83,7 +83,8 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 /// Under a limit on active processes, only a process with a *place* has its reads dispatched. A
 /// read that must wait for a place, or for the depth, is *parked*; any other is *dispatchable*. A
 /// read is *in progress* while it is dispatchable or in the device. It is *outstanding* while it is
-/// parked or in progress.
+/// parked or in progress. A process is *favoured* while it has enough credit for device time that
+/// it did without: its reads go first.
 ///
 /// Invariants:
 ///
@@ -253,7 +254,8 @@ impl AdaptiveScheduler {
         fewest.map(|(&id, _)| id)
     }
 
-    /// Moves the oldest parked read of the process, which must have one, to the dispatchable reads.
+    /// Moves the oldest parked read of the process, which must have one, to the dispatchable reads,
+    /// with its time of arrival.
     fn make_oldest_dispatchable(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         let (key, _) = process.parked.oldest(requests).expect("it has parked reads");

@@ -77,6 +77,10 @@ struct QueueId(u32);
 
 /// The scheduler `bfq`.
 ///
+/// A queue is *busy* if it has queued requests or is in service. It is *raised* while its weight is
+/// larger, because its process is interactive or soft real-time. A *burst* is a number of processes
+/// that begin together.
+///
 /// Invariants:
 ///
 /// 1. `queued` is the number of requests in all queues together.

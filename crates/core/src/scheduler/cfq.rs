@@ -66,6 +66,9 @@ struct QueueId(u32);
 
 /// The policy `cfq` for one device.
 ///
+/// A *think time* is the time from a completion to the next request of its process. A queue is
+/// *seeky* if its requests are far apart. It has an *idle window* while idling for it pays.
+///
 /// Invariants:
 ///
 /// 1. `queued` is the number of requests in all queues together.

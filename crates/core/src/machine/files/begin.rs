@@ -41,6 +41,7 @@ impl MachineFiles {
             }
             read.frames.push(frame.unwrap_or(NO_FRAME));
         }
+        // After the pins: other pages may be evicted for the reservation.
         let is_reserved = cache.reserve_frames(absent_pages);
         if !is_reserved {
             let pinned_frames = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
@@ -316,7 +317,8 @@ impl MachineFiles {
         if sectors == 0 {
             return self.finish(base, id);
         }
-        // The largest request, rounded down to the alignment.
+        // The largest request, rounded down to the alignment. It is never 0: a device takes at
+        // least a page, and its alignment is at most a page.
         let piece_sectors_max = u64::from(base.queue.caps().request_sectors_max)
             / alignment_sectors
             * alignment_sectors;

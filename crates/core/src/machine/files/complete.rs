@@ -290,8 +290,8 @@ impl RequestPages {
     }
 
     /// The next pages to try in the binary search for the first unreadable page: the first half of
-    /// the suspects, or all failed pages behind them once no suspect is left. `None` if that page
-    /// is found, if no page is left, or if the device did not report a bad page. A request of n
+    /// the suspects. Without a suspect left, all failed pages behind them. `None` if that page is
+    /// found, if no page is left, or if the device did not report a bad page. A request of n
     /// pages takes log2(n) + 1 more, each of which may take seconds on a failing device.
     fn next_search_try(self, outcome: PartOutcome) -> Option<RequestPages> {
         let RequestPages { range, search_tail, .. } = self;

@@ -161,6 +161,7 @@ impl MachineMemory {
             let is_mapped = true;
             base.frames.cache.set_mapped(frame, is_mapped);
         }
+        // After the flags: the last unpin puts the page on the list for its state.
         base.frames.cache.unpin(frame);
         base.frames.budget.pinned_pages -= 1;
     }

@@ -267,6 +267,7 @@ impl MachineMemory {
         if self.swap.swap_out == SwapOut::Neighbours {
             frames.sort_unstable_by_key(|&frame| base.frames.cache.page_of(frame));
         }
+        // All count as being written from here on; below, the write ends of pages without a slot.
         frames.iter().for_each(|&frame| base.frames.cache.begin_write(frame));
         let mut rest = frames.as_slice();
         // `find_slots` returns none, and ends the loop, if no page is left or no slot is found.

@@ -85,6 +85,7 @@ impl Bfq {
         self.in_service = None;
         self.idle_until = None;
         self.measurement.cancel();
+        // The charge comes first: the next budget depends on the charged service.
         self.charge_slow_service(id, reason, until);
         self.adjust_budget(id, reason);
         let slice_idle = self.tunables.slice_idle;

@@ -5,7 +5,8 @@
 //! new queue is merged with the first of its group if that was created at most 180 ms before it.
 //! On a disk, and on a device that takes one request at a time, the merge waits until the requests
 //! of the queue are known. It does not happen if idling for the queue raises the throughput and no
-//! raised queue is busy.
+//! raised queue is busy. A queue is *raised* while its weight is larger, and *busy* if it has
+//! queued requests or is in service.
 //!
 //! A merged process keeps the common queue to its end. The weight of the common queue is raised if
 //! the weight of a merged queue was.

@@ -1,4 +1,5 @@
-//! The tunables of BFQ, by their names under `/sys/block/*/queue/iosched`.
+//! The tunables of BFQ, by their names under `/sys/block/*/queue/iosched`. A queue is *seeky* if
+//! most of its requests are far apart.
 
 use crate::policy::{Spec, SpecError};
 use crate::scheduler::seek_order::BackSeek;

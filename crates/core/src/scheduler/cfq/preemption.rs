@@ -1,4 +1,5 @@
-//! Preemption: a request of one queue ends the slice of another.
+//! Preemption: a request of one queue ends the slice of another. A *slice* is the time for which
+//! one queue, the *active* one, has the device.
 //!
 //! A *tree* has the queues of one class and kind, in the order of their keys, which are times. The
 //! preempting queue is put in front of its tree by a whole second. This also makes its tree the one

@@ -1,4 +1,5 @@
-//! The service trees: the choice of the next queue.
+//! The service trees: the choice of the next queue. A *slice* is the time for which one queue, the
+//! *active* one, has the device. A queue is *seeky* if its requests are far apart.
 //!
 //! A queue with requests is in one tree, by its class (real-time, best-effort) and its kind:
 //!

@@ -1,7 +1,8 @@
 //! The tunables of CFQ, by their names under `/sys/block/*/queue/iosched`.
 //!
 //! Times are whole milliseconds, which at HZ = 1000 are jiffies: the policy decides at this
-//! resolution (see [`jiffies`]).
+//! resolution (see [`jiffies`]). A *slice* is the time for which one queue has the device. A queue
+//! is *seeky* if its requests are far apart.
 
 use alloc::borrow::ToOwned;
 

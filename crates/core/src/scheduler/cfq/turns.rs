@@ -3,7 +3,8 @@
 //! A *slice* is the time for which one queue, the *active* one, has the device. A *tree* has the
 //! queues of one class and kind, in the order in which they get slices. One tree is served until
 //! its share of the time ends. A queue is *busy* if it has requests, or is active. A *close
-//! cooperator* is a queue whose next request is close to the head. Times are in jiffies of 1 ms.
+//! cooperator* is a queue whose next request is close to the head. A queue is *seeky* if its
+//! requests are far apart. Times are in jiffies of 1 ms.
 
 use super::slices::{self, TreeLoad};
 use super::trees::TreeKind;
