@@ -167,7 +167,7 @@ impl Machine {
         self.files.policy(handle).needs_every_hit()
     }
 
-    /// Readahead state of the handle's file, with the uses of shared pages until now, and the device.
+    /// Readahead state of the device and the handle's file, with uses of shared pages until now.
     pub fn readahead_state(&mut self, handle: HandleId) -> ReadaheadState {
         self.base.frames.cache.collect_first_uses();
         self.files.readahead_state(&self.base, handle)
@@ -358,7 +358,7 @@ impl Machine {
         } else {
             base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(id), needed_pages: 1 });
         }
-        // Other pages leave in place of the frame that the fault takes.
+        // Lets other pages leave in place of the frame that the fault takes, or waits for.
         self.admit(now);
         Ok(id)
     }

@@ -86,7 +86,8 @@ impl Arc {
 }
 
 impl EvictionPolicy for Arc {
-    /// A page with a ghost enters T2, any other page T1.
+    /// A page with a ghost enters T2, any other page T1. The ghost is removed, and the target
+    /// adjusted by it, unless `demand` has done that before.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let ghost_list = match self.returning.take() {
             Some((returning, ghost_list)) if returning == page => Some(ghost_list),
@@ -102,8 +103,8 @@ impl EvictionPolicy for Arc {
         }
     }
 
-    /// Pops pages from the list that exceeds its target. Used ones move to T2; the first unused one
-    /// is the victim. `None` if both lists are empty.
+    /// Makes space for a ghost, and pops pages from T1 or T2 as `next_victim_list` chooses. Used
+    /// ones move to T2; the first unused one is the victim. `None` if both lists are empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -124,8 +125,8 @@ impl EvictionPolicy for Arc {
         }
     }
 
-    /// Remembers the victim in the ghost list of its page list, if the limit of T1 and B1 allows
-    /// it.
+    /// Remembers the victim in the ghost list of its page list: a page of T2 in any case, and a
+    /// page of T1 if the limit of T1 and B1 allows it.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         let is_from_t2 = lists.note(frame) == FROM_T2;
         // The victim itself, and the page that it makes space for. A page that returns from a ghost

@@ -315,7 +315,8 @@ impl ReadaheadPolicy for OnDemand {
         }
     }
 
-    /// Sequential advice doubles the largest window; random advice disables readahead.
+    /// Sequential advice doubles the largest window, random advice disables readahead, and normal
+    /// advice ends both. Advice for a range has no effect.
     fn advise(&mut self, advice: Advice) {
         let is_sequential = match advice {
             Advice::Normal => false,

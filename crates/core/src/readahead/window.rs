@@ -206,7 +206,8 @@ impl Window {
 
     /// Handles a fault on a page of a mapping, and counts it as hit or miss. A cached page needs no
     /// read. For an absent page it adds the aligned block around the page, unless misses prevail by
-    /// more than 100. After sequential advice it announces the page as for a read.
+    /// more than 100, or after random advice. After sequential advice it only announces the page,
+    /// as for a read.
     pub(super) fn handle_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, read, pages);
@@ -223,7 +224,7 @@ impl Window {
     }
 
     /// Applies the program's advice: sequential doubles the largest window, random disables
-    /// readahead.
+    /// readahead, and normal ends both. Advice for a range has no effect.
     pub(super) fn apply_advice(&mut self, advice: Advice) {
         match advice {
             Advice::Normal => self.window_pages_max = self.window_pages_default,

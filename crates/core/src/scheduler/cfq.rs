@@ -350,8 +350,9 @@ impl Scheduler for Cfq {
         }
     }
 
-    /// Updates the counts for a completed request, and the time from which its process thinks. For
-    /// a request of the active queue, decides the end of its slice.
+    /// Updates the counts for a completed request. A synchronous one sets the time from which its
+    /// process thinks, and shows if synchronous requests are late. For a request of the active
+    /// queue, decides the end of its slice.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let now_jiffies = jiffies(now);
         let request = &requests[id];

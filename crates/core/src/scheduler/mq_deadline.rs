@@ -216,7 +216,8 @@ impl Scheduler for MqDeadline {
     }
 
     /// Sends an aged request, or the next one of the highest class with requests. While that class
-    /// has all its requests in the device, returns the time of the next run.
+    /// has all its requests in the device, returns the time of the next run. `Nothing` if no
+    /// request is queued.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.may_run |= self.rerun_at.take_if(|at| *at <= now).is_some();
         let choice = match self.may_run {

@@ -345,10 +345,10 @@ impl PageView for FilePages<'_> {
         true
     }
 
-    /// Adds absent pages run by run, split at the requested pages. Stops at the first prefetched
-    /// page beyond the budget, the credit or the limit of the cache, and then returns false. With
-    /// `is_marked`, the first added page is marked. Requested pages have no limit: their frames are
-    /// reserved.
+    /// Adds absent pages run by run, within the file and split at the requested pages. Stops at the
+    /// first prefetched page beyond the budget, the credit or the limit of the cache, and then
+    /// returns false. With `is_marked`, the first added page is marked. Requested pages have no
+    /// limit: their frames are reserved.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut remaining = range.clipped(self.file_pages);
         let mut marked_pages = u64::from(is_marked);

@@ -84,8 +84,8 @@ impl MachineMemory {
         self.swap.unmaps_unanswered == 0
     }
 
-    /// Makes a mapped page dirty that was or may have been written without a fault. After a write
-    /// in progress the page is dirty again, and its new slot is freed.
+    /// Makes a mapped page dirty that was or may have been written without a fault. Its outdated
+    /// slot is freed: at once, or at the end of a write in progress, after which it is still dirty.
     ///
     /// # Panics
     /// The page is not in memory.

@@ -194,7 +194,8 @@ impl RisingGaps {
     }
 
     /// Prefetches the next pages with their gaps, if that pays. Returns false, and ends reading
-    /// them along, if it does not: the caller then handles the request in another way.
+    /// them along, if it does not: the caller then handles the request in another way. Returns true
+    /// without a prefetch while enough pages are read along already.
     pub(super) fn prefetch_with_gaps(
         &mut self,
         access: &AccessContext,

@@ -157,8 +157,8 @@ impl Bfq {
         }
     }
 
-    /// Ends the measurement if `request` of the queue `id` is the measured one. It still counts as
-    /// in the device.
+    /// Ends the measurement if `request` of the queue `id` is the measured one, and updates the
+    /// queue's limit by it. The completed request still counts in `in_device`.
     pub(super) fn measure_completion(&mut self, now: Time, id: QueueId, request: RequestId) {
         let measurement = &mut self.measurement;
         let Some((_, arrived)) = measurement.request.take_if(|(measured, _)| *measured == request)
@@ -193,7 +193,8 @@ impl Bfq {
 
     /// The queue of which a request may be injected: the one with the latest turn, among the queues
     /// whose budget suffices. `None` also if the device has as many requests as the limit allows,
-    /// or if injection would spoil the throughput of the queue `served`.
+    /// or if injection would spoil the throughput of the queue `served`. `None` under
+    /// `strict_guarantees`, and if only raised queues may be injected and there is no other one.
     fn queue_to_inject(
         &self,
         now: Time,

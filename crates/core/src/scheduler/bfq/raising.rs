@@ -215,8 +215,8 @@ impl Bfq {
 
     /// Raises the weight of a queue without requests that gets one, if its process is interactive
     /// or soft real-time. This needs `low_latency`, a process of the default priority, and no large
-    /// burst. An interactive process does not become soft real-time before its time is over.
-    /// Returns true if the queue is raised.
+    /// burst. A raising that is over ends first. An interactive process does not become soft
+    /// real-time before its time is over. Returns true if the queue is raised.
     pub(super) fn update_raising(&mut self, now: Time, id: QueueId) -> bool {
         let interactive_time = self.interactive_time();
         let queue = &mut self.queues[id];
