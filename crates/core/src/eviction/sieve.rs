@@ -80,8 +80,8 @@ impl EvictionPolicy for Sieve {
         lists.set_note(frame, MARKED);
     }
 
-    /// Moves the hand from the oldest unexamined page on, and clears marks. The first page without
-    /// a mark or an unreported use is the victim. `None` without a page.
+    /// Moves the hand from the oldest unexamined page on, and clears marks. The first page with
+    /// neither a mark nor an unreported use is the victim. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

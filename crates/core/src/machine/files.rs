@@ -368,8 +368,9 @@ impl MachineFiles {
     }
 
     /// Registers a read or a write of `bytes` bytes (within the file), which needs the pages of
-    /// `range`, and updates the last page of its handle. A buffered read that begins in that page continues the read
-    /// before it. A fault never counts as such a continuation. Fails if `open_reads_max` are open.
+    /// `range`, and updates the last page of its handle. A buffered read that begins in that page
+    /// continues the read before it. A fault never counts as such a continuation. Fails if
+    /// `open_reads_max` are open.
     fn register_transfer(
         &mut self,
         now: Time,

@@ -272,7 +272,8 @@ impl RequestQueue {
     pub(super) fn poll(&mut self, now: Time) -> Option<QueueAction> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
-            // `wake` is not set: each dispatch clears it. The next completion causes a poll.
+            // `wake` is `None`: the dispatch that reached the limit has cleared it. The next
+            // completion causes a poll.
             return None;
         }
         if self.retries.is_empty() && self.scheduler.queued() == 0 {

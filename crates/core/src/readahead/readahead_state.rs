@@ -41,9 +41,10 @@ impl ReadaheadState {
         file: &FileEvidence,
         credit: Option<Credit>,
     ) -> ReadaheadState {
+        let request_pages = 1;
         ReadaheadState {
             costs: device.estimate.request_costs(),
-            marginal_cost_pages: device.marginal_cost_pages(1),
+            marginal_cost_pages: device.marginal_cost_pages(request_pages),
             credit,
             newest: file.newest,
         }

@@ -238,7 +238,7 @@ impl ThroughputTuner {
 
     /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
     /// is ended. At the expected rate, they would have taken over 32 ms less. For processes this is
-    /// the usual rate, below the one that is enough. Returns false without a trial.
+    /// the usual rate, below the one that is enough. False without a trial, or of all requests.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);

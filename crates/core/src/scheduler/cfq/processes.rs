@@ -60,8 +60,9 @@ impl Cfq {
 
     /// The queue for `request`, created if necessary. An asynchronous request belongs to the shared
     /// queue of its priority. A synchronous one belongs to the queue of its process. The process is
-    /// moved if its queue was joined with another one. It gets a queue of its own if they are
-    /// split. A new priority of the process is applied to the queue that it stays in or moves to.
+    /// moved if its queue was joined with another one, along a chain of joins by one queue at each
+    /// request. It gets a queue of its own if they are split. A new priority of the process is
+    /// applied to the queue that it stays in or moves to.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         let now_jiffies = jiffies(now);
         let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {
