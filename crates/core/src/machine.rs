@@ -494,7 +494,7 @@ impl Machine {
     }
 
     /// The frames of a completed, unreleased read, first page first; none for a direct transfer. A
-    /// failed read may have skipped pages: their entries are the number `u32::MAX`, no frame.
+    /// failed read may have skipped pages: their entries have the number 2^32 − 1, for no frame.
     pub fn read_frames(&self, read: ReadId) -> &[FrameId] {
         self.files.frames_of(read)
     }

@@ -125,8 +125,8 @@ impl EvictionPolicy for Arc {
         }
     }
 
-    /// Remembers the victim in the ghost list of its page list: a page of T2 in any case, and a
-    /// page of T1 if the limit of T1 and B1 allows it.
+    /// Remembers the victim in the ghost list of its page list. A page of T1 is remembered only if
+    /// the limit of T1 and B1 allows it, and a page of T2 in any case.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         let is_from_t2 = lists.note(frame) == FROM_T2;
         // The victim itself, and the page that it makes space for. A page that returns from a ghost

@@ -115,8 +115,9 @@ impl FrequencySketch {
         }
     }
 
-    /// The counter of a page in each row. Key bits are pseudo-random: two halves of the key give
-    /// the hash functions of all rows (Kirsch and Mitzenmacher, ESA 2006).
+    /// The indices of the counters of a page, one in each row, among all counters. Key bits are
+    /// pseudo-random: two halves of the key give the hash functions of all rows (Kirsch and
+    /// Mitzenmacher, ESA 2006).
     fn counters(&self, page: PageKey) -> [u64; ROWS] {
         // An odd step is never 0, so that the rows have different hash functions.
         let (hash, step) = (page.0 as u32, (page.0 >> 32) as u32 | 1);

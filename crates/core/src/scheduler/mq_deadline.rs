@@ -240,9 +240,9 @@ impl Scheduler for MqDeadline {
         Dispatch::Request(id)
     }
 
-    /// Removes the request from the count of its class in the device. The runs of the queue that
-    /// were due until now had no effect on withheld requests, since this request was in the device.
-    /// The next run is the first one after now, in steps of `RERUN_DELAY`.
+    /// Removes the request from the count of its class in the device. If requests are withheld, the
+    /// runs of the queue that were due until now had no effect, since this request was in the
+    /// device. The next run is then the first one after now, in steps of `RERUN_DELAY`.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         if !self.may_run
             && let Some(at) = &mut self.rerun_at

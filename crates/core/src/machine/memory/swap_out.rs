@@ -181,8 +181,8 @@ impl MachineMemory {
     }
 
     /// Makes the neighbours of a leaving page leave with it, on both sides, up to the size of a
-    /// write. A neighbour leaves only if it is held, was not used again, and its age is at least
-    /// `age_min`: the number of pushes to any list of the cache since its own.
+    /// write. A neighbour leaves only if it is held, was not used again, and is at least `age_min`
+    /// old. The age is the number of pushes to any list of the cache since its own.
     fn start_leaving_neighbours(
         &mut self,
         base: &mut SharedState,

@@ -58,7 +58,7 @@ impl Bfq {
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());
         let [(class, weight), (served_class, served_weight)] =
             [id, served].map(|queue| self.trees.rank(queue));
-        // The highest class comes first in the order of `Class`.
+        // A class that compares lower is the higher one: real-time comes first.
         let is_higher = class < served_class || class == served_class && weight > served_weight;
         let comes_first = is_continued && factor >= served_factor || is_higher;
         if comes_first || !self.is_idling_better(served) {

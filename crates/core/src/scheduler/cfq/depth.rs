@@ -136,8 +136,8 @@ impl Cfq {
         Ok(Some(self.tunables.quantum))
     }
 
-    /// Limit of asynchronous requests in the device: the number of synchronous slices since a
-    /// synchronous request was last late. It thus grows slowly after a late one. It is at least one
+    /// Limit of asynchronous requests in the device: the time since a synchronous request was last
+    /// late, in slices of `slice_sync`. It thus grows slowly after a late one. It is at least one
     /// if none is in the device (`in_device` is 0), so that they make progress.
     fn async_depth(&self, now: Jiffies, in_device: u32) -> u32 {
         let slices = (now - self.last_late_sync) / self.tunables.slice_sync;
