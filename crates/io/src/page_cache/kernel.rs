@@ -15,10 +15,12 @@
 //!
 //! The bytes are the same as for any `read(2)`, including dirty pages of writers.
 //!
-//! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
-//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends. A
-//! failed read of a task or a batch is an error on a file system without `RWF_NOWAIT`, where
-//! another attempt could wait. In a simulation (`cfg(simulation)`) a model answers for the kernel.
+//! The *buffered file* of a target is open without O_DIRECT. It is the target's first open file if
+//! that has no O_DIRECT, and otherwise a second one. If there is none (no `/proc`), all reads
+//! bypass the kernel page cache. A read that failed there bypasses it too. Its pages leave the
+//! path's memory when it ends. A failed read of a task or a batch is an error on a file system
+//! without `RWF_NOWAIT`, where another attempt could wait. In a simulation (`cfg(simulation)`) a
+//! model answers for the kernel.
 
 use std::num::NonZero;
 use std::os::fd::AsFd;
@@ -79,7 +81,7 @@ pub(crate) enum FilePages {
 pub(crate) struct KernelFile {
     /// The file. Its transfers with O_DIRECT bypass the kernel page cache.
     pub(super) target: Target,
-    /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
+    /// The file open without O_DIRECT, as found or opened at first use; `None` if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
     /// Checks of a batch's reads, on overlayfs.
     resident_window: ResidentWindow,
@@ -125,8 +127,8 @@ impl PathPages {
 
     /// Creates the page state of a file that is about to be opened. `file_number` is the path's
     /// number of the file, for the log of decisions. `local` is the file if it is of this machine,
-    /// and `None` for a file of an NFS server or a source. Their pages are in the path's own
-    /// cache, even if the mode is `Kernel`.
+    /// and `None` for a file of an NFS server or a source. The options refuse the mode `Kernel` to
+    /// the path of such a file.
     pub(crate) fn new_file_pages(&self, local: Option<&Target>, file_number: u32) -> FilePages {
         match (self, local) {
             (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
@@ -139,8 +141,8 @@ impl PathPages {
             (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
                 FilePages::Own(ResidentFile::for_target(target))
             }
-            // Resident pages are not read by option, or the file is not of this machine. A server's
-            // file has such pages in the mode `Kernel` too.
+            // Resident pages are not read by option, or the file is not of this machine, whose
+            // kernel then has no pages of it.
             _ => FilePages::Own(None),
         }
     }
@@ -173,8 +175,8 @@ impl FilePages {
 }
 
 impl KernelFile {
-    /// Returns the second open file, which is opened without O_DIRECT at first use. Returns `None`
-    /// if that failed.
+    /// Returns the file open without O_DIRECT, which is found or opened at first use. Returns
+    /// `None` if that failed.
     pub(super) fn open_buffered(&self) -> Option<&BufferedFile> {
         self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
     }
@@ -204,6 +206,7 @@ impl KernelFile {
     }
 
     /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay.
+    /// The file's readahead state learns of it, and earlier residency checks are forgotten.
     pub(crate) fn drop_pages(&self, range: PageRange) {
         self.resident_window.forget();
         self.readahead.drop_pages(&self.target, range);
@@ -238,7 +241,7 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
         rest.first = part.end;
     }
     // Without the permission every page is reported as resident: an absent one shows that this
-    // process has it.
+    // process has the permission. Only a range without absent pages needs the further check.
     (resident_pages < pages.count() || may_see_residency(target)).then_some(resident_pages)
 }
 

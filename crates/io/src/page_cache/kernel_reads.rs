@@ -47,15 +47,15 @@ impl Handle {
     ) -> bool {
         match buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>() == bytes {
             true => self.read_from_kernel(offset, bytes, buffers),
-            // The kernel page cache is read only into whole buffers, and so not past the end.
+            // `read_from_kernel` fills its buffers completely, so it gets only the first part.
             false => self.read_from_kernel(offset, bytes, &mut buffers_part(buffers, 0..bytes)),
         }
     }
 
-    /// Copies `bytes` bytes from `offset` on out of the kernel page cache, without waiting. Returns
-    /// `None` if a page is absent there, or if the path's own cache has one of the pages. Also
-    /// returns `None` if the path has no cache of its own. The memory from `reusable` is used if it
-    /// is large enough.
+    /// Copies `bytes` bytes from `offset` on out of the kernel page cache, without waiting, and
+    /// counts the read. Returns `None` if a page is absent there or not known to be resident, or if
+    /// the path's own cache has one of the pages. Also returns `None` if the path has no cache of
+    /// its own. The memory from `reusable` is used if it is large enough.
     pub(crate) fn copy_resident(
         &self,
         offset: u64,
@@ -86,7 +86,8 @@ impl Handle {
         self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
     }
 
-    /// Counts a read of `bytes` resident bytes from `offset` on. Returns true: the bytes were read.
+    /// Counts a read of `bytes` resident bytes from `offset` on. Always returns true, so that the
+    /// call can end a condition: the bytes were read.
     #[inline]
     pub(super) fn record_resident_read(&self, bytes: u64, offset: u64) -> bool {
         let awaited_bytes = 0;
@@ -94,13 +95,14 @@ impl Handle {
     }
 
     /// Counts a read of `bytes` bytes from `offset` on, of which `awaited_bytes` bytes were not
-    /// resident. Returns true: the bytes were read.
+    /// resident. Always returns true: the bytes were read.
     pub(super) fn record_kernel_read(&self, bytes: u64, awaited_bytes: u64, offset: u64) -> bool {
         self.read_counters.kernel_reads().record_read(bytes, awaited_bytes, offset + bytes);
         true
     }
 
-    /// True if the path's cache has any page of the range.
+    /// True if the path's cache has any page of the range. If it may have pages of the file, the
+    /// handle is registered with the engine first.
     pub(crate) fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
             && self.engine.frame_cache.is_any_shared(

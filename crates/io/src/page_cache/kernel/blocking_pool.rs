@@ -93,7 +93,7 @@ struct BlockingPoolState {
     takeable_files: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
-    /// Number of jobs queued since the start, which is also the age of the last one.
+    /// Number of calls of `push_job`, also of dropped advice. It is the age of the last job.
     jobs_queued: u64,
     /// Number of jobs that have ended since the start.
     jobs_ended: u64,
@@ -380,7 +380,8 @@ impl BlockingPoolShared {
         self.pool.lock().expect(POISON)
     }
 
-    /// Starts a thread if none sleeps and the limit permits it. The thread takes a read or watches.
+    /// Starts a thread, which takes a read or watches, if none sleeps, the limit permits it and the
+    /// pool is not closing. At the limit, the call only records the refusal.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -412,7 +413,7 @@ impl BlockingPoolShared {
     /// for too long while other threads are idle. `is_reading` is true while it executes a job.
     fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
-        pool.threads_idle -= 1;
+        pool.threads_idle -= 1; // Counted by `start_if_needed`.
         // True after a job, and after a watch that found the running reads stalled.
         let mut may_take_job = false;
         while !pool.is_closing {

@@ -1,4 +1,5 @@
-//! A read that a waiter thread makes for a task or a batch, and its result.
+//! A read that a waiter thread makes for a task or a batch, and its result. A *waiter thread* is a
+//! thread of the path's pool for reads through the kernel page cache.
 
 use std::fs::File as StdFile;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use crate::os::aligned_bytes::AlignedBytes;
 use crate::target::Target;
 
 /// Size of one `read` call in bytes, and the largest read whose content is kept for the task. A
-/// batch may keep a larger content, which is then read by one call.
+/// batch, or a task without `RWF_NOWAIT`, may keep a larger content, which one call then reads.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
 /// Reason for which the locks are never poisoned.
@@ -100,8 +101,9 @@ impl BlockingRead {
         self.error.get().copied()
     }
 
-    /// Makes the read on the calling thread, and keeps the content if requested. Without memory for
-    /// it the read ends at once, with an error.
+    /// Makes the read on the calling thread, and keeps the content or the error. Without memory for
+    /// a buffer it fails before the first byte. [`wake_task`](BlockingRead::wake_task) must follow:
+    /// it marks the read as ended.
     pub(super) fn execute(&self) {
         // Content that is not kept goes through a small buffer.
         let buffer_bytes =

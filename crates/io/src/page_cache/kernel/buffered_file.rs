@@ -78,8 +78,8 @@ pub(in crate::page_cache) struct BufferedFile {
 }
 
 impl BufferedFile {
-    /// Opens the file of `target` again without O_DIRECT, with kernel readahead. Returns `None` if
-    /// it cannot be opened.
+    /// Creates the state over the open file of `target` that has no O_DIRECT, or over another one
+    /// opened for this. It has kernel readahead. Returns `None` if it cannot be opened.
     pub(super) fn open(target: &Target) -> Option<BufferedFile> {
         Some(BufferedFile::new(target.reopen_buffered()?, FileKey::from_target(target)))
     }
@@ -96,8 +96,9 @@ impl BufferedFile {
         }
     }
 
-    /// Opens the file like [`open`](BufferedFile::open) and disables its kernel readahead. Returns
-    /// `None` if either fails.
+    /// Opens the file like [`open`](BufferedFile::open) and disables its kernel readahead. The
+    /// target is open with O_DIRECT, so the advice affects only the new open file. Returns `None`
+    /// if either fails.
     pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
         // Byte 0 and no length: the whole file.
@@ -106,8 +107,8 @@ impl BufferedFile {
     }
 
     /// Reads `bytes` bytes from `offset` on into `buffers`, which have this total length, without
-    /// waiting. Returns true if all bytes were resident. Otherwise the content of the buffers is
-    /// unspecified.
+    /// waiting. Returns true if all bytes were resident. False also without `RWF_NOWAIT`; the
+    /// content of the buffers is then unspecified.
     pub(in crate::page_cache) fn read_resident(
         &self,
         offset: u64,
@@ -118,8 +119,8 @@ impl BufferedFile {
     }
 
     /// Reads the leading resident bytes from `offset` on into `buffers`, without waiting. Returns
-    /// their number, which is 0 after an error. Returns `None` if the file system does not support
-    /// `RWF_NOWAIT`.
+    /// their number. An error, or the end of the file, ends them like an absent page. Returns
+    /// `None` if the file system does not support `RWF_NOWAIT`.
     pub(in crate::page_cache) fn read_nowait(
         &self,
         offset: u64,
@@ -129,6 +130,7 @@ impl BufferedFile {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let mut bytes_done = self.read_nowait_once(offset, kernel_readahead, buffers)?;
         // A call that has read as much as one call can is no miss: another one continues.
+        // `calls_bytes` is the largest number of bytes of the calls so far together.
         let mut calls_bytes = call_bytes(buffers);
         if bytes_done < calls_bytes || bytes_done == bytes {
             return Some(bytes_done);

@@ -104,7 +104,7 @@ pub(crate) struct FileKernelReadahead {
     /// Pages that were read or advised, and the advised ones that were not read since.
     advised: Mutex<KernelCachedPages>,
     /// True while advised pages wait for a reader: the policy then sees every read. It becomes
-    /// false once many reads in a row have reached none of them.
+    /// false once many reads in a row have reached none of them, and by `stop_showing_reads`.
     has_unread_advice: AtomicBool,
     /// True if the kernel's window is large enough for ascending streams.
     has_large_window: OnceLock<bool>,
@@ -141,7 +141,8 @@ pub(in crate::page_cache) struct PolicyAccess {
     /// True if the advice must include the read itself, because no call of the reader starts its
     /// I/O.
     pub(in crate::page_cache) is_submitted: bool,
-    /// First byte known to be absent, if any.
+    /// Offset of the first byte known to be absent. `None` without a check, or if the check does
+    /// not report it.
     pub(in crate::page_cache) first_absent: Option<u64>,
 }
 
@@ -151,7 +152,7 @@ pub(in crate::page_cache) struct PolicyAnswer {
     /// True if the run is read without the kernel's readahead from here on. Always false for a
     /// submitted read.
     pub(in crate::page_cache) is_kernel_readahead_off: bool,
-    /// True if a part of the read was advised before.
+    /// True if a part of the shown range was advised and not read since.
     pub(in crate::page_cache) has_advised_part: bool,
 }
 

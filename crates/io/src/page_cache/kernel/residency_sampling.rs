@@ -88,8 +88,8 @@ impl SamplerState {
     }
 
     /// State after a checked or timed read. `is_resident` is true if all its pages were resident, a
-    /// hit. A hit lengthens the run of unchecked reads from n to 2n + 1. A miss, and the first hit
-    /// after one, end the run.
+    /// hit. A hit lengthens the run of unchecked reads from n to 2n + 1, at most 31. A miss, and
+    /// the first hit after one, end the run. The 8th miss in a row leads to `Missing`.
     fn after_check(self, is_resident: bool) -> SamplerState {
         let (run, misses) = match self {
             // Another thread with this sampler has changed the state since this read began.

@@ -11,10 +11,10 @@
 //!
 //! A check costs a system call, as much as the read. A read that finds its pages resident therefore
 //! also checks the 2 MiB window around them, and later reads in that window check nothing. Pages
-//! evicted meanwhile are detected by `RWF_NOWAIT`, which one small read of eight sets (it costs a
-//! tenth of the read), and every large read. Checks without success become rarer, down to one read
-//! in 64. Large reads (64 KiB or more) always check, because the check is cheap compared with a
-//! device read.
+//! evicted meanwhile are detected by `RWF_NOWAIT` (it costs a tenth of the read). `read_known`
+//! sets it in one read of eight. All other reads set it. Checks without success
+//! become rarer, down to one read in 64. Large reads (64 KiB or more) always check, because the
+//! check is cheap compared with a device read.
 //!
 //! If residency cannot be checked (older kernel, or another user's file without write permission),
 //! pages count as absent.
@@ -117,7 +117,8 @@ impl ResidentFile {
     }
 
     /// Returns the second open file if the range is known to be resident, or if a check that is due
-    /// finds it resident. Otherwise returns `None`.
+    /// finds it resident. Otherwise returns `None`, also for a resident range without a due check.
+    /// The caller [reads](ResidentFile::read) from it, which finds pages evicted meanwhile.
     pub(in crate::page_cache) fn resident_file(
         &self,
         offset: u64,
@@ -146,6 +147,7 @@ impl ResidentFile {
             self.read_checks.record_result(is_resident);
             return None;
         }
+        // A failed open changes no rate: it says nothing about residency.
         let buffered_file = self.open_buffered()?;
         // The window check comes last and becomes rarer: for evicted pages the kernel computes the
         // age of the eviction, at 0.2 us each.
@@ -180,8 +182,9 @@ impl ResidentFile {
     }
 
     /// Reads from `offset` on into a small buffer if its pages are known to be resident. Returns
-    /// false otherwise, or if the read fails. One read of eight, selected by a hash of its offset,
-    /// checks for evictions.
+    /// false otherwise, for a buffer of 64 KiB or more, or if the read fails. One read of eight,
+    /// selected by a hash of its offset, checks for evictions. The other reads wait for pages that
+    /// were evicted meanwhile.
     #[inline]
     pub(in crate::page_cache) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let Some(Some(buffered_file)) = self.buffered_file.get() else { return false };
@@ -194,7 +197,7 @@ impl ResidentFile {
         // The multiplier is 2^64 divided by the golden ratio. The upper bits of the product are 0
         // for one offset of eight.
         let offset_hash = offset.wrapping_mul(splitmix::STEP);
-        // The other reads wait if a page was evicted, and do not find out.
+        // No check: the read waits if a page was evicted, and its window stays known.
         if offset_hash >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
             return buffered_file.read_blocking(offset, buffer);
         }

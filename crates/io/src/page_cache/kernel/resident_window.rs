@@ -29,7 +29,8 @@ const STATE_BITS: u32 = 6;
 const PARTLY_ABSENT: u64 = 32;
 
 impl ResidentWindow {
-    /// True if all these pages are resident, or were when their window was checked.
+    /// True if all these pages are resident, or were when their window was checked. A read across
+    /// the end of its window checks its own pages and changes no state.
     pub(crate) fn is_resident(&self, target: &Target, pages: PageRange) -> bool {
         let window = pages.first / WINDOW_PAGES;
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
@@ -46,6 +47,7 @@ impl ResidentWindow {
             // The first read there, or one after reads of another window.
             _ if bits >> STATE_BITS != window + 1 => set_state(0),
             PARTLY_ABSENT => {}
+            // The second read in a row there, or all reads without a check are used up.
             0 if are_pages_resident(target, window_pages) => {
                 set_state(u64::from(UNCHECKED_READS_MAX));
                 return true;

@@ -72,8 +72,8 @@ struct UntrustedRead<'a> {
 
 impl Handle {
     /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Returns false if
-    /// the read must bypass that cache: the second open file is missing, the file ends before, or
-    /// the device fails.
+    /// the read must bypass that cache: the file cannot be opened without O_DIRECT, the file ends
+    /// before, or the device fails.
     #[inline]
     pub(crate) fn read_kernel_pages(
         &self,
@@ -201,7 +201,7 @@ impl Handle {
 
     /// Starts the kernel's I/O for a read that is [polled](Handle::poll_submitted) later, unless
     /// the sampler or a check finds the range resident. Returns the residency. Returns `None` if
-    /// the kernel does not cache the pages, or if the second open file is missing.
+    /// the kernel does not cache the pages, or if the file cannot be opened without O_DIRECT.
     pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<SubmittedResidency> {
         let file = self.file.pages.kernel_file()?;
         // Before any I/O is in flight: on some file systems an open waits for it.
@@ -261,7 +261,8 @@ impl Handle {
     /// Reads into `buffer` for a task, like [`read_from_kernel`](Handle::read_from_kernel) for a
     /// thread. Returns false if the read must bypass the kernel page cache. `blocking_read` belongs
     /// to the task and is `None` before the first call. After `Pending`, `waker` is called when the
-    /// read has ended.
+    /// read, or a piece of it, has ended. The task then calls again, with the same arguments. A
+    /// read that is `Ready` is not polled again.
     ///
     /// # Errors
     /// The system provides no thread to wait on. Or the read has failed, and the file system does
@@ -288,6 +289,7 @@ impl Handle {
             }
             let finished = finish_blocking_read(buffered_file, blocking_read, offset, buffer)?;
             if let FinishedRead::Piece { end } = finished {
+                // The whole read was counted as waiting at its first piece.
                 let piece = new_task_read(buffered_file, end, offset + bytes - end);
                 *blocking_read = Arc::new(piece);
                 return start_task_read(file, blocking_read, waker);
@@ -402,7 +404,7 @@ enum FinishedRead {
 }
 
 /// Moves the bytes of an ended `blocking_read` into `buffer`, whose first byte has the offset
-/// `offset`. Never waits for the device.
+/// `offset`. The read may be a later piece of the buffer. Never waits for the device.
 ///
 /// # Errors
 /// The file system does not support `RWF_NOWAIT`, and the read has failed or had no memory.
@@ -433,7 +435,8 @@ fn finish_blocking_read(
     if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)]) {
         return Ok(FinishedRead::Whole);
     }
-    // A failed read counts as an eviction too: the cause is not known here.
+    // A failed read counts as an eviction too: the cause is not known here. Later reads that wait
+    // then go without kernel readahead.
     buffered_file.record_eviction();
     Ok(FinishedRead::Missing)
 }

@@ -12,8 +12,8 @@ use crate::page_cache::own::Handle;
 
 impl Handle {
     /// Reads `bytes` bytes from `offset` on that are resident in the kernel into `buffers`, without
-    /// waiting, and counts the read. Returns false if not all of them are resident, or if the
-    /// path's own cache has one of the pages.
+    /// waiting, and counts the read. Returns false if they are not all known to be resident, or if
+    /// the path's own cache has one of the pages. The content of `buffers` is then unspecified.
     pub(super) fn read_resident_pages(
         &self,
         file: &ResidentFile,
@@ -45,8 +45,9 @@ impl Handle {
         file.read_known(offset, buffer) && self.record_resident_read(bytes, offset)
     }
 
-    /// Returns the second open file if all pages of the range are resident in the kernel and the
-    /// path's own cache has none of them. Otherwise returns `None`.
+    /// Returns the second open file of `file`, which is open without O_DIRECT. All pages of the
+    /// range must be known to be resident, or found so by a check that is due. The path's own cache
+    /// must have none of them. Otherwise returns `None`.
     pub(super) fn resident_kernel_file<'a>(
         &self,
         file: &'a ResidentFile,

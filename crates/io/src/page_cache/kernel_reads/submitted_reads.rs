@@ -55,15 +55,16 @@ pub(crate) enum SubmittedResidency {
 }
 
 impl Handle {
-    /// Returns the file with its second open file, which is opened without O_DIRECT. Returns `None`
-    /// if the kernel does not cache the pages, or if the second open fails.
+    /// Returns the file, and its open file without O_DIRECT. Returns `None` if the kernel does not
+    /// cache the pages, or if the file cannot be opened so.
     fn opened_kernel_file(&self) -> Option<(&KernelFile, &BufferedFile)> {
         let file = self.file.pages.kernel_file()?;
         Some((file, file.open_buffered()?))
     }
 
     /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel), without waiting.
-    /// Returns `None` if the read has not completed.
+    /// Returns `None` if the read has not completed. Only a copied read is counted here: a read
+    /// left to the caller is counted when the caller makes it.
     ///
     /// A read of up to `copied_bytes_max` bytes is copied into memory of `free_buffers`. A larger
     /// read counts as resident if its last byte is resident, and is not copied. Without
@@ -101,6 +102,7 @@ impl Handle {
             self.record_resident_read(bytes, offset);
             return Some(KernelReadStatus::Copied(copy));
         }
+        // Not all bytes are resident: the memory is kept for the next copy.
         free_buffers.push(copy);
         None
     }
@@ -143,7 +145,8 @@ impl Handle {
     }
 
     /// Passes a submitted read of `bytes` bytes from `offset` on to a waiter thread. Returns the
-    /// read that the thread makes, or `None` if the read must bypass the kernel page cache.
+    /// read that the thread makes, for [`take_waited`](Handle::take_waited) at its end. Returns
+    /// `None` if the read must bypass the kernel page cache, as in `opened_kernel_file`.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -163,10 +166,11 @@ impl Handle {
     }
 
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
-    /// content comes from the thread, or is copied from resident pages into memory of
-    /// `free_buffers`. Counts the read, with all its bytes as awaited. Without `RWF_NOWAIT` the
-    /// caller copies the pages, and its read is counted instead, or the read has failed. With it,
-    /// the read must bypass the kernel page cache if pages were evicted again or could not be read.
+    /// content comes from the thread. If the thread kept none (the read was too large, or failed),
+    /// resident pages are copied into memory of `free_buffers`. Counts the read in both cases, with
+    /// all its bytes as awaited. If not all pages are resident now, the read must bypass the kernel
+    /// page cache. Without `RWF_NOWAIT` no pages are copied here: the caller makes the read, which
+    /// is counted then, or the read has failed.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,
@@ -190,6 +194,8 @@ impl Handle {
             self.record_kernel_read(bytes, awaited_bytes, offset);
             return KernelReadStatus::Copied(copy);
         }
+        // Pages were evicted again, or the read failed. Later reads that wait then go without
+        // kernel readahead.
         buffered_file.record_eviction();
         free_buffers.push(copy);
         KernelReadStatus::MustBypass

@@ -27,10 +27,11 @@ pub(super) struct PolicyDecision {
 struct PolicyWindows {
     /// Page ranges that the policy wants to be read.
     advised_ranges: Vec<PageRange>,
-    /// Target window of the policy in pages. The outer `None`: the policy did not see the read. The
-    /// inner `None`: it has no stream, or the stream's begin made a continuation likely.
+    /// Target window of the policy's latest stream in pages. The outer `None`: the policy did not
+    /// see the read. The inner `None`: it has no stream, or that stream's begin made a continuation
+    /// likely (the start of the file, a stride).
     target_pages: Option<Option<u64>>,
-    /// True if a part of the read was advised before.
+    /// True if a part of the read was advised and not read since.
     has_advised_part: bool,
 }
 
@@ -53,7 +54,7 @@ impl FileKernelReadahead {
         // read. A read that continues no run is the first of one: it is off for any target. The
         // kernel reads nothing ahead of this read, but would ahead of the next one.
         let is_kernel_readahead_off = match target_pages {
-            // Without a target the kernel's readahead stays on.
+            // Without a stream, or with a likely continuation, the kernel's readahead stays on.
             Some(target_pages) => target_pages.is_some_and(|pages| {
                 !is_continuation || pages < window().kernel_readahead_pages(request)
             }),
@@ -73,7 +74,8 @@ impl FileKernelReadahead {
             };
         }
         // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
-        // it. Its answer is always that the kernel's readahead stays on.
+        // it. Its answer is always that the kernel's readahead stays on. The kernel reads nothing
+        // ahead of a read that continues no run either.
         if is_continuation && !is_submitted {
             remove_kernel_ranges(&mut advised_ranges, window, request);
         }
@@ -90,7 +92,7 @@ impl FileKernelReadahead {
     /// Records a read at time `now` of a file of `file_bytes` bytes. The policy gets the read with
     /// the present evidence about the device, and returns the page ranges to advise. A read within
     /// pages that are known as read or advised is *quiet*: the policy does not get it, and
-    /// `target_pages` is `None`.
+    /// `target_pages` is `None`. In any case its pages count as known afterwards.
     fn ask_policy(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -135,7 +137,7 @@ impl FileKernelReadahead {
                     advised_ranges: &mut advised_ranges,
                 },
             );
-            // Target of the latest stream, if it has one: see `PolicyWindows`.
+            // `wanted_anywhere` returns the target of the latest stream: see `PolicyWindows`.
             target_pages = Some(policy.wanted_anywhere());
         }
         // The pages count as known, and advised ones as used.
