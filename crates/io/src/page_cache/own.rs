@@ -113,11 +113,12 @@ pub(crate) const READ_BYTES_MAX: u64 = 16 << 20;
 /// Result of [`Engine::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
-    /// This read is done.
+    /// This read is done, successful or not. It has left its queue: the caller takes its result and
+    /// releases it.
     Done(InFlightId),
     /// The storage has failed and executes no more requests.
     Failed(BackendError),
-    /// A thread that executes a request is stalled.
+    /// Threads that execute requests are stalled. The reads stay in the queue.
     Stalled,
 }
 
@@ -207,8 +208,9 @@ impl Engine {
         EngineGuard::new(self, self.state.lock().expect(POISON))
     }
 
-    /// Waits until a read of `queue` is done, and leads if there is no leader. The caller holds the
-    /// lock, and at least one read of the queue is in flight. Returns the lock, which is free
+    /// Waits until a read of `queue` is done or the storage fails. Meanwhile it executes pooled
+    /// transfers, and leads if there is no leader. The caller holds the lock, and the queue has at
+    /// least one read that was not taken. Returns the lock, which is free
     /// during a sleep. If `ends_when_stalled` is true, the wait ends with [`WaitOutcome::Stalled`]
     /// when threads that execute requests are stalled for [`STALL_TIMEOUT`].
     pub(crate) fn wait<'a>(
@@ -222,6 +224,7 @@ impl Engine {
         loop {
             match state.in_flight.pop_done_or_error(queue) {
                 Some(Ok(id)) => {
+                    // The next leader: this thread may have been the last one.
                     state.in_flight.wake_next_leader();
                     return (state, WaitOutcome::Done(id));
                 }
@@ -273,6 +276,7 @@ impl Engine {
             // True: no answer was there at the start, so all completions have just arrived.
             state.collect_completions(Ok(had_no_answer));
         }
+        // Wakes the threads and tasks of the reads that are done now.
         state.relock()
     }
 
@@ -294,6 +298,7 @@ impl Engine {
             // The reactor stops leading, and threads may still wait.
             state.in_flight.wake_next_leader();
         }
+        // Wakes the threads and tasks of the reads that are done now.
         state.relock()
     }
 
@@ -312,7 +317,8 @@ impl Engine {
     }
 
     /// Main loop of the reactor: leads while futures wait and no other thread leads, and otherwise
-    /// sleeps. Checks for completions that a stalled leader does not take in.
+    /// sleeps. While another thread leads for them, checks now and then for completions that it
+    /// does not take in, because it may be stalled. Ends when the engine closes.
     fn run_reactor(&self) {
         let mut state = self.lock();
         while !state.is_closing {

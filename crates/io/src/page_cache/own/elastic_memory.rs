@@ -242,7 +242,8 @@ impl Elastic {
 impl Engine {
     /// Measures the spare memory, sets the limit, and shrinks the memory to it. Sets the amounts of
     /// memory at which this is called again. Starts the adapter thread once the engine uses enough
-    /// memory. No effect if the engine's memory is fixed, or if another thread adapts it now.
+    /// memory. No effect if the engine's memory is fixed, or if another thread adapts it now: that
+    /// one sets the amounts.
     pub(crate) fn adapt_memory(&self) {
         let Some(elastic) = &self.elastic else { return };
         let Ok(mut last_check) = elastic.last_check.try_lock() else { return };

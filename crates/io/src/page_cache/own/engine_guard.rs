@@ -27,7 +27,8 @@ impl<'e> EngineGuard<'e> {
         EngineGuard { engine, state: Some(state) }
     }
 
-    /// Releases and takes the lock again if wake-ups are deferred, so that they happen now. The
+    /// Releases and takes the lock again if wake-ups are deferred, so that they happen before the
+    /// holder goes on, which may sleep. The
     /// other deferred actions are then performed too; without a wake-up they stay deferred.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();

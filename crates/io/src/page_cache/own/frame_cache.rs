@@ -215,7 +215,8 @@ impl FrameCache {
         page: u64,
         ignores_mark: bool,
     ) -> Result<Option<PinnedPage>, PinLimitReached> {
-        // Counted first, so that the limit is never exceeded.
+        // Counted first, so that the limit is never exceeded. An attempt that fails below is
+        // counted for a moment, and may make another thread's attempt fail.
         if self.pinned_pages.fetch_add(1, Ordering::SeqCst) >= self.pinned_pages_max {
             self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
             return Err(PinLimitReached {
@@ -264,7 +265,8 @@ impl FrameCache {
         self.memory.use_huge_pages();
     }
 
-    /// Gives the memory of frames without pages back to the system. Sorts `frames`.
+    /// Gives the memory of frames without pages back to the system. Sorts `frames`, so that
+    /// adjacent ones need one call.
     pub(super) fn release_memory(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|frame, next| next.0 == frame.0 + 1) {
@@ -277,8 +279,9 @@ impl FrameCache {
         self.memory.address(frame)
     }
 
-    /// Removes and returns the invalidated frames that became unused. They belong to the machine
-    /// again. A frame that a guard pins follows after its last unpin.
+    /// Removes and returns the invalidated frames that became unused since the last call. They
+    /// belong to the machine again. A frame that a guard pins follows after its last unpin. After
+    /// an invalidation, only this function checks whether copies in progress have ended.
     fn take_unused_frames(&self) -> Vec<FrameId> {
         if !self.has_invalidated.load(Ordering::Acquire) {
             return Vec::new();

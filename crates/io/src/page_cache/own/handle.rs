@@ -93,14 +93,15 @@ impl NewestVersion {
 const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random];
 
 impl Handle {
-    /// Opens `target`. Reuses the open file if the machine knows one of the same version.
+    /// Opens `storage_file`, whose version is `identity`. If the machine has to know the handle at
+    /// once and knows an open file of the same version, that one is used instead.
     pub(crate) fn open(
         engine: &Arc<LazyEngine>,
-        target: StorageFile,
+        storage_file: StorageFile,
         identity: Identity,
     ) -> Handle {
         let file_number = engine.next_file_number();
-        let file = OpenFile::from_storage_file(target, identity, &engine.pages, file_number);
+        let file = OpenFile::from_storage_file(storage_file, identity, &engine.pages, file_number);
         Handle::from_file(engine, Arc::new(file))
     }
 
@@ -150,8 +151,9 @@ impl Handle {
         }
     }
 
-    /// Returns the machine's identifiers, and registers the handle first if necessary. Must not be
-    /// called with the machine's lock held.
+    /// Returns the machine's identifiers, and registers the handle first if necessary. The
+    /// registration builds a missing engine, and panics if it cannot be built. Must not be called
+    /// with the engine's lock held.
     #[inline]
     pub(crate) fn machine_ids_or_register(&self) -> MachineIds {
         *self.machine_ids.get_or_init(|| self.register_in_machine())
@@ -280,8 +282,8 @@ impl Handle {
     }
 
     /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns false
-    /// without a change otherwise. The counters of a replaced handle are kept. (This handle stays,
-    /// and keeps its own.)
+    /// without a change otherwise. A replaced handle stays in `replaced` while reads use it. Later
+    /// replacements drop it, and keep its counters. (This handle stays, and keeps its own.)
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
@@ -291,7 +293,7 @@ impl Handle {
             newest.replaced.push(replaced);
         }
         drop(newest);
-        // Takes the lock of the engine.
+        // Takes the lock of the engine, which is never taken under the lock above.
         drop(unused);
         is_newest
     }
@@ -339,8 +341,9 @@ impl Handle {
         })
     }
 
-    /// Takes advice about future reads of this handle. `WillNeed` prefetches the range. Lasting
-    /// advice is kept for replacements of the handle.
+    /// Takes advice about future reads of this handle, for the policy of each cache that it uses.
+    /// `WillNeed` prefetches the range. The opposite advice drops its cached pages. Other advice
+    /// ignores `range`. Lasting advice is kept for replacements of the handle.
     pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
         if let Some(index) = ADVICE.iter().position(|&kind| kind == advice) {
             self.advice.store(index as u8, Ordering::Relaxed);
@@ -413,7 +416,7 @@ impl Handle {
 
     /// Copies shared bytes like [`read_shared`](Handle::read_shared), for callers that went through
     /// [`Handle::current`]. Returns false if not all bytes are shared, or if the policy must see
-    /// every hit.
+    /// every hit. (`read_shared` needs no such check: the fast path is off for that policy.)
     pub(crate) fn read_shared_checked(&self, offset: u64, buffer: &mut [u8]) -> bool {
         !self.needs_every_hit && self.has_pages() && self.copy_shared(offset, buffer)
     }
@@ -459,7 +462,8 @@ impl Handle {
     }
 
     /// Calls `record_end` with the end offset of the last read in each slot that bypassed the
-    /// machine, each once. The calling thread's comes last.
+    /// machine, unless an earlier call has passed it. The calling thread's comes last. A *slot* is
+    /// the number of a simultaneous copy, mostly of its thread.
     pub(super) fn take_unreported_ends(&self, record_end: impl FnMut(u64)) {
         self.read_counters.take_unreported_ends(record_end);
     }

@@ -51,9 +51,11 @@ pub(super) struct InFlightRead {
     pub(super) queue: Option<QueueId>,
     /// The machine's number of the handle that reads.
     pub(super) handle: HandleId,
-    /// Identifier in the machine while the read's pages are pinned.
+    /// Identifier in the machine, from the start of the read until its pages are unpinned. `None`
+    /// after an error, and for a detached read.
     pub(super) machine_read: Option<ReadId>,
-    /// Result and location of the bytes, complete once the read is done.
+    /// Result and location of the bytes, complete once the read is done. The default value while
+    /// the owner of the queue has taken it.
     pub(super) completed: CompletedRead,
     /// Next completed read of the queue.
     next_done: Option<InFlightId>,
@@ -64,11 +66,11 @@ pub(super) struct InFlightRead {
 pub(crate) struct CompletedRead {
     /// Caller's identifier of the read.
     pub(crate) ticket: u64,
-    /// Number of bytes, or the error.
+    /// Number of bytes, or the error; `None` before the end of the read.
     pub(crate) result: Option<Result<u64, ReadError>>,
-    /// Frames of its pages, pinned by the machine.
+    /// Frames of its pages, pinned by the machine. Empty after an error, and for `detached` bytes.
     pub(crate) frames: Vec<FrameId>,
-    /// Offset of the first byte from the start of the first frame.
+    /// Offset of the first byte from the start of the first frame. Not used for `detached` bytes.
     pub(crate) skip: usize,
     /// The bytes themselves, if they were moved out of their frames.
     pub(crate) detached: Option<AlignedBytes>,
@@ -86,7 +88,8 @@ pub(crate) enum QueueOwner {
 /// The reads of one thread, task or batch.
 #[derive(Default)]
 pub(super) struct CompletionQueue {
-    /// Thread or task to wake when a read is done.
+    /// Thread or task to wake when a read is done, when the storage fails, or, for a thread, to
+    /// lead.
     pub(super) parked: Option<Parked>,
     /// First and last completed read that is not taken.
     done: Option<(InFlightId, InFlightId)>,
@@ -253,8 +256,9 @@ impl InFlight {
         self.tasks_pending += u32::from(queue.is_task);
     }
 
-    /// Removes and returns the next completed read of the queue. If there is none, returns the
-    /// error of a failed storage, or `None`.
+    /// Removes and returns the next completed read of the queue, which the caller must release. If
+    /// there is none, returns the error of a failed storage, or `None`. Its reads in flight then
+    /// stay in the queue.
     pub(crate) fn pop_done_or_error(
         &mut self,
         queue: QueueId,
@@ -354,7 +358,8 @@ impl InFlight {
 }
 
 impl IoBackend for InFlight {
-    /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
+    /// Submits a request to the storage, or keeps it in `inline_request` for the waiting thread
+    /// that executes it. The drop of the engine's lock hands submitted requests to the kernel.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
         // True once for each such read: for the first of the requests that it waits for. Prefetches
@@ -399,8 +404,10 @@ impl IoBackend for InFlight {
 }
 
 impl Driver for InFlight {
-    /// Moves the read into its queue, and wakes the queue's owner. Releases an abandoned read at
-    /// once. The pages of a successful read stay pinned until the read is released.
+    /// Moves the read to the completed ones of its queue, and wakes the queue's owner. The pages of
+    /// a successful read stay pinned until the read is released; a failed one has none. An
+    /// abandoned read is released in the machine at once, and its handle goes to `abandoned`: the
+    /// engine then ends the read there.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         // The tag was the number of the read's entry at its start.
         let id = done.tag as InFlightId;

@@ -28,7 +28,7 @@ use crate::target::Coherence;
 
 /// Builds engines with the options of a path.
 pub(crate) trait BuildEngine: Send + Sync {
-    /// Builds an engine over local files.
+    /// Builds an engine over local files, or over the source of the path.
     ///
     /// # Errors
     /// The system cannot provide its memory or its I/O backend.
@@ -58,18 +58,20 @@ pub(crate) struct LazyEngine {
     pub(crate) coherence: Coherence,
     /// Page cache of the path: of the kernel, of the path, or none.
     pub(crate) pages: PathPages,
-    /// Builds the engine, and another one in a child; `None` for a server.
+    /// Builds the engine, and the owner of another one in a child. `None` for a server, and for a
+    /// source whose engine exists: their engines cannot be built again.
     builder: Option<Box<dyn BuildEngine>>,
     /// Owner for a child made by `fork`.
     child_engine: ForkLocal<Arc<LazyEngine>>,
     /// Maximum number of simultaneous copies out of the cache.
     pub(super) concurrent_copies_max: usize,
-    /// Number of files opened.
+    /// Number of openings so far, of files and of their changed versions.
     opened_files: AtomicU32,
 }
 
 impl LazyEngine {
-    /// Creates an owner of an existing engine.
+    /// Creates an owner of an existing engine. `builder` builds the owner in a child; `None` if a
+    /// child cannot use the storage.
     pub(crate) fn new(
         engine: Engine,
         coherence: Coherence,
@@ -126,7 +128,7 @@ impl LazyEngine {
     /// Returns the owner for this process: itself, or a child's own one with the same options.
     ///
     /// # Errors
-    /// In a child: the path has a connection to a server, which a child cannot use
+    /// In a child: the path has a connection to a server or a source, which a child cannot use
     /// (`Forked::Server`), or the engine cannot be built there.
     pub(crate) fn for_this_process(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
         if self.is_of_this_process() {
@@ -140,7 +142,8 @@ impl LazyEngine {
             });
             owner.and_then(|owner| owner.ok_or(Forked::Server))
         };
-        // A grandchild inherits the child's owner here, and needs its own one in turn.
+        // A grandchild inherits the child's owner here, and needs its own one in turn. The child's
+        // owner returns itself in the child, which ends the recursion.
         self.child_engine.get_or_init(build)?.for_this_process()
     }
 
@@ -187,7 +190,8 @@ impl LazyEngine {
     /// Locks the engine's state, and builds the engine if necessary.
     ///
     /// # Panics
-    /// The engine was inherited by `fork`: the caller has not gone through `Handle::current`.
+    /// The engine cannot be built. Or it was inherited by `fork`: the caller has not gone through
+    /// `Handle::current`.
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         assert!(self.is_of_this_process(), "the lock of another process is never taken");
         let engine: &Engine = self;
@@ -205,10 +209,11 @@ impl LazyEngine {
         self.pages.take_decisions(decisions);
     }
 
-    /// Starts the reactor thread, which leads for futures.
+    /// Starts the reactor thread, which leads for futures, if it does not run. Builds the engine
+    /// first if necessary.
     ///
     /// # Errors
-    /// The system cannot start a thread.
+    /// The system cannot start a thread, or the engine cannot be built.
     pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
         self.engine_or_build()?.start_reactor()
     }

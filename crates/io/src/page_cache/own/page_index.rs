@@ -204,7 +204,8 @@ impl<A: Atomics> PageIndex<A> {
         if entry.key.load(Relaxed) == key {
             return PinOutcome::Pinned(frame);
         }
-        // The frame received another page meanwhile, and that page was pinned for a moment.
+        // The frame received another page meanwhile, and that page was pinned for a moment. The use
+        // counted for it stays.
         match self.unpin(frame) {
             true => PinOutcome::AbsentReturnFrame(frame),
             false => PinOutcome::Absent,
@@ -313,14 +314,14 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Ends the sharing of the page in `frame`, as [`recall_all`](PageIndex::recall_all). Returns
-    /// false if the page is in use.
+    /// false, and lets the page stay shared, if it is in use. True also if it was never shared.
     pub(crate) fn recall(&self, frame: u32) -> bool {
         self.recall_all(&[FrameId(frame)]) == 0
     }
 
     /// Ends the sharing of the pages in up to 64 `frames`. Returns one bit for each page that is
     /// pinned or that a reader is signed in for, the lowest bit for the first frame. These pages
-    /// stay shared. Called by one thread at a time.
+    /// are shared again at the end; lookups meanwhile miss them. Called by one thread at a time.
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
         let (mut in_use, mut recalled) = (0, 0);
         for (position, frame) in frames.iter().enumerate() {

@@ -56,10 +56,12 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
     }
 
-    /// Starts the read, waits for it and passes its bytes to `deliver` in order.
+    /// Starts the read, waits for it and passes its bytes to `deliver` in order. After an error the
+    /// bytes of the pieces before it have been passed.
     ///
     /// # Errors
-    /// The machine rejects the read, the storage failed, or the file has become shorter.
+    /// The machine rejects the read, the device or the storage failed, memory is short, or the file
+    /// has become shorter.
     pub(crate) fn wait(mut self, mut deliver: impl FnMut(&[u8])) -> Result<(), ReadError> {
         while self.offset < self.end {
             let engine: &Engine = &self.handle.engine;
@@ -68,7 +70,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let queue = self.open_queue(&mut state, QueueOwner::Thread);
             let inline_request = state.start_inline(&self.handle, self.offset, bytes, queue);
             let mut done = None;
-            // This thread executes one request of its read.
+            // This thread executes one request of its read. An error of the start leaves the queue
+            // to the drop of `self`.
             if let Some(mut inline_request) = inline_request.map_err(ReadError::from_machine)? {
                 drop(state);
                 // SAFETY: only this request writes to its frames, and no thread reads them until it
@@ -99,7 +102,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
             match done {
                 Some((now, id)) => self.finish_piece(state, now, id, bytes, &mut deliver)?,
-                // The executing thread is stalled.
+                // The executing thread is stalled. Its request is abandoned with the queue.
                 None => {
                     state.close_queue(queue);
                     self.queue.set(None);
@@ -113,7 +116,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Passes the available bytes to `deliver` in order, and registers `waker` for the rest. The
-    /// first call starts the read.
+    /// first call starts the read. `Ready` without an error means that all bytes were passed. After
+    /// `Pending` the caller starts the reactor, which takes in the completions.
     ///
     /// # Errors
     /// As for [`wait`](PendingRead::wait).
@@ -191,8 +195,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Passes the bytes of the completed piece `id` to `deliver` without the lock, releases its
-    /// pages, and closes its queue. `now` is the present time. Returns the error of a failed read.
-    /// Pages of one group are released before the copy, and other pages after it.
+    /// pages, and closes its queue, which the piece has left. `now` is the present time. Returns
+    /// the error of a failed read. Pages of one group are released before the copy, and other pages
+    /// after it.
     fn finish(
         &self,
         mut state: EngineGuard<'_>,
@@ -214,7 +219,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         };
         let bytes = result.unwrap_or(0) as usize;
         if reader_guard.is_none() && bytes > 0 {
-            // The pages stay pinned while they are copied, or the bytes are detached.
+            // The pages stay pinned while they are copied, or the bytes are detached. The caller
+            // leaves the step to this function: requests of other reads start before the copy.
             state.step_until_idle(now);
             drop(state);
             // Its drop releases the pages, even if `deliver` runs code of the program and panics.
@@ -245,9 +251,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         state.release_completed_and_close(now, id, completed, self.queue.take());
     }
 
-    /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`.
-    /// This is needed because a thread that executes a request of this read is stalled, or because
-    /// its last page cannot be cached.
+    /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`,
+    /// all or none. This is needed because a thread that executes a request of this read is
+    /// stalled, or because its last page cannot be cached.
     #[cold]
     fn read_bypassing_cache(
         &self,
@@ -295,8 +301,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Ok(())
     }
 
-    /// Reads `part` of the pages `pages` into its position in `memory`, which has room for all of
-    /// them. Waits for the device.
+    /// Reads the pages `part`, some of `pages`, into their position in `memory`, which has room for
+    /// all `pages`. Waits for the device. A `Short` outcome counts from the start of `part`.
     fn execute_bypassing_cache(
         &self,
         memory: &FrameMemory,

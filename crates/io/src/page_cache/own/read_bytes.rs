@@ -22,8 +22,8 @@ pub(crate) struct ReadBytes<'a> {
 }
 
 impl<'a> ReadBytes<'a> {
-    /// Returns the bytes as slices, one for each group of adjacent frames. From memory, one copy of
-    /// 64 KiB costs two thirds of sixteen copies of a page.
+    /// Returns the bytes as slices, one for each run of adjacent frames; none after an error. From
+    /// memory, one copy of 64 KiB costs two thirds of sixteen copies of a page.
     pub(crate) fn slices(
         &self,
         frame_cache: &'a FrameCache,

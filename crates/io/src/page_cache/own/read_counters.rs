@@ -1,9 +1,11 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
-//! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
-//! is its readahead policy.) A *slot* is the number of a simultaneous copy out of the cache. It is
-//! usually the number of its thread. A copy writes to the counters of its own slot, so two threads
-//! that read the same file share no cache line. Most files are read by one thread, and many by
-//! none. A slot's counters are therefore allocated on the first write.
+//! which is reported to the machine's policy. (The *machine* is the state machine of the cache. Its
+//! *policy* is the readahead policy for its reads. The *kernel policy* is the handle's readahead
+//! policy for reads through the kernel page cache. It advises the kernel.) A *slot* is the number
+//! of a simultaneous copy out of the cache. It is usually the number of its thread. A copy writes
+//! to the counters of its own slot, so two threads that read the same file share no cache line.
+//! Most files are read by one thread, and many by none. A slot's counters are therefore allocated
+//! on the first write.
 //!
 //! Reads through the kernel page cache are also followed as *runs*: sequences of reads, each of
 //! which begins where the last one of its thread ended.
@@ -39,18 +41,18 @@ struct PaddedCounters {
     /// for.
     kernel_bytes: AtomicU64,
     kernel_awaited_bytes: AtomicU64,
-    /// End of the last read that bypassed the machine; [`NO_OFFSET`] once it was reported to the
-    /// policy.
+    /// End of the last read that bypassed the machine, of any kind; [`NO_OFFSET`] once it was
+    /// reported to the machine's policy.
     unreported_end: AtomicU64,
     /// Start of the sequential run of the last read through the kernel page cache.
     run_start: AtomicU64,
     /// Page in which the last copy from the cache, or the last read through the machine, ended.
     /// Pins and reads through the kernel page cache do not change it. [`NO_PAGE`] at first.
     last_page: AtomicU64,
-    /// End of the last read through the kernel page cache that was reported to the policy;
+    /// End of the last read through the kernel page cache that was shown to the kernel policy;
     /// [`NO_OFFSET`] before the first.
     policy_end: AtomicU64,
-    /// Value of `policy_end` when the policy decided to read the current run without kernel
+    /// Value of `policy_end` when the kernel policy decided to read the current run without kernel
     /// readahead; [`NO_OFFSET`] with kernel readahead.
     no_readahead_from: AtomicU64,
     /// Selects the reads through the kernel page cache whose residency is checked.
@@ -96,7 +98,7 @@ impl ReadCounters {
     }
 
     /// Counts a copy of `bytes` bytes from the cache that ends at byte `end` of the file. Called by
-    /// the thread that uses the slot.
+    /// the thread that is signed in for the slot, so that no other one writes to its counter.
     #[inline]
     pub(crate) fn record_copy(&self, slot: usize, bytes: u64, end: u64) {
         let counters = self.slot_counters(slot);
@@ -132,8 +134,9 @@ impl ReadCounters {
     }
 
     /// Calls `record_end` with the end of the last read in each slot that bypassed the machine,
-    /// each once. The calling thread's end comes last, because only its own reads are ordered with
-    /// its next action.
+    /// unless an earlier call has passed it. Afterwards a read that continues there counts as the
+    /// start of a run. The calling thread's end comes last, because only its own reads are ordered
+    /// with its next action.
     pub(crate) fn take_unreported_ends(&self, mut record_end: impl FnMut(u64)) {
         let (slots_up_to_own, other_slots) =
             self.slots.split_at(self.slot_index(thread_number()) + 1);
@@ -184,7 +187,8 @@ impl ReadCounters {
     }
 
     /// True if the last read of any thread that bypassed the machine ended at `offset`, and was not
-    /// reported to the policy yet. A task that continues there may run on another thread now.
+    /// reported to the machine's policy yet. A task that continues there may run on another thread
+    /// now.
     pub(crate) fn has_any_read_end_at(&self, offset: u64) -> bool {
         let all_counters = self.slots.iter().filter_map(ForkLocal::get);
         all_counters
@@ -248,7 +252,8 @@ impl KernelReadCounters<'_> {
         if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.counters.run_start.store(end - bytes, Ordering::Relaxed);
             let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);
-            // `no_readahead_from` is `end` if the policy was just shown this read, a new run.
+            // `no_readahead_from` is `end` if the kernel policy was just shown this read, a new
+            // run.
             if no_readahead_from != NO_OFFSET && no_readahead_from != end {
                 self.counters.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }
@@ -256,20 +261,21 @@ impl KernelReadCounters<'_> {
         self.counters.unreported_end.store(end, Ordering::Relaxed);
     }
 
-    /// Records that the policy was shown a read up to byte `end`.
+    /// Records that the kernel policy was shown a read up to byte `end`.
     pub(crate) fn record_policy_end(&self, end: u64) {
         self.counters.policy_end.store(end, Ordering::Relaxed);
     }
 
-    /// Records the method for the rest of the run of the last read shown to the policy.
-    /// `is_without_readahead` is true if the run is read without kernel readahead.
+    /// Records the method for the rest of the run of the last read shown to the kernel policy: that
+    /// read was [recorded](KernelReadCounters::record_policy_end) before. `is_without_readahead` is
+    /// true if the run is read without kernel readahead.
     pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
         let end = self.counters.policy_end.load(Ordering::Relaxed);
         let start = if is_without_readahead { end } else { NO_OFFSET };
         self.counters.no_readahead_from.store(start, Ordering::Relaxed);
     }
 
-    /// Returns the offset up to which the policy knows the run that a read from `offset` on
+    /// Returns the offset up to which the kernel policy knows the run that a read from `offset` on
     /// continues. Returns `None` if the read continues no run, or if the run is read with kernel
     /// readahead.
     pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
@@ -280,7 +286,8 @@ impl KernelReadCounters<'_> {
 
     /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues, if the
     /// run is a header and the read its content. The run is then shorter than the read, and the
-    /// policy has not seen its last read. Returns `None` otherwise, also if no run is continued.
+    /// kernel policy has not seen its last read. Returns `None` otherwise, also if no run is
+    /// continued.
     pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
         let start = self.counters.run_start.load(Ordering::Relaxed);
         // A read from the path's own cache meanwhile may have ended before the run.
@@ -288,15 +295,15 @@ impl KernelReadCounters<'_> {
         (self.continues_read_unseen_by_policy(offset) && is_shorter).then_some(start)
     }
 
-    /// Returns true if a read from `offset` on continues the last one and the policy has not seen
-    /// that one, such as a read of trusted or resident pages.
+    /// Returns true if a read from `offset` on continues the last one and the kernel policy has not
+    /// seen that one, such as a read of trusted or resident pages.
     pub(crate) fn continues_read_unseen_by_policy(&self, offset: u64) -> bool {
         self.last_end() == Some(offset)
             && self.counters.policy_end.load(Ordering::Relaxed) != offset
     }
 
     /// End of the last read that bypassed the machine, as an offset in the file. Returns `None` if
-    /// there was none or if it was reported.
+    /// there was none or if it was reported to the machine's policy.
     pub(crate) fn last_end(&self) -> Option<u64> {
         let end = self.counters.unreported_end.load(Ordering::Relaxed);
         (end != NO_OFFSET).then_some(end)

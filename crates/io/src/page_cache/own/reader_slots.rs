@@ -118,7 +118,8 @@ impl<A: Atomics> ReaderGuard<'_, A> {
         self.current_word & !LOW_BITS == key & !LOW_BITS
     }
 
-    /// Moves the sign-in to the group of another key.
+    /// Moves the sign-in to the group of another key. Pages of the group before are not protected
+    /// any more.
     pub(crate) fn move_to_group(&mut self, key: u64) {
         self.current_word = signed_in_word(key, self.current_word);
         self.word.store(self.current_word, SeqCst);

@@ -53,7 +53,7 @@ pub(crate) struct EngineState {
     /// Has the bytes of completed reads.
     frame_cache: Arc<FrameCache>,
     pub(super) clock: Clock,
-    /// Number of pages that batches pin now, and its limit.
+    /// Number of pages of completed reads that batches have taken and not returned, and its limit.
     pub(super) batch_pages: u64,
     pub(super) batch_pages_max: u64,
     /// Open files, with their handle counts.
@@ -124,7 +124,7 @@ impl EngineState {
     }
 
     /// Makes the machine take back the invalidated frames that readers have left meanwhile: reads
-    /// that wait for memory may go on. Returns the present time.
+    /// that wait for memory may go on with the next step. Returns the present time.
     fn take_returned_frames(&mut self) -> Time {
         let now = self.clock.now();
         self.machine.take_returned(now);
@@ -132,6 +132,7 @@ impl EngineState {
     }
 
     /// Starts a read of `bytes` bytes from byte `offset` on in a queue, and submits its requests.
+    /// The read may be done at once: the caller looks into the queue before it waits.
     ///
     /// # Errors
     /// The machine rejects the read.
@@ -192,8 +193,9 @@ impl EngineState {
         }
     }
 
-    /// Starts a read of `bytes` bytes from `offset` on in the machine, and adds it to a queue.
-    /// `step_until_idle` submits its requests. `ticket` is returned with the completed read.
+    /// Starts a read of `bytes` bytes from `offset` on in the machine, and adds it to a queue. The
+    /// handle is registered, and counts the read until `on_read_end`. `step_until_idle` must follow
+    /// and submits the requests. `ticket` is returned with the completed read.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -271,8 +273,8 @@ impl EngineState {
     }
 
     /// Removes the entry of a completed read, and releases its pages in the machine. Then ends the
-    /// read on its handle. The pages are dropped if the path does not cache the file's pages
-    /// itself. `step_until_idle` must follow.
+    /// read on its handle by `on_read_end`: it drops the pages if the path does not cache them, and
+    /// closes a dropped handle with its last read. `step_until_idle` must follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, machine_read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
@@ -337,8 +339,8 @@ impl EngineState {
         has_some
     }
 
-    /// Completes a request that a thread has executed itself, and returns the current time.
-    /// `step_until_idle` must follow.
+    /// Completes a request that a thread has executed itself, moves the reads that are done now to
+    /// their queues, and returns the current time. `step_until_idle` must follow.
     pub(crate) fn complete_inline(
         &mut self,
         inline_request: InlineRequest,
@@ -357,20 +359,22 @@ impl EngineState {
             // Requests that the storage executes, such as prefetches, may be complete too.
             self.collect_completions(WITHOUT_SLEEP);
         } else {
+            // Results alone: the caller may release its read before new requests are submitted.
             self.machine.deliver_results(now, &mut self.in_flight);
         }
         now
     }
 
-    /// Detaches all completed reads that were not taken. Returns false if there was none to detach.
-    /// `step_until_idle` must follow.
+    /// Detaches all completed reads that were not taken, so that their pages become free for reads
+    /// that wait for memory. Returns false if there was none to detach. `step_until_idle` must
+    /// follow.
     fn detach_all(&mut self, now: Time) -> bool {
         // A done read has no queue. An abandoned one, and one that was taken, have no result here.
         let is_completed =
             |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
         let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        // Every read is detached, not only the first one that can be.
+        // A fold and not `any`, which would stop at the first read that was detached.
         completed
             .into_iter()
             .map(|id| self.detach(now, id))
@@ -437,6 +441,7 @@ impl EngineState {
 
     /// Called by a thread that has waited long behind a leader. If completions are available, the
     /// leader is stalled (stopped, or without a processor) and loses its role. They are taken in.
+    /// The calling thread does not become the leader by this call.
     pub(crate) fn replace_stalled_leader(&mut self) {
         if self.collect_completions(WITHOUT_SLEEP) && self.in_flight.leader.is_active {
             self.in_flight.leader.is_active = false;
@@ -472,8 +477,9 @@ impl EngineState {
         has_some
     }
 
-    /// Returns true if tasks wait and the reactor must be woken: to lead, or to monitor the leader.
-    /// If tasks wait, also marks the reactor as not idle.
+    /// Returns true if tasks wait and the reactor must be woken: to lead if there is no leader, or
+    /// out of its sleep without a timeout, to monitor the leader. If tasks wait, also marks the
+    /// reactor as not idle. The caller wakes it after the release of the lock.
     pub(super) fn take_reactor_wake(&mut self) -> bool {
         self.in_flight.has_tasks()
             && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.leader.is_active)

@@ -127,7 +127,8 @@ impl StorageBackend {
         }
     }
 
-    /// Prepares a request that the caller executes itself. `segments` is its memory, in the order
+    /// Prepares a request that the caller executes itself, without the lock. No completion comes
+    /// from the storage for it. `segments` is its memory, in the order
     /// of the bytes.
     ///
     /// # Panics

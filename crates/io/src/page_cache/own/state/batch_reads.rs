@@ -37,15 +37,16 @@ pub(crate) struct UnstartedRead {
 pub(crate) struct SharedRead {
     /// Result, with the pinned frames or the copy of its bytes.
     pub(crate) completed: CompletedRead,
-    /// `None` for a rejected read and for a copy.
+    /// Entry of the read in the engine, which must be released. `None` for a rejected read, and for
+    /// a copy from outside the machine. A read that was copied at the pin limit has an entry.
     id: Option<InFlightId>,
-    /// Number of pages that the read pins in the machine.
+    /// Number of pages that the read pins in the machine; 0 for a copy, and after an error.
     pages: u64,
 }
 
 impl SharedRead {
-    /// Returns the buffer if the read is a copy without an entry in the machine. Otherwise returns
-    /// the read itself as the error.
+    /// Returns the buffer if the read is a copy without an entry in the engine. Otherwise returns
+    /// the read itself as the error: the engine must take it back.
     pub(crate) fn into_copy(self) -> Result<AlignedBytes, SharedRead> {
         match self {
             SharedRead {
@@ -78,9 +79,11 @@ pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
 }
 
 impl EngineState {
-    /// Takes back the `returned` reads and starts the `unstarted` ones, by their keys in `reads`. A
-    /// read that the machine rejects is added to `ready`. The key is the ticket of the result. The
-    /// caller drops the reads without the lock, because the last handle of a file takes it.
+    /// Takes back the `returned` reads, which leaves that list empty. Then starts the `unstarted`
+    /// ones, given by their keys in `reads`. Their handles are registered. A read that the machine
+    /// rejects is added to `ready`; the others complete in `queue`. The ticket of each result is
+    /// the key. The caller removes the reads from `reads` without the lock, because the drop of the
+    /// last handle of a file takes it.
     pub(crate) fn release_and_start(
         &mut self,
         queue: QueueId,
@@ -101,8 +104,10 @@ impl EngineState {
         self.step_until_idle(now);
     }
 
-    /// Moves completed reads of the queue to `ready`: `first`, and then as many as the pin limit
-    /// permits. If `first` exceeds the limit, it is copied.
+    /// Moves completed reads of the queue to `ready`. `first` is a completed read that the caller
+    /// has removed from the queue already. If it exceeds the pin limit, it is copied, because the
+    /// batch waits for it. Then follow the next completed reads, up to the first one that exceeds
+    /// the limit. The others stay in the queue for a later call.
     pub(crate) fn share_completed(
         &mut self,
         queue: QueueId,
@@ -113,6 +118,7 @@ impl EngineState {
             let now = self.clock.now();
             // False for a failed read, which has no bytes, and for one that is detached already.
             if self.detach(now, first) {
+                // Reads that wait for memory may use the unpinned pages.
                 self.step_until_idle(now);
             }
         }

@@ -104,8 +104,9 @@ pub(in crate::page_cache::own) struct HandleUse {
 }
 
 impl EngineState {
-    /// Opens a new handle of a file. Adds the file unless it is already open and unchanged. Returns
-    /// the open file.
+    /// Opens a new handle of a file. Adds the file unless this version of it is already open:
+    /// `file` is then closed. Returns the open file that the machine uses, and the identifiers of
+    /// the new handle.
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, MachineIds) {
         if let Some(&id) = self.open_files.by_identity.get(&file.identity) {
             // A second opening of the same version, which is closed without the lock.
@@ -121,7 +122,8 @@ impl EngineState {
         (file, self.open_another_handle(id))
     }
 
-    /// Invalidates a range of a file in each of its open versions.
+    /// Invalidates a range of a file in each of its open versions: cached pages are not served
+    /// again. Pages in flight may still be served to the reads that wait for them.
     pub(crate) fn invalidate_all_versions(&mut self, file_id: FileId, range: PageRange) {
         let versions: Vec<FileId> = self.open_files.versions_of(file_id).collect();
         for id in versions {
@@ -143,7 +145,7 @@ impl EngineState {
     }
 
     /// Opens another handle of an open file in the machine, counts it, and returns the machine's
-    /// identifiers of it.
+    /// identifiers of it. Each handle ends with one call of `on_handle_dropped`.
     pub(in crate::page_cache::own) fn open_another_handle(
         &mut self,
         file_id: FileId,
@@ -194,7 +196,8 @@ impl EngineState {
         }
     }
 
-    /// Ends a read on the handle and releases its pages. `range` covers them.
+    /// Ends a read on the handle, which must be released in the machine before. `range` covers its
+    /// pages. With the last read of a dropped handle, closes the handle.
     ///
     /// The pages leave the cache if the path does not cache pages. For a file in the kernel page
     /// cache, the machine reads only bytes that the kernel could not return. All pages of the file
