@@ -189,7 +189,8 @@ impl Batch {
 
     /// Ends the engine's reads in `ready` from index `first` on: returns their tickets to them. If
     /// the file has become shorter and ends behind the bytes of a read in their last page, that
-    /// page cannot be cached, and the read has failed. It is read again without the cache.
+    /// page cannot be cached, and the read has failed. It is read again by `read_absent`, which
+    /// needs no cached page.
     ///
     /// Called without the lock: dropping the last handle of a file takes it.
     fn finish_engine_reads(&mut self, first: usize) {
@@ -210,7 +211,7 @@ impl Batch {
     }
 
     /// Releases the reads that the caller has finished with and submits the unstarted ones, under
-    /// one lock. Reads that complete at once move to `ready`, for
+    /// one lock. Reads that are rejected at their start move to `ready`, for
     /// [`finish_engine_reads`](Batch::finish_engine_reads). Returns the engine's locked state and
     /// the batch's queue in it. Requires a built engine.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
@@ -334,8 +335,8 @@ impl Batch {
         Ok(self.wait()?.map(copy_to_buffer))
     }
 
-    /// Ends the caller's borrow of the last read. The memory of a copy is kept for reuse, and pages
-    /// are kept for release with the next lock.
+    /// Ends the caller's borrow of the last read. The memory of a copy from outside the engine is
+    /// kept for reuse. A read of the engine, copied or not, is kept for release with the next lock.
     fn end_borrow(&mut self) {
         let Some(borrowed) = self.borrowed.take() else { return };
         match borrowed.into_copy() {
@@ -384,8 +385,9 @@ impl Batch {
         }
     }
 
-    /// Waits for the next read of the engine, and moves all completed reads to `ready`. Returns at
-    /// once if none is in flight.
+    /// Waits for the next read of the engine, and moves it to `ready`, with as many other completed
+    /// reads as may stay pinned. Returns without a wait if a read was rejected at its start, or if
+    /// none is in flight.
     ///
     /// # Errors
     /// The storage has failed. Or the engine cannot be built, and the reads stay in `unstarted`.
@@ -398,6 +400,7 @@ impl Batch {
             // A single read leaves a stalled thread's request and bypasses the cache. A batch has
             // no such way out, so it waits for that thread.
             let ends_when_stalled = false;
+            // The read `id` has left the queue. `share_completed` takes it, and the others.
             let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {
                 WaitOutcome::Done(id) => {
@@ -426,7 +429,7 @@ impl Drop for Batch {
         self.returned.extend(self.borrowed.take());
         self.returned.extend(self.ready.drain(..));
         let mut state = engine.lock();
-        // Reads that have not started never will.
+        // Reads that have not started never will: no read is rejected and added to `ready`.
         let (no_reads, ready) = (&[], &mut self.ready);
         state.release_and_start(queue, &mut self.returned, no_reads, &self.engine_reads, ready);
         state.close_queue(queue);

@@ -221,7 +221,7 @@ impl Target {
         let is_in_memory = !is_device && check_if_in_memory(path, file_system)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
             // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
-            // direct I/O.
+            // direct I/O. The second call has another option and does not come here.
             drop(file);
             let direct = OpenOptions { direct: Direct::Preferred, ..options };
             return Target::open_or_create(path, direct, creates);
@@ -247,6 +247,7 @@ impl Target {
         let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
         // Transfers of a file that is opened late go through another open file, without that flag.
+        // If that open fails, `reopen_direct` clears the flag.
         if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(open_error)?;
         }
@@ -303,8 +304,8 @@ impl Target {
         self.identity
     }
 
-    /// True if the descriptor still belongs to this file, and was not closed and reused by the
-    /// program.
+    /// True if the descriptor still belongs to this file, in any version, and was not closed and
+    /// reused by the program. False also if fstat(2) fails.
     pub(crate) fn is_still_open(&self) -> bool {
         Identity::from_target(self).is_ok_and(|present| present.is_same_file(&self.identity))
     }
@@ -350,8 +351,9 @@ impl Target {
         (self.late_direct.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
-    /// Returns the open file without O_DIRECT, opened again if necessary. `None` without `/proc` or
-    /// a free descriptor, and if the descriptor belongs to another file now.
+    /// Returns the open file without O_DIRECT: the first one if it has none, and otherwise another
+    /// one opened now. `None` if that fails, without `/proc` or a free descriptor, and if the
+    /// descriptor belongs to another file now.
     pub(crate) fn reopen_buffered(&self) -> Option<Arc<File>> {
         if let Some(file) = self.buffered_file() {
             return Some(Arc::clone(file));
@@ -446,8 +448,9 @@ impl AsRawFd for Target {
     }
 }
 
-/// Type of the file's file system, as in statfs(2), or 0 if unknown. Returns 0 for a file with
-/// direct I/O on a device too: overlayfs and file systems in memory have none.
+/// Type of the file's file system, as in statfs(2), or 0 if unknown. Returns 0 without a system
+/// call for a file with direct I/O on a device: it is on neither overlayfs nor a file system in
+/// memory.
 fn file_system_type(file: &File, stat: &Statx, has_direct: bool) -> i64 {
     match has_direct && stat.stx_dev_major != 0 {
         true => 0,

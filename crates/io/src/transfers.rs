@@ -117,7 +117,8 @@ impl TransferProgress {
         }
     }
 
-    /// Prepares a transfer over the memory of `segments`, which has as many bytes as `start`.
+    /// Prepares a transfer over the memory of `segments`, which has as many bytes as `start`. It is
+    /// [executed](TransferProgress::execute) by its owner, without a slot or a backend.
     pub(crate) fn new(start: TransferStart, segments: Vec<libc::iovec>) -> TransferProgress {
         let mut progress = TransferProgress { segments, ..TransferProgress::unused() };
         progress.reset(start);
@@ -240,7 +241,8 @@ pub(crate) struct Transfers<K> {
     ended: VecDeque<EndedTransfer<K>>,
     /// Stamps the completions.
     clock: Clock,
-    /// Time of the last check for answers: all earlier answers were taken.
+    /// Time of the last check for answers, or of the owner's last wait. Answers found later have
+    /// arrived since.
     last_check: Time,
     /// True if a transfer was queued again since the present exchange or collection began.
     has_requeued: bool,
@@ -380,7 +382,8 @@ impl<K> Transfers<K> {
 
     /// Submits started transfers and processes answers: ended transfers come out of `next_ended`.
     /// Sleeps for the first answer as long as `sleep` allows. A transfer that must be continued or
-    /// repeated is submitted here too, because the owner may sleep elsewhere from now on.
+    /// repeated is submitted here too, because the owner may sleep elsewhere from now on. If the
+    /// first answer is of such a transfer, the sleep ends without an ended one.
     ///
     /// # Errors
     /// The backend fails to submit requests or to take answers.

@@ -17,8 +17,8 @@
 //! - Requests are submitted without a lock, because `io_submit` may block: for a tag of the device,
 //!   or for a block of the file's map.
 //! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::backend::thread_pool)
-//!   execute buffered transfers and signal the same eventfd. They also execute a transfer that
-//!   `io_submit` rejects for any reason: the plain call decides.
+//!   execute buffered transfers, their *jobs*, and signal the same eventfd. They also execute a
+//!   transfer that `io_submit` rejects for any reason: the plain call decides.
 //!
 //! Sources: io_submit(2), io_setup(2), `linux/aio_abi.h`; the shared queue is `struct aio_ring` of
 //! the kernel's `fs/aio.c`.
@@ -320,7 +320,8 @@ impl AioContext {
         self.pool.start_queued_jobs();
     }
 
-    /// Submits all queued requests to the kernel, in batches.
+    /// Submits all queued requests to the kernel, in batches. Rejected ones become queued jobs of
+    /// the threads, which the caller must start.
     fn submit_to_kernel(&self) {
         while self.queued_count.load(Ordering::Acquire) > 0 {
             let mut batch = [Iocb::default(); SUBMIT_BATCH];
@@ -366,7 +367,8 @@ impl AioContext {
         }
     }
 
-    /// Queues a request that `io_submit` rejects for execution by the threads.
+    /// Queues a request that `io_submit` rejects for execution by the threads. The caller of
+    /// `submit_to_kernel` then starts them. The request counts as unanswered already.
     fn execute_on_threads(&self, request: &Iocb) {
         let single_segment =
             [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
@@ -376,7 +378,7 @@ impl AioContext {
             opcode => {
                 let op = if opcode == PREADV { Op::Read } else { Op::Write };
                 let list = request.address as *const libc::iovec;
-                // SAFETY: the list stays in place until the answer, by the same contract.
+                // SAFETY: the list stays in place until the answer (`Backend::queue`).
                 (op, unsafe { std::slice::from_raw_parts(list, request.count as usize) })
             }
         };
@@ -389,7 +391,7 @@ impl AioContext {
             // Only direct transfers are submitted by `io_submit`.
             is_direct: true,
         };
-        // SAFETY: the contract of the request holds for the job.
+        // SAFETY: as for the request, until the answer of the pool.
         unsafe { self.pool.queue(transfer) };
     }
 

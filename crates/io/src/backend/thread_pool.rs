@@ -1,6 +1,7 @@
 //! Thread pool backend: each thread executes one transfer at a time with `preadv(2)` or
-//! `pwritev(2)`. A *job* is a queued transfer. A *worker* is a thread of the pool. The *owner* is
-//! the backend's user, who takes the answers.
+//! `pwritev(2)`. A *job* is a queued transfer. A *worker* is a thread of the pool. An *answer* is
+//! the number of bytes moved or a negative `errno`. The *owner* is the backend's user, who takes
+//! the answers.
 //!
 //! The pool needs no system call that a sandbox forbids, and is the reference for the other
 //! backends. Threads start on demand. A thread that will wait for an answer anyway executes a
@@ -165,7 +166,7 @@ impl ThreadPool {
         self.job_count.fetch_add(1, Ordering::Release);
     }
 
-    /// Adds an answer for a transfer that is not executed.
+    /// Adds an answer for a transfer that was not queued here and is not executed: AIO cancels one.
     pub(crate) fn add_answer(&self, answer: KernelAnswer) {
         let mut state = self.lock();
         state.unanswered += 1;
@@ -188,7 +189,8 @@ impl ThreadPool {
         self.job_count.load(Ordering::Acquire) > 0
     }
 
-    /// Makes workers begin the queued jobs. Without workers the caller executes them.
+    /// Makes workers begin the queued jobs. If the system provides no worker, the calling thread
+    /// executes all of them, and waits for the device.
     pub(crate) fn start_queued_jobs(self: &Arc<ThreadPool>) {
         if self.has_jobs() && !self.wake_workers(NO_FUTURE_JOBS) {
             while let Some((job, _)) = self.take_job() {

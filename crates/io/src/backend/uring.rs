@@ -54,7 +54,7 @@ pub(crate) struct UringBackend {
     ring: Arc<IoUring>,
     /// Address range of the memory registered with this ring.
     registered_addresses: Range<usize>,
-    /// Eventfd polled by the ring; a write to it ends a sleep. `None` on a ring of one thread.
+    /// Eventfd polled by the ring; a write to it ends a sleep. `None` on a ring without a sleeper.
     event_fd: Option<Arc<OwnedFd>>,
     /// Number of queued transfers without an answer.
     unanswered: u32,
@@ -178,15 +178,16 @@ impl UringBackend {
             && start + segment.iov_len <= self.registered_addresses.end
     }
 
-    /// Makes the kernel signal the eventfd `event_fd` for each answer.
+    /// Makes the kernel signal the owner's eventfd for each answer. It is not the eventfd of the
+    /// field `event_fd`, which only ends a sleep.
     ///
     /// # Errors
     /// The kernel rejects it.
-    pub(crate) fn register_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
+    pub(crate) fn register_event_fd(&self, owner_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
         let refused = |error: std::io::Error| BackendError::NoRing {
             errno: error.raw_os_error().unwrap_or(0),
         };
-        self.ring.submitter().register_eventfd(event_fd.as_raw_fd()).map_err(refused)
+        self.ring.submitter().register_eventfd(owner_fd.as_raw_fd()).map_err(refused)
     }
 
     /// Adds an entry to the submission queue, without submitting it, and remembers its token. Once

@@ -101,7 +101,7 @@ impl KernelReads {
     }
 
     /// Removes and returns the next completed read, and waits if there is none. Returns `None` if
-    /// no read is in flight. A read found resident is copied if it has at most `copied_bytes_max`
+    /// `reads` is empty. A read found resident is copied if it has at most `copied_bytes_max`
     /// bytes, and otherwise left to the caller. Buffers are taken from `free_buffers`. If the
     /// system provides no thread to wait on, the oldest read is left to the caller uncompleted.
     pub(super) fn next(
@@ -195,7 +195,8 @@ impl KernelReads {
         None
     }
 
-    /// Sleeps until a read completes, in the ring or on helper threads. May return early. Returns
+    /// Queues reads in the ring, starts helper threads for the others, and sleeps until a read
+    /// completes in either. May return early. Returns
     /// false if a read needs a thread and the system provides none, also with reads in the ring.
     /// Buffers of queued reads are taken from `free_buffers`.
     fn wait(&mut self, free_buffers: &mut Vec<AlignedBytes>) -> bool {
@@ -281,8 +282,8 @@ impl KernelReads {
             if let ReadWait::Unassigned = kernel_read.wait {
                 match handle.wait_on_thread(*offset, *bytes) {
                     Ok(Some(read)) => kernel_read.wait = ReadWait::Thread(read),
-                    // The read does not go through the kernel page cache. The next check finds that
-                    // out.
+                    // The read does not go through the kernel page cache. The next check,
+                    // `poll_submitted`, finds that out and completes it.
                     Ok(None) => return true,
                     Err(_) => return false,
                 }

@@ -40,7 +40,8 @@ impl File {
     /// True if both handles read the same version of a file, by the comparison of
     /// [`revalidate`](File::revalidate). For sources true if their lengths are equal.
     ///
-    /// `other` may belong to the parent of this process, as for [`is_same_file`](File::is_same_file).
+    /// `other` may belong to the parent of this process, as for
+    /// [`is_same_file`](File::is_same_file).
     pub fn is_same_version(&self, other: &File) -> bool {
         self.handle().file.identity.is_same_version(&other.handle().file.identity)
     }
@@ -64,8 +65,8 @@ impl File {
         ReadPath::builder().open(name)
     }
 
-    /// Parameters and traffic of the NFS connection. `None` for a local file, and in a child made
-    /// by `fork`, which has no connection.
+    /// Parameters and traffic of the NFS connection. `None` for a local file and for a source, and
+    /// in a child made by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
         let nfs_lookup = engine
@@ -110,7 +111,7 @@ impl Builder {
     }
 
     /// Connects to the server of `url`, looks the file up, and builds an engine over the
-    /// connection.
+    /// connection. `name` is the name given by the caller, which the file reports.
     fn open_nfs(self, name: &Path, url: &str) -> Result<File, OpenFileError> {
         let url = NfsUrl::parse(url).map_err(NfsError::Url)?;
         let clock = Clock::start();
@@ -124,7 +125,8 @@ impl Builder {
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine, because the connection belongs to the parent.
         let builder_for_child = None;
-        // Files of a server are not checked for changes: other values were refused above.
+        // Files of a server are not checked for changes: `build_server_engine` has refused other
+        // values.
         let coherence = Coherence::WhenOpened;
         let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
         let handle = Handle::open(&engine, StorageFile::Server(file), nfs_identity(&file));
@@ -133,7 +135,7 @@ impl Builder {
 }
 
 /// Looks up the NFS file of a handle again by name, while other threads continue to read. Returns a
-/// handle of its present version, or `None` for a local file.
+/// handle of its present version, changed or not. Returns `None` for a local file and for a source.
 ///
 /// # Errors
 /// The file is not found, or this is a child and the connection belongs to the parent.
@@ -217,7 +219,8 @@ fn without_opener(name: &str) -> Option<OpenFileError> {
     is_scheme.then(|| OpenFileError::Url { url: shown_url(name), why })
 }
 
-/// The opener for a name; `None` for the name of a local file.
+/// The opener for a name. `None` for the name of a local file, and for a URL whose scheme has no
+/// opener.
 fn opener(name: &str) -> Option<OpenUrl> {
     let (scheme, _) = name.split_once("://")?;
     let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);

@@ -48,8 +48,8 @@ impl Builder {
         source: Arc<dyn Source>,
     ) -> Result<File, OpenFileError> {
         let (name, bytes) = (name.as_ref(), source.bytes());
-        // Reads of bytes in memory need no engine. It is built now only if it could be refused, for
-        // its options.
+        // Reads of bytes in memory need no engine, which is then built late. If an option for it is
+        // given, it is built now, because the option could be refused.
         let is_lazy = source.all_bytes().is_some() && self.has_default_cache();
         if bytes > FILE_BYTES_MAX {
             let (path, bytes_max) = (name.into(), FILE_BYTES_MAX);
@@ -155,8 +155,10 @@ impl File {
 }
 
 /// Fills `buffer` with the bytes from `offset` on past the cache, if such a read bypasses it, or if
-/// the source has all bytes in memory. The buffer ends within the file. `None` without an effect
-/// otherwise, also for a file that is no source.
+/// the source has all bytes in memory. Counts the read if it is done. The buffer ends within the
+/// file. `None` without an effect otherwise, also for a file that is no source: the caller then
+/// reads through the cache. `continues` is as for [`File::read_direct_at`], and is not called for
+/// bytes in memory.
 pub(super) fn read_direct(
     handle: &Handle,
     buffer: &mut [u8],
@@ -169,7 +171,7 @@ pub(super) fn read_direct(
         // No byte lies past the end, where `offset` may be.
         let start = (offset as usize).min(all.len());
         buffer.copy_from_slice(&all[start..start + buffer.len()]);
-        // Counted like a read through the cache that finds all bytes there.
+        // Counted like a read through the machine that finds all bytes in the cache.
         let cached_bytes = bytes;
         handle.read_counters.record_machine_read(bytes, cached_bytes, offset + bytes);
         return Ok(Some(DirectRead::Done));

@@ -16,9 +16,9 @@ use crate::target::Coherence;
 /// As a [`BufRead`] it returns cached pages in place and pins one page at a time. Pages of the
 /// kernel page cache are copied, 128 KiB at a time.
 ///
-/// If [the kernel caches the pages](crate::PageCache::Kernel), small sequential reads are also served
-/// from such a copy, as by a [`BufReader`](io::BufReader). The copy is at most as long as the
-/// sequential run before it, or as the read if that is longer. A seek elsewhere drops it. Bytes
+/// If [the kernel caches the pages](crate::PageCache::Kernel), small sequential reads are also
+/// served from such a copy, as by a [`BufReader`](io::BufReader). The copy is at most as long as
+/// the sequential run before it, or as the read if that is longer. A seek elsewhere drops it. Bytes
 /// written after the copy was made are visible to [`File::read_at`], and to the reader past the end
 /// of the copy. A path that [checks for changes](Coherence) after opening uses no such copies.
 ///
@@ -116,7 +116,7 @@ impl Reader {
     }
 
     /// Copies unconsumed bytes of the present page or copy to the start of `buffer`, consumes them,
-    /// and returns their number.
+    /// and returns their number: 0 if none is left. Does not fetch.
     fn take_unconsumed(&mut self, buffer: &mut [u8]) -> usize {
         let unconsumed = self.unconsumed();
         let bytes = unconsumed.len().min(buffer.len());
@@ -125,8 +125,9 @@ impl Reader {
         bytes
     }
 
-    /// Reads from the file at the present position into `buffer`, without a copy in between.
-    /// Returns the number of bytes, which end at the first unreadable one.
+    /// Reads from the file at the present position into `buffer`, without a copy in between. Drops
+    /// the present page or copy, also its unconsumed bytes: they are read again. Returns the number
+    /// of bytes, which end at the first unreadable one.
     fn read_into_caller(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let position = self.position();
         let bytes = match self.file.read_at(buffer, position) {

@@ -3,7 +3,8 @@
 //!
 //! The *machine* is the state machine of the cache: it decides on requests, frames and evictions. A
 //! *frame* is memory for one page. A *completion* is the storage's answer to a request. To *take
-//! in* a completion is to pass it to the machine.
+//! in* a completion is to pass it to the machine. A *queue* has the reads of one thread, task or
+//! batch, in flight or completed.
 //!
 //! A read whose pages are all cached copies from the [frame cache](frame_cache) and never enters
 //! the engine. Any other read takes the lock of the [state], starts, and then *waits* (see

@@ -87,7 +87,8 @@ impl Builder {
     /// Page cache of the path. Default [`Kernel`](PageCache::Kernel); `Own` for files of an NFS
     /// server, and if [`memory`](Builder::memory) is given.
     ///
-    /// An option without effect in the mode is an [error](OptionError) of [`build`](Builder::build):
+    /// An option without effect in the mode is an [error](OptionError) of
+    /// [`build`](Builder::build):
     ///
     /// | option | `Kernel` | `Own` | `None` |
     /// |---|---|---|---|
@@ -310,11 +311,13 @@ impl Builder {
         Ok(ReadPath::from_engine(Arc::new(owner)))
     }
 
-    /// Builds an engine for files of an NFS server, or of a source. Returns the page cache mode
-    /// too.
+    /// Builds an engine for files of an NFS server, or of a source, over `storage_backend`, whose
+    /// completions `sleeper` waits for. Returns the page cache mode too. `clock` is the clock of
+    /// the storage.
     ///
     /// # Errors
-    /// As [`build`](Builder::build), and the kernel page cache was chosen.
+    /// As [`build`](Builder::build). Or the kernel page cache was chosen, or for a server another
+    /// [`coherence`](Builder::coherence) than the default.
     pub(crate) fn build_server_engine(
         self,
         storage_backend: StorageBackend,
@@ -332,7 +335,8 @@ impl Builder {
     /// Page cache mode of a path over a server or a source, which `option` names in an error.
     ///
     /// # Errors
-    /// The kernel page cache was chosen, or an option has no effect.
+    /// The kernel page cache was chosen, or an option has no effect. For a server also
+    /// [`coherence`](Builder::coherence) with another value than the default.
     pub(crate) fn server_pages(&self, option: &'static str) -> Result<PathPages, OptionError> {
         // A source has one version, which needs no check.
         if option == NFS && self.coherence != Coherence::WhenOpened {
@@ -348,7 +352,8 @@ impl Builder {
     }
 
     /// Returns true if no option is given that concerns the engine of a source. The engine can then
-    /// be built late, because it cannot be refused for its options.
+    /// be built late, because it cannot be refused for its options. The options `kernel_cache`,
+    /// `backend` and `coherence` have no effect on a source. `whole_file_memory` is refused before.
     pub(crate) fn has_default_cache(&self) -> bool {
         let Builder { page_cache, memory_bytes, pinned_bytes_max, depth, .. } = self;
         let Builder { readahead, scheduler, eviction, logs_decisions, .. } = self;
@@ -491,17 +496,16 @@ fn build_machine_of(
         let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
         return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
     }
-    // Number of pages that guards may pin.
-    let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
+    let guard_pages_max = plan.pinned_bytes_max / PAGE_BYTES;
     let machine = machine::Machine::new(Config {
         memory_bytes: plan.limit_bytes,
         memory_bytes_max: plan.bytes_max,
-        pinned_bytes_max: held_pages * PAGE_BYTES,
+        pinned_bytes_max: guard_pages_max * PAGE_BYTES,
         ..config.clone()
     });
     let machine = machine.map_err(BuildError::Config)?;
     let frame_cache =
-        FrameCache::new(pages_max as u32, held_pages as u32).map_err(BuildError::Memory)?;
+        FrameCache::new(pages_max as u32, guard_pages_max as u32).map_err(BuildError::Memory)?;
     Ok((machine, frame_cache))
 }
 

@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) in_flight: BTreeMap<RequestId, Arc<Request>>,
     /// Completions that were not collected.
     pub(super) completed: Vec<Completion>,
-    /// True after `wake`, until a sleep has ended.
+    /// True after `wake`, until the sleeper has ended a sleep and cleared it.
     pub(super) is_wake_pending: bool,
 }
 
@@ -44,7 +44,8 @@ impl Completions {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
 
-    /// Adds the completion of a request, whose memory is no longer used.
+    /// Adds the completion of a request. The caller has [ended](Request::end) it, so that its
+    /// memory is no longer used, and calls this once.
     pub(super) fn add(&self, id: RequestId, outcome: Outcome) {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -61,8 +62,8 @@ impl Completions {
     }
 
     /// Sleeps until there is a completion, or `must_end` returns true, as long as `sleep` allows.
-    /// The lock is free during the sleep. Returns the locked state. [`wake`](Completions::wake)
-    /// ends the sleep only if `must_end` checks for it.
+    /// The lock is free during the sleep. Returns the locked state, with the completions still in
+    /// it. [`wake`](Completions::wake) ends the sleep only if `must_end` checks for it.
     pub(super) fn sleep(
         &self,
         sleep: Sleep,

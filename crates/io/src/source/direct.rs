@@ -41,7 +41,8 @@ pub(crate) struct SourceFile {
     memory_bytes: Option<u64>,
     /// Largest number of fetches in flight.
     fetches_max: u32,
-    /// True after the first direct read of half of the file or more that fits the memory.
+    /// True since a direct read of half of the file or more that fits the memory has begun. False
+    /// again if that read fails or is ended by its caller.
     had_large_read: AtomicBool,
 }
 
@@ -74,6 +75,7 @@ impl SourceFile {
     /// If the program reads as much again, it is through the cache. If the memory in use,
     /// `used_bytes`, exceeds an eighth of the read, many of its bytes may be cached or on their
     /// way, and the cache serves it too.
+    ///
     /// Returns the reason of a direct read, and `None` for a read through the cache.
     pub(crate) fn decide_direct(
         &self,
@@ -115,7 +117,9 @@ impl SourceFile {
         read
     }
 
-    /// Does the work of [`read`](SourceFile::read), without its correction of `had_large_read`.
+    /// Does the work of [`read`](SourceFile::read), without its correction of `had_large_read`. At
+    /// most `fetches_max` fetches are in flight. After an error or an early end, the rest of them
+    /// are cancelled by the drop of `in_flight`.
     fn fetch_parts(
         &self,
         buffer: &mut [u8],
@@ -223,7 +227,8 @@ impl InFlight<'_> {
         fetch.start(source, start..start + bytes);
     }
 
-    /// Waits for completions, at most [`CHECK_INTERVAL`], and returns them.
+    /// Waits for completions, at most [`CHECK_INTERVAL`], and returns them; none after that time.
+    /// Their fetches are no longer counted.
     fn wait(&mut self) -> Vec<Completion> {
         let mut state = self.completions.sleep(Sleep::AtMost(CHECK_INTERVAL), |_| false);
         let completed = std::mem::take(&mut state.completed);

@@ -42,8 +42,8 @@ impl Fetch {
         self.bytes - self.filled
     }
 
-    /// Stores the next bytes of the range. Returns false if they are no longer needed: the transfer
-    /// may stop.
+    /// Stores the next bytes of the range. Returns false if the bytes of this fetch are no longer
+    /// needed: the request was cancelled, or its storage dropped. The transfer may stop.
     ///
     /// # Panics
     /// There are more bytes than are [missing](Fetch::missing_bytes).
@@ -59,8 +59,8 @@ impl Fetch {
         self.filled = 0;
     }
 
-    /// Ends the fetch. It fails if bytes are missing ([`DeviceError::Garbled`]). A range that the
-    /// end of the file cut short completes the request as short.
+    /// Ends the fetch. It fails if bytes are missing ([`DeviceError::Garbled`]). Otherwise the
+    /// request is done, or short if the end of the file has cut its range.
     pub fn finish(mut self) {
         let outcome = match self.missing_bytes() {
             0 if self.bytes < self.request.bytes => Outcome::Short { bytes: self.bytes },

@@ -1,5 +1,6 @@
-//! Identity of a file's version: cached pages are valid for one version. And the times at which a
-//! path checks it. In a simulation (`cfg(simulation)`) files and their times are simulated.
+//! Identity of a file's version: cached pages are valid for one version. Also the option for the
+//! times at which a path checks it. In a simulation (`cfg(simulation)`) files and their times are
+//! simulated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -94,8 +94,8 @@ impl OpenError {
         )
     }
 
-    /// Error if the engine that would read the file cannot be built. A reason without an error
-    /// number of the system becomes `EOPNOTSUPP`.
+    /// Error if the engine that would read the file cannot be built. It has the error number of the
+    /// system for the memory, the ring, AIO or the eventfd. Any other reason becomes `EOPNOTSUPP`.
     pub(crate) fn from_build_error(path: &Path, why: ReadError) -> OpenError {
         let errno = match why {
             ReadError::Memory { error: FrameMemoryError::Memory { errno, .. } } => errno,

@@ -2,7 +2,8 @@
 //!
 //! It has up to two open files: one with the kernel's own readahead, and one without it. A page is
 //! *resident* if it is in the kernel page cache. `RWF_NOWAIT` is the flag of preadv2(2) that reads
-//! resident pages only and never waits for the device.
+//! resident pages only and never waits for the device. A *waiter thread* makes reads that wait for
+//! the device, for tasks and batches. It is of a pool with a queue for each file.
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
@@ -64,7 +65,7 @@ fn call_bytes(buffers: &[IoSliceMut<'_>]) -> u64 {
 pub(in crate::page_cache) struct BufferedFile {
     /// First open file, with kernel readahead unless it was opened by `open_without_readahead`.
     pub(super) file: Arc<StdFile>,
-    /// Identifies the file in the waiter's queue.
+    /// Identifies the file's queue in the pool of waiter threads.
     pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,

@@ -1,9 +1,10 @@
 //! Reads of files whose pages the kernel caches.
 //!
 //! A *handle* is one opening of a file. A page is *resident* if it is in the kernel page cache. The
-//! *policy* is the readahead policy of this process. It returns page ranges, and the kernel is
-//! *advised* to read them ahead. `RWF_NOWAIT` is the flag of preadv2(2) that reads resident pages
-//! only and never waits for the device.
+//! *policy* is the readahead policy of this process. It returns page ranges, its *windows*, and the
+//! kernel is *advised* to read them ahead. The *kernel's window* is read ahead by the kernel
+//! itself. `RWF_NOWAIT` is the flag of preadv2(2) that reads resident pages only and never waits
+//! for the device.
 //!
 //! A read whose pages are [trusted] to be resident is one system call. Any other read is checked:
 //! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the

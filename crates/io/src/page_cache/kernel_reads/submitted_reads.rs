@@ -2,7 +2,8 @@
 //!
 //! A page is *resident* if it is in the kernel page cache. `RWF_NOWAIT` is the flag of preadv2(2)
 //! that reads resident pages only and never waits for the device. The *awaited* bytes of a read are
-//! the bytes that were not resident.
+//! the bytes that were not resident. A *waiter thread* is a thread of the [pool], which makes one
+//! read at a time for tasks and batches.
 //!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, an io_uring of the batch waits for
 //! the reads, or threads of the [pool] for some reads of each file. The batch takes the first that

@@ -11,7 +11,8 @@
 //!
 //! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
 //! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read
-//! stays pinned until it is copied.
+//! stays pinned until it is copied. The bytes of a *detached* read were copied out of its frames,
+//! because another read waited for memory. An *abandoned* read continues without its owner.
 
 use std::cell::Cell;
 use std::ops::Deref;
