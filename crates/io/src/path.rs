@@ -157,8 +157,8 @@ pub struct Stats {
     pub depth_mean_milli: Option<u64>,
     /// Largest number of requests that were in flight at once.
     pub depth_max: u32,
-    /// I/O backend, with the reason why no faster one is used. `None` for an NFS server, and until
-    /// the first read that bypasses the kernel page cache.
+    /// I/O backend, with the reason why no faster one is used. `None` for an NFS server, for a
+    /// source, and until the first read that bypasses the kernel page cache.
     pub backend: Option<BackendInUse>,
     /// Present size of the path's memory in bytes: [`Builder::memory`]. With [`PageCache::Kernel`]
     /// it is 0 before the first bypassing read.

@@ -217,8 +217,8 @@ impl Target {
         let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
             && (is_direct || options.direct == Direct::Late);
         let file_system = file_system_type(&file, &stat, has_direct);
-        let is_device = is_block_device || has_direct;
-        let is_in_memory = !is_device && check_if_in_memory(path, file_system)?;
+        let has_device = is_block_device || has_direct;
+        let is_in_memory = !has_device && check_if_in_memory(path, file_system)?;
         if options.direct == Direct::Late && reported_bytes.is_none() {
             // The kernel reports no alignment: only an open with O_DIRECT finds out if the file has
             // direct I/O. The second call has another option and does not come here.
@@ -246,8 +246,7 @@ impl Target {
         }
         let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
-        // Transfers of a file that is opened late go through another open file, without that flag.
-        // If that open fails, `reopen_direct` clears the flag.
+        // A late file has another open file for transfers, or `reopen_direct` clears the flag.
         if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(open_error)?;
         }

@@ -56,17 +56,17 @@ impl Builder {
             return Err(OpenFileError::Open(OpenError::TooLarge { path, bytes, bytes_max }));
         }
         // A small file gets a small memory, which is prepared faster.
-        let path = self.with_memory_for(bytes).map_err(BuildError::from)?;
-        let pages = path.server_pages(SOURCE).map_err(BuildError::from)?;
+        let options = self.with_memory_for(bytes).map_err(BuildError::from)?;
+        let pages = options.server_pages(SOURCE).map_err(BuildError::from)?;
         let memory_bytes = match pages.page_cache() {
             // Elastic memory grows with its use.
             PageCache::Own { bytes } => Some(bytes.unwrap_or(u64::MAX)),
             PageCache::None | PageCache::Kernel => None,
         };
-        let depth = path.depth_or_default();
+        let depth = options.depth_or_default();
         let file = SourceFile::new(Arc::clone(&source), memory_bytes, depth);
         let coherence = Coherence::WhenOpened;
-        let builder = SourceBuilder { path, source: ProcessOwned::new(source) };
+        let builder = SourceBuilder { options, source: ProcessOwned::new(source) };
         let engine = match is_lazy {
             true => LazyEngine::with_builder(coherence, pages, Box::new(builder)),
             // A child cannot build another engine: it has no threads of the source.
@@ -80,7 +80,7 @@ impl Builder {
 
 /// Builds the engine of a source.
 struct SourceBuilder {
-    path: Builder,
+    options: Builder,
     /// The source. A child made by `fork` never drops it.
     source: ProcessOwned<Arc<dyn Source>>,
 }
@@ -106,8 +106,9 @@ impl SourceBuilder {
         };
         let (storage, sleeper) = SourceStorage::new(Arc::clone(source), caps, clock);
         let storage = StorageBackend::Source(Box::new(storage));
-        let path = self.path.clone();
-        let (engine, _pages) = path.build_server_engine(storage, sleeper, caps, clock)?;
+        let options = self.options.clone();
+        // The path has its page cache mode already, by the same options.
+        let (engine, _pages) = options.build_server_engine(storage, sleeper, caps, clock)?;
         Ok(engine)
     }
 }

@@ -404,7 +404,7 @@ impl Builder {
     }
 
     /// Builds the engine over the given storage, whose completions `sleeper` waits for. `caps` are
-    /// the capabilities of the storage.
+    /// the capabilities of the storage, and `clock` is its clock.
     ///
     /// # Errors
     /// As [`build`](Builder::build).

@@ -146,8 +146,8 @@ impl SourceFile {
             }
             for Completion { id, outcome, .. } in in_flight.wait() {
                 if let Outcome::Failed(error) = outcome {
-                    let offset = offset + u64::from(id.0) * fetch_bytes;
-                    return Err(ReadError::Device { offset, error });
+                    let part_start = offset + u64::from(id.0) * fetch_bytes;
+                    return Err(ReadError::Device { offset: part_start, error });
                 }
             }
             if !continues() {

@@ -175,7 +175,7 @@ impl FileQueue {
     }
 
     /// Removes and returns the reads whose owners were dropped, if the queue has doubled since the
-    /// last search.
+    /// last search, and has at least [`SEARCHED_JOBS_MIN`] jobs. Otherwise the result is empty.
     fn take_ownerless_reads(&mut self) -> VecDeque<(u64, Job)> {
         if self.queue.len() < self.searched_jobs.max(SEARCHED_JOBS_MIN) {
             return VecDeque::new();

@@ -92,8 +92,8 @@ struct KernelWindow {
     window_pages: u64,
     /// Largest advice per call.
     advice_pages_max: u64,
-    /// True without a block device below: a server, or FUSE. Advice there blocks while the file
-    /// system has its maximum of requests in flight (12 for FUSE).
+    /// True if no block device is known below: a server, FUSE, a stacked file system, memory.
+    /// Advice blocks while a server or FUSE has its maximum of requests in flight (12 for FUSE).
     may_block: bool,
 }
 

@@ -276,8 +276,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 outcome = self.execute_bypassing_cache(&memory, pages, PageRange::new(page, 1));
                 match &mut outcome {
                     Outcome::Done => {}
-                    Outcome::Short { bytes } => {
-                        *bytes += bytes_before_page;
+                    Outcome::Short { bytes: end } => {
+                        *end += bytes_before_page;
                         break;
                     }
                     Outcome::Failed(error) => {
@@ -288,7 +288,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
         }
         let skip = self.offset % PAGE_BYTES;
-        // `end` counts from the start of the first page.
+        // `end` counts from the start of the first page, in both cases above.
         if let Outcome::Short { bytes: end } = outcome
             && end < skip + bytes
         {
