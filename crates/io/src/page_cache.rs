@@ -71,11 +71,12 @@ impl fmt::Display for PageCache {
 }
 
 /// An option of a [`ReadPath`](crate::ReadPath) that has no effect in its page cache mode, or on
-/// files of an NFS server.
+/// files of an NFS server. Or a mode that cannot have the files of a server or a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionError {
-    /// Name of the option, as its method in [`Builder`](crate::Builder).
+    /// Name of the option, as its method in [`Builder`](crate::Builder). If the mode cannot have
+    /// the file, words for such a file (of an NFS server or a source).
     pub option: &'static str,
     /// Page cache mode of the path.
     pub page_cache: PageCache,
@@ -96,6 +97,7 @@ impl fmt::Display for OptionError {
                  `none`",
             );
         }
+        // Valid in every mode, so it is an error on such a file alone.
         if *option == "coherence" {
             return f.write_str(
                 "option `coherence` has no effect on a file of an NFS server (`nfs://`), which is \
@@ -103,6 +105,7 @@ impl fmt::Display for OptionError {
                  export",
             );
         }
+        // In the mode `Own` the option has an effect, but not with another size next to it.
         if let ("memory", PageCache::Own { .. }) = (*option, page_cache) {
             return f.write_str(
                 "option `memory` and the page cache `own` give different sizes; leave one out",
@@ -127,7 +130,7 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// Pseudo option for the name of an NFS file.
+/// Pseudo option in the error for an NFS file, which the mode `Kernel` cannot have.
 pub(crate) const NFS: &str = "nfs://";
-/// Pseudo option for the file of a [`Source`](crate::source::Source).
+/// Pseudo option in the error for a [`Source`](crate::source::Source), as for an NFS file.
 pub(crate) const SOURCE: &str = "a source";

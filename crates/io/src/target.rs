@@ -154,7 +154,8 @@ pub(crate) struct OpenDescriptor {
 pub struct Target {
     /// Open file with the flags of `mode`. For [`Direct::Late`] it has no O_DIRECT.
     file: Arc<File>,
-    /// Second open file for transfers with direct I/O, for [`Direct::Late`].
+    /// Second open file for transfers with direct I/O, for [`Direct::Late`]; `None` inside if its
+    /// opening failed.
     late_direct: Option<Arc<ForkLocal<Option<File>>>>,
     /// Path given at opening.
     path: Arc<Path>,
@@ -293,7 +294,7 @@ impl Target {
         self.simulated_inode.map(crate::simulation::identity)
     }
 
-    /// Returns this open file with its length set to `bytes` bytes.
+    /// Returns this open file with its length set to `bytes` bytes. The rest of its identity stays.
     pub(crate) fn with_bytes(self, bytes: u64) -> Target {
         Target { bytes, ..self }
     }

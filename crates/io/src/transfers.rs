@@ -407,7 +407,8 @@ impl<K> Transfers<K> {
     /// again, which the caller must then submit.
     pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
         self.has_requeued = false;
-        let (mut has_queued, has_waited) = (false, false);
+        let has_waited = false;
+        let mut has_queued = false;
         self.process_answers(has_waited, |backend, answers| {
             has_queued = backend.collect(answers)?;
             Ok(())

@@ -162,7 +162,8 @@ struct AioContext {
     depth: u32,
     /// Process that created this state.
     process: ProcessNumber,
-    /// True if the context may be reused: no request is in flight, and all answers were taken.
+    /// True if the context may be reused when this is dropped. The drop of the `Aio` makes it false
+    /// if a request has no answer.
     may_be_reused: AtomicBool,
     /// Answer queue, mapped by the kernel.
     completion_ring: NonNull<AioRing>,

@@ -268,7 +268,8 @@ impl KernelReads {
     fn wait_on_threads(&mut self, timeout: Option<Duration>) -> bool {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut waiters_by_file: BTreeMap<*const OpenFile, u32> = BTreeMap::new();
-        let (mut waiter_count, mut has_ended) = (0, false);
+        let mut waiter_count = 0;
+        let mut has_ended = false;
         for kernel_read in self.reads.iter_mut().filter(|read| read.needs_thread) {
             let UnstartedRead { handle, offset, bytes, .. } = &kernel_read.unstarted;
             let file_waiters = waiters_by_file.entry(Arc::as_ptr(&handle.file)).or_default();

@@ -195,7 +195,8 @@ impl KernelFile {
         self.readahead.readahead_state()
     }
 
-    /// Passes a hint of the handle with this policy to the kernel readahead.
+    /// Passes a hint of the handle with this policy to the kernel readahead, which may read ahead
+    /// or drop the pages of `range`.
     pub(crate) fn advise(
         &self,
         policy: &Mutex<HandlePolicy>,

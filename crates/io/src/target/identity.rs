@@ -98,9 +98,9 @@ impl Identity {
         })
     }
 
-    /// With [`Coherence::EachRead`]: returns a unique identity if the last change was less than 2 s
-    /// before `read_time`. Otherwise returns `self`. The identity was read at or after `read_time`,
-    /// in seconds and nanoseconds.
+    /// With [`Coherence::EachRead`]: returns a unique identity if the last change was at most 2 s
+    /// before `read_time`, or after it. Otherwise returns `self`. The identity was read at or after
+    /// `read_time`, in seconds and nanoseconds.
     pub(crate) fn with_unstable_id(self, read_time: (i64, i64), coherence: Coherence) -> Identity {
         static LAST_UNSTABLE_ID: AtomicU64 = AtomicU64::new(0);
         let (seconds, nanoseconds) = read_time;

@@ -69,8 +69,9 @@ pub(in crate::page_cache) struct BufferedFile {
     pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
-    /// True once prefetched bytes were evicted before the reader copied them: memory is short, so
-    /// reads that wait then go without kernel readahead. It stays true.
+    /// True once bytes that a waiter thread had read were absent for their reader. They count as
+    /// evicted, so memory is short: reads that wait then go without kernel readahead. It stays
+    /// true.
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     is_nowait_unsupported: AtomicBool,
@@ -279,8 +280,8 @@ impl BufferedFile {
         self.is_nowait_unsupported.load(Ordering::Relaxed)
     }
 
-    /// Records that prefetched bytes were evicted before the reader copied them. Later reads that
-    /// wait then go without kernel readahead.
+    /// Records that bytes which a waiter thread had read were absent for their reader. Later reads
+    /// that [wait](BufferedFile::file_for_waiting) then go without kernel readahead.
     pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
     }

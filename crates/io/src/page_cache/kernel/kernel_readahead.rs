@@ -138,8 +138,8 @@ pub(in crate::page_cache) struct PolicyAccess {
     /// True for a read of a task or a batch: others may be in flight next to it, and the file is
     /// not read whole.
     pub(in crate::page_cache) is_of_task: bool,
-    /// True if the advice must include the read itself, because no call of the reader starts its
-    /// I/O.
+    /// True if the advice must include the read itself, because the reader makes no call that waits
+    /// for it.
     pub(in crate::page_cache) is_submitted: bool,
     /// Offset of the first byte known to be absent. `None` without a check, or if the check does
     /// not report it.

@@ -69,8 +69,9 @@ struct CheckRate {
 }
 
 impl CheckRate {
-    /// Returns true if this call should check residency: always at first, then in one of 2^k calls,
-    /// with k rising with each consecutive failure.
+    /// Returns true if this call should check residency: always, until more than
+    /// [`FAILURES_BEFORE_BACKOFF`] checks in a row have failed. Then it is one of 2^k calls, with k
+    /// rising by one with each further failure, up to [`CHECK_PERIOD_MAX_LOG2`].
     fn is_check_due(&self) -> bool {
         let consecutive_failures = self.consecutive_failures.load(Ordering::Relaxed);
         let period_log2 =

@@ -63,7 +63,8 @@ struct UntrustedRead<'a> {
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
     /// For the content behind a trusted header, it is the start of the header.
     no_readahead_from: Option<u64>,
-    /// Number of resident bytes that a check has read; `None` without a check.
+    /// Number of resident bytes that a check has read; `None` without a check, and if the file
+    /// system does not support `RWF_NOWAIT`.
     checked_bytes: Option<u64>,
     /// Started before the check.
     timer: KernelReadTimer<'a>,

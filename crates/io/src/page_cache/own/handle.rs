@@ -252,7 +252,7 @@ impl Handle {
 
     /// Checks the file for a change, and returns the handle of its current version. After a change
     /// this is a new handle, and the cached pages of the older version are dropped. With
-    /// [`Coherence::EachRead`] a file that was changed less than 2 s ago counts as changed each
+    /// [`Coherence::EachRead`] a file that was changed in the last 2 s counts as changed each
     /// time: its *unstable id* is unique. Only for handles of this process.
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {

@@ -103,7 +103,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
             match done {
                 Some((now, id)) => self.finish_piece(state, now, id, bytes, &mut deliver)?,
-                // The executing thread is stalled. Its request is abandoned with the queue.
+                // The executing thread is stalled. The read is abandoned with its queue.
                 None => {
                     state.close_queue(queue);
                     self.queue.set(None);

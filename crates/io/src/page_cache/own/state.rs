@@ -256,8 +256,8 @@ impl EngineState {
         self.release_in_machine(now, id);
     }
 
-    /// Releases a completed read with its pages, and closes its queue, which has no other reads. A
-    /// queue of `None` was closed before.
+    /// Releases a completed read with its pages, closes its queue, which has no other reads, and
+    /// steps the machine. A queue of `None` was closed before.
     pub(super) fn release_completed_and_close(
         &mut self,
         now: Time,

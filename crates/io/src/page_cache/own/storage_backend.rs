@@ -128,8 +128,7 @@ impl StorageBackend {
     }
 
     /// Prepares a request that the caller executes itself, without the lock. No completion comes
-    /// from the storage for it. `segments` is its memory, in the order
-    /// of the bytes.
+    /// from the storage for it. `segments` is its memory, in the order of the bytes.
     ///
     /// # Panics
     /// The storage does not permit this.
