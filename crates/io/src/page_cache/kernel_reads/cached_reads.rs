@@ -283,25 +283,68 @@ impl Handle {
             return Poll::Ready(Ok(self.read_from_kernel(offset, bytes, buffers)));
         };
         let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
-        let KernelFile { target, readahead: file_readahead, .. } = file;
         // An earlier call has started a thread, which makes the read.
         if let Some(blocking_read) = blocking_read {
-            if !blocking_read.poll(waker) {
-                return Poll::Pending;
-            }
-            let finished = finish_blocking_read(buffered_file, blocking_read, offset, buffer)?;
-            if let FinishedRead::Piece { end } = finished {
-                // The whole read was counted as waiting at its first piece.
-                let piece = new_task_read(buffered_file, end, offset + bytes - end);
-                *blocking_read = Arc::new(piece);
-                return start_task_read(file, blocking_read, waker);
-            }
-            let is_read = finished == FinishedRead::Whole;
-            // All bytes count as awaited, also if a check has found some of them resident.
-            let awaited_bytes = bytes;
-            let is_counted = is_read && self.record_kernel_read(bytes, awaited_bytes, offset);
-            return Poll::Ready(Ok(is_counted));
+            return self.poll_started_read(
+                file,
+                buffered_file,
+                offset,
+                buffer,
+                blocking_read,
+                waker,
+            );
         }
+        if self.check_task_read(file, buffered_file, offset, buffer) {
+            return Poll::Ready(Ok(self.record_resident_read(bytes, offset)));
+        }
+        file.readahead.record_wait(bytes);
+        let new_read = blocking_read.insert(Arc::new(new_task_read(buffered_file, offset, bytes)));
+        start_task_read(file, new_read, waker)
+    }
+
+    /// Polls a task's read that a waiter thread makes, or the present piece of it. Starts the next
+    /// piece when one has ended. Arguments and result are as for
+    /// [`poll_kernel_read`](Handle::poll_kernel_read).
+    fn poll_started_read(
+        &self,
+        file: &KernelFile,
+        buffered_file: &BufferedFile,
+        offset: u64,
+        buffer: &mut [u8],
+        blocking_read: &mut Arc<BlockingRead>,
+        waker: &Waker,
+    ) -> Poll<io::Result<bool>> {
+        if !blocking_read.poll(waker) {
+            return Poll::Pending;
+        }
+        let bytes = buffer.len() as u64;
+        let finished = finish_blocking_read(buffered_file, blocking_read, offset, buffer)?;
+        if let FinishedRead::Piece { end } = finished {
+            // The whole read was counted as waiting at its first piece.
+            let piece = new_task_read(buffered_file, end, offset + bytes - end);
+            *blocking_read = Arc::new(piece);
+            return start_task_read(file, blocking_read, waker);
+        }
+        let is_read = finished == FinishedRead::Whole;
+        // All bytes count as awaited, also if a check has found some of them resident.
+        let awaited_bytes = bytes;
+        let is_counted = is_read && self.record_kernel_read(bytes, awaited_bytes, offset);
+        Poll::Ready(Ok(is_counted))
+    }
+
+    /// Reads the resident bytes from `offset` on into `buffer`, for a task's read that has not
+    /// started. Returns true if all bytes were resident. Shows a read that was not complete to the
+    /// policy, unless it is one of a stream that is left to the kernel. While advised pages wait
+    /// for their reader, the policy sees each read, and before the check.
+    fn check_task_read(
+        &self,
+        file: &KernelFile,
+        buffered_file: &BufferedFile,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> bool {
+        let KernelFile { target, readahead: file_readahead, .. } = file;
+        let bytes = buffer.len() as u64;
         // The waiting thread reads through the kernel with its readahead, like the check. Streams
         // are therefore left to the kernel here too. A task may have made its last read on another
         // thread, so the last reads of all threads are looked at.
@@ -315,24 +358,24 @@ impl Handle {
         let show_read = |first_absent| {
             let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
             let access = PolicyAccess { is_submitted: true, is_of_task: true, ..access };
+            // The answer concerns reads of the caller's own, and is not used.
             file_readahead.show_read(&self.kernel_policy, target, access);
         };
         if is_prefetching {
             // Before the check, so no absent page is known.
-            show_read(None);
+            let first_absent = None;
+            show_read(first_absent);
         }
         let buffers = &mut [IoSliceMut::new(buffer)];
         let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);
         if checked_bytes == Some(bytes) {
-            return Poll::Ready(Ok(self.record_resident_read(bytes, offset)));
+            return true;
         }
         if !is_prefetching && !is_kernel_stream {
             let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
             show_read(first_absent);
         }
-        file_readahead.record_wait(bytes);
-        let new_read = blocking_read.insert(Arc::new(new_task_read(buffered_file, offset, bytes)));
-        start_task_read(file, new_read, waker)
+        false
     }
 
     /// Returns a read as the policy must see it, and records that the policy knows the run up to
