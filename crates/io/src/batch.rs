@@ -420,8 +420,9 @@ impl Batch {
 }
 
 impl Drop for Batch {
-    /// Releases the pages of completed reads, and abandons the reads in flight. Does nothing if no
-    /// read went to the engine, and in a child made by `fork`, whose parent has the engine.
+    /// Releases the pages of completed reads, and abandons the reads in flight in the engine. Does
+    /// nothing if no read went there, and in a child made by `fork`, whose parent has the engine.
+    /// Reads in the kernel page cache end with the drop of `kernel_reads`.
     fn drop(&mut self) {
         let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
             return;

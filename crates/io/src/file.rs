@@ -57,8 +57,8 @@ use reader::Reader;
 /// **In a child** made by `fork(2)` a file continues over the same open file description. The
 /// child's first read creates a cache, a queue and, if needed, threads, shared by all files of the
 /// path. The child never touches the parent's. A [`Batch`](crate::Batch),
-/// [`ReadFuture`](crate::ReadFuture) or [`PageGuard`] of the parent, and a file of an NFS server
-/// or of a source, fail in the child with [`ReadError::Forked`].
+/// [`ReadFuture`](crate::ReadFuture) or [`PageGuard`] of the parent, and a file of an NFS server or
+/// of a source, fail in the child with [`ReadError::Forked`].
 ///
 /// ```
 /// use readpath::{Advice, PageCache, ReadPath};

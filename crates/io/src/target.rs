@@ -281,6 +281,7 @@ impl Target {
             mode: Mode::Direct,
             alignment_bytes: SECTOR_BYTES as u32,
             identity,
+            // Any number: all simulated files are on one device.
             device: 1,
             is_on_overlay: false,
             simulated_inode: Some(inode),

@@ -416,9 +416,9 @@ impl<K> Transfers<K> {
         Ok(has_queued || self.has_requeued)
     }
 
-    /// Takes answers from the backend by `collect` and processes them. If `has_waited` is
-    /// true, the caller has slept for them, so they have just arrived. Otherwise they arrived at
-    /// any time after the last check.
+    /// Takes answers from the backend by `collect` and processes them, also with an error. If
+    /// `has_waited` is true, the caller has slept for them, so they have just arrived. Otherwise
+    /// they arrived at any time after the last check.
     fn process_answers(
         &mut self,
         has_waited: bool,

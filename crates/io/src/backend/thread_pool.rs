@@ -408,7 +408,8 @@ impl Backend for ThreadPoolBackend {
 }
 
 impl Drop for ThreadPoolBackend {
-    /// Discards jobs that have not begun, and waits for the others, which access memory.
+    /// Discards jobs that have not begun, without an answer, and waits for the others, which access
+    /// memory.
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.jobs.clear();

@@ -196,9 +196,9 @@ impl KernelReads {
     }
 
     /// Queues reads in the ring, starts helper threads for the others, and sleeps until a read
-    /// completes in either. May return early. Returns
-    /// false if a read needs a thread and the system provides none, also with reads in the ring.
-    /// Buffers of queued reads are taken from `free_buffers`.
+    /// completes in either. May return early. Returns false if a read needs a thread and the system
+    /// provides none, also with reads in the ring. Buffers of queued reads are taken from
+    /// `free_buffers`.
     fn wait(&mut self, free_buffers: &mut Vec<AlignedBytes>) -> bool {
         self.queue_in_ring(free_buffers);
         let needs_threads = self.thread_reads > 0;

@@ -61,6 +61,7 @@ impl Builder {
         let memory_bytes = match pages.page_cache() {
             // Elastic memory grows with its use.
             PageCache::Own { bytes } => Some(bytes.unwrap_or(u64::MAX)),
+            // `server_pages` has refused the mode `Kernel`.
             PageCache::None | PageCache::Kernel => None,
         };
         let depth = options.depth_or_default();

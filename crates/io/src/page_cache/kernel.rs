@@ -206,8 +206,8 @@ impl KernelFile {
         self.readahead.on_advice(policy, &self.target, advice, range);
     }
 
-    /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay.
-    /// The file's readahead state learns of it, and earlier residency checks are forgotten.
+    /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay. The
+    /// file's readahead state learns of it, and earlier residency checks are forgotten.
     pub(crate) fn drop_pages(&self, range: PageRange) {
         self.resident_window.forget();
         self.readahead.drop_pages(&self.target, range);
@@ -233,6 +233,7 @@ pub(crate) fn resident_page_count(target: &Target, pages: PageRange) -> Option<u
     if !target.is_on_overlay() {
         return counted_pages(target, pages);
     }
+    // `cachestat(2)` counts none of the pages there. `mincore(2)` reports each one.
     let (mut resident_pages, mut rest) = (0, pages);
     while !rest.is_empty() {
         let part = rest.clipped(rest.first + MINCORE_PAGES_MAX);

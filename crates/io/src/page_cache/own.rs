@@ -211,9 +211,9 @@ impl Engine {
 
     /// Waits until a read of `queue` is done or the storage fails. Meanwhile it executes pooled
     /// transfers, and leads if there is no leader. The caller holds the lock, and the queue has at
-    /// least one read that was not taken. Returns the lock, which is free
-    /// during a sleep. If `ends_when_stalled` is true, the wait ends with [`WaitOutcome::Stalled`]
-    /// when threads that execute requests are stalled for [`STALL_TIMEOUT`].
+    /// least one read that was not taken. Returns the lock, which is free during a sleep. If
+    /// `ends_when_stalled` is true, the wait ends with [`WaitOutcome::Stalled`] when threads that
+    /// execute requests are stalled for [`STALL_TIMEOUT`].
     pub(crate) fn wait<'a>(
         &'a self,
         mut state: EngineGuard<'a>,

@@ -28,8 +28,8 @@ impl<'e> EngineGuard<'e> {
     }
 
     /// Releases and takes the lock again if wake-ups are deferred, so that they happen before the
-    /// holder goes on, which may sleep. The
-    /// other deferred actions are then performed too; without a wake-up they stay deferred.
+    /// holder goes on, which may sleep. The other deferred actions are then performed too; without
+    /// a wake-up they stay deferred.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();
         if !has_wake_ups {

@@ -252,8 +252,8 @@ impl Handle {
 
     /// Checks the file for a change, and returns the handle of its current version. After a change
     /// this is a new handle, and the cached pages of the older version are dropped. With
-    /// [`Coherence::EachRead`] a file that was changed in the last 2 s counts as changed each
-    /// time: its *unstable id* is unique. Only for handles of this process.
+    /// [`Coherence::EachRead`] a file that was changed in the last 2 s counts as changed each time:
+    /// its *unstable id* is unique. Only for handles of this process.
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
