@@ -57,9 +57,9 @@ pub(super) struct CallsInFlight {
     pub(super) purposes: Vec<Option<CallPurpose>>,
     /// Handles of the storage's files by their indices; `None` for a free index.
     pub(super) files: Vec<Option<FileHandle>>,
-    /// Requests that have ended.
+    /// Requests that have ended, with their outcomes. The storage completes them.
     pub(super) ended: Vec<(NfsRead, Outcome)>,
-    /// READs whose replies contained only a part of the data.
+    /// Requests of which bytes are still missing. The storage makes their next READ.
     pub(super) incomplete: Vec<NfsRead>,
 }
 
@@ -94,8 +94,9 @@ impl CallsInFlight {
 }
 
 impl Caller for CallsInFlight {
-    /// Passes the results to the question, or completes the READ. Fails if they cannot be decoded:
-    /// the call then stays in flight, to be sent again.
+    /// Passes the results to the question, or ends the READ, whose data is copied if it is not in
+    /// place. Fails if the results cannot be decoded: the call then stays in flight, to be sent
+    /// again.
     fn on_call_end(
         &mut self,
         call: CallId,
@@ -188,11 +189,11 @@ impl NfsRead {
         let (mut bytes_to_skip, mut bytes_left) = (self.bytes_done as usize + data_offset, bytes);
         self.memory.iter().filter_map(move |piece| {
             let skipped_bytes = bytes_to_skip.min(piece.iov_len);
-            let bytes = bytes_left.min(piece.iov_len - skipped_bytes);
+            let part_bytes = bytes_left.min(piece.iov_len - skipped_bytes);
             bytes_to_skip -= skipped_bytes;
-            bytes_left -= bytes;
+            bytes_left -= part_bytes;
             let iov_base = piece.iov_base.wrapping_byte_add(skipped_bytes);
-            (bytes > 0).then_some(libc::iovec { iov_base, iov_len: bytes })
+            (part_bytes > 0).then_some(libc::iovec { iov_base, iov_len: part_bytes })
         })
     }
 

@@ -2,10 +2,10 @@
 //! answered or given up. It has no socket and no clock. Its input is received bytes and the time.
 //! Its output is bytes to send and actions on the connection.
 //!
-//! A *transaction id* (xid) is the number by which a reply names its call. A *record* is one reply
-//! as it comes from the connection. A reply is *garbled* if it cannot be decoded. The *caller*
-//! receives the ends of calls and owns the memory for the data of its READs. Data is *direct* if it
-//! is received into that memory without a buffer.
+//! A *slot* holds one call in flight. A *transaction id* (xid) is the number by which a reply names
+//! its call. A *record* is one reply as it comes from the connection. A reply is *garbled* if it
+//! cannot be decoded. The *caller* receives the ends of calls and owns the memory for the data of
+//! its READs. Data is *direct* if it is received into that memory without a buffer.
 //!
 //! Many calls are in flight at once on one connection, and answers come in any order. Each answer
 //! is matched to its call by the transaction id. The rules:
@@ -19,7 +19,8 @@
 //!    with a repeated id, answered or not (`nfs3_server` 0.11), and reading twice is harmless.
 //! 2. On a new connection every waiting call is sent again. A broken connection is replaced at
 //!    once. A connection that never carried an answer is replaced after a pause, which doubles up
-//!    to [`RECONNECT_DELAY_MAX`].
+//!    to [`RECONNECT_DELAY_MAX`]. There is no pause after the one that was made before the first
+//!    call.
 //! 3. A call without an answer within `give_up_after` of its start fails. While the server stays
 //!    silent after that, further calls get only `repeat_after`. A dead server thus costs one long
 //!    wait and not many.
@@ -112,7 +113,7 @@ pub(crate) enum ConnectionAction {
 pub struct Traffic {
     /// Number of calls.
     pub calls: u64,
-    /// Number of calls sent again.
+    /// Number of times that a call was sent again, except on a new connection.
     pub repeats: u64,
     /// Number of connections made.
     pub connections: u64,
@@ -184,7 +185,8 @@ pub(crate) struct Client {
     reconnect_delay: Time,
     /// Time of the last received byte, or of the present connection if it was made later.
     last_byte_at: Time,
-    /// True if a call has expired, and the server has answered no call since.
+    /// True if a waiting call has expired, and the server has answered no call since. An expired
+    /// call that the server has postponed does not count.
     is_silent: bool,
     /// Earliest sending time of the calls that the received bytes have answered.
     answered_sent_at: Option<Time>,
@@ -278,14 +280,16 @@ impl Client {
         CallId(index)
     }
 
-    /// Cancels a call in flight. Its answer will be dropped, and its caller is not informed.
+    /// Cancels a call in flight. Its message may still be sent. Its answer will be dropped, and its
+    /// caller is not informed.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.free_slot(call.0);
     }
 
-    /// Returns the action that is required on the connection at time `now`. For `Connect`, the link
-    /// becomes `Connecting`, and the reconnect delay doubles. `Connect` requires a call in flight:
-    /// servers close idle connections, and without a call no thread waits for a new one.
+    /// Returns the action that is required on the connection at time `now`. The user of the client
+    /// performs it and reports the result by `handle_connected` or `handle_lost`. For `Connect`,
+    /// the link becomes `Connecting`, and the reconnect delay doubles. `Connect` requires a call in
+    /// flight: servers close idle connections, and without a call no thread waits for a new one.
     pub(crate) fn next_action(&mut self, now: Time) -> ConnectionAction {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
@@ -302,8 +306,8 @@ impl Client {
         }
     }
 
-    /// Records that the connection is made: every waiting call is sent again, under its last id.
-    /// Postponed calls rest until their time.
+    /// Records that the connection is made: every waiting call is sent under its last id, also if
+    /// it was sent before, and its timeout restarts. Postponed calls rest until their time.
     pub(crate) fn handle_connected(&mut self, now: Time) {
         self.link = ClientLink::Up { must_close: false };
         self.last_byte_at = now;
@@ -355,8 +359,9 @@ impl Client {
     }
 
     /// Processes `bytes` received bytes, the [direct data](Client::direct_data) first. Informs the
-    /// caller of ended calls. Sends garbled or postponed calls again. After bytes that are no reply
-    /// the connection must be closed. As long as it must be, this has no effect.
+    /// caller of ended calls. Sends calls with a garbled answer again, and postponed ones later.
+    /// After bytes that are no reply the connection must be closed. Until the user of the client
+    /// has closed it, further bytes are ignored.
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { must_close: true }) {
             return;
@@ -372,7 +377,8 @@ impl Client {
         self.restart_timeouts(now);
     }
 
-    /// Processes the records that are complete, and the data of an incomplete one.
+    /// Processes the records that are complete, and the data of an incomplete one. Ends when more
+    /// bytes must arrive, or after bytes that are no reply.
     fn process_records(&mut self, now: Time, caller: &mut dyn Caller) {
         loop {
             match self.records.next() {
@@ -424,7 +430,8 @@ impl Client {
     }
 
     /// Makes the data of an incomplete reply bypass the buffer, if rule 6 permits it. Returns true
-    /// if it does. Otherwise the whole reply is received into the buffer and decoded there.
+    /// if it does: the records then pass on its data that is in the buffer already. Otherwise the
+    /// whole reply is received into the buffer and decoded there.
     fn begin_direct_reply(&mut self) -> bool {
         let Some(incomplete_record) = self.records.incomplete_record() else { return false };
         let Ok(reply) = read_reply(incomplete_record) else { return false };
@@ -448,8 +455,9 @@ impl Client {
         is_diverted
     }
 
-    /// Handles an answer to the call in slot `index`: ends the call, or sends it again if the
-    /// answer could not be decoded.
+    /// Handles an answer to the call in slot `index`, which was passed to the caller. `decoded` is
+    /// the result: the slot is freed. After `Garbled` the call is sent again, or fails after too
+    /// many of them.
     fn on_answer(
         &mut self,
         now: Time,
@@ -490,8 +498,8 @@ impl Client {
         self.sequence << SLOT_BITS | index
     }
 
-    /// Queues the message of the call in slot `index` for sending, on this connection or the next
-    /// one, and sets the time of its repetition.
+    /// Queues the message of the call in slot `index` for sending, and restarts its timeout.
+    /// Without a usable connection the call only waits: `handle_connected` queues it again.
     fn queue_message(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, since: now };
@@ -501,6 +509,7 @@ impl Client {
     }
 
     /// Sends the call in slot `index` again under a new transaction id, and counts the repetition.
+    /// Answers to the earlier ids still count.
     fn resend(&mut self, now: Time, index: u32) {
         let xid = self.next_xid(index);
         let slot = &mut self.slots[index as usize];
@@ -552,7 +561,7 @@ impl Client {
     }
 
     /// Marks the connection, if there is one, as to be closed, and drops the received bytes. The
-    /// next action is then to disconnect.
+    /// next action is then to disconnect. All calls stay, and wait for the next connection.
     fn mark_for_closing(&mut self) {
         if let ClientLink::Up { must_close } = &mut self.link {
             *must_close = true;

@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// True if the local port is a reserved one.
+    /// True if the last socket has a reserved local port. False before the first one.
     pub(crate) fn is_from_reserved_port(&self) -> bool {
         self.is_from_reserved_port
     }
@@ -69,6 +69,7 @@ impl Connection {
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     // The system permits no reserved port, so any port is taken.
                     Err(Errno::ACCESS | Errno::PERM) => break,
+                    // Done, in progress, or failed for another reason.
                     started => {
                         let is_from_reserved_port = true;
                         return self.store_started(started, is_from_reserved_port);
@@ -133,7 +134,8 @@ impl Connection {
         sleep_on(self.socket.as_deref(), until_writable, no_event_fd, timeout)
     }
 
-    /// Returns the socket, on which another thread may sleep. `None` without a connection.
+    /// Returns the socket, connected or connecting, on which another thread may sleep. `None`
+    /// without one.
     pub(crate) fn socket(&self) -> Option<Arc<Socket>> {
         self.socket.clone()
     }

@@ -37,8 +37,8 @@ impl ExportPath {
     /// Finds the file on the server, and checks that it is a regular file that may be read.
     ///
     /// # Errors
-    /// The file does not exist, is no regular file, or may not be read. A link leads nowhere. The
-    /// server does not answer.
+    /// The file does not exist, is no regular file, is too large, or may not be read. A link leads
+    /// nowhere or out of the export. The server does not answer.
     pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<FoundFile, NfsError> {
         let names = self.url.path_names();
         let Some(file) = self.walk_names(server, &names[self.export_names..])? else {
@@ -109,6 +109,7 @@ impl ExportPath {
                 put_arguments,
                 procedures::decode_readlink,
             ))?;
+            // The link itself is left out of the path: a relative target starts in its directory.
             // An empty link names no file.
             if target.is_empty() {
                 return Err(missing());

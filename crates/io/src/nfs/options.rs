@@ -27,8 +27,8 @@ pub struct NfsOptions {
     /// `rsize`: largest READ in bytes, from 4 KiB to 1 MiB in whole pages. The server's maximum
     /// also applies. Default: the server's preferred size.
     pub rsize_bytes_max: Option<u64>,
-    /// `slots`: number of calls in flight. Default 64, from 1 to 1,024. Each may have `rsize` bytes
-    /// in flight.
+    /// `slots`: number of READs in flight, besides one other call. Default 64, from 1 to 1,024.
+    /// Each may have `rsize` bytes in flight.
     pub slots: u32,
     /// `repeat`: time without an answer, to it or to a call that was sent no later, after which a
     /// call is sent again. A connection that was silent for all of it is replaced. Default 5 s, at

@@ -20,6 +20,10 @@ const HEADER_BYTES: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
 /// Received bytes of one connection.
+///
+/// Order of calls: `next` until it returns `None`. Then optionally `divert`, followed by `next`
+/// until `None` again. Then the socket writes `direct_bytes` bytes to their destination and more
+/// bytes to `receive_buffer`, which `record_direct` and `record_received` record.
 pub(crate) struct Records {
     /// Memory for received bytes, of fixed length.
     buffer: Vec<u8>,
@@ -109,6 +113,7 @@ impl Records {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let fragment_bytes_left = match (&self.diverted, self.next_header()) {
+            // The direct bytes go elsewhere. Padding or a discarded rest remains.
             (Some(diverted), _) => diverted.fragment_left - self.direct_bytes(),
             // Zero only for a fragment that `next` has rejected.
             (None, Some((_, fragment_bytes))) => {
@@ -235,7 +240,8 @@ impl Records {
         }
     }
 
-    /// Takes the next part of the diverted record. Returns `None` until more bytes arrive.
+    /// Takes the next part of the diverted record. Returns `None` until more bytes arrive, and
+    /// without a diverted record. Fails as [`next`](Records::next) does.
     fn next_diverted(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         loop {
             let header = self.next_header();
@@ -262,7 +268,7 @@ impl Records {
                 self.start += data_bytes;
                 return Ok(Some(RecordStep::Data(&self.buffer[data_start..self.start])));
             }
-            // Padding or discarded bytes.
+            // Padding, or bytes of a record that is given up, which may exceed the padding.
             diverted.padding_left = diverted.padding_left.saturating_sub(available_bytes);
             diverted.fragment_left -= available_bytes;
             self.start += available_bytes;
@@ -277,8 +283,8 @@ impl Records {
         }
     }
 
-    /// Decodes the next fragment's header. Returns true for the last fragment, and the fragment's
-    /// length in bytes. Returns `None` if the header is incomplete.
+    /// Decodes the next fragment's header, which stays in the buffer. Returns true for the last
+    /// fragment, and the fragment's length in bytes. Returns `None` if the header is incomplete.
     fn next_header(&self) -> Option<(bool, usize)> {
         let header = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()?;
         let header = u32::from_be_bytes(*header);

@@ -29,14 +29,14 @@ pub struct Credentials {
 pub enum CallError {
     /// The server did not answer in time.
     TimedOut,
-    /// The server's answers could not be decoded several times.
+    /// Several times, an answer could not be decoded, or the server could not decode the call.
     Garbled,
     /// The server does not accept these credentials.
     Denied {
         /// `auth_stat` of RFC 5531: 1 bad, 2 rejected, 5 too weak.
         auth_stat: u32,
     },
-    /// The server does not have the program, version or procedure.
+    /// The server does not have the program, version or procedure, or another version of RPC.
     Unavailable,
     /// The server has an internal error, such as lack of memory.
     ServerFault,

@@ -50,7 +50,8 @@ pub(crate) struct ServerLink {
     client: Client,
     /// Socket of the present connection, if there is one.
     connection: Connection,
-    /// True from the start of a connection attempt to its result.
+    /// True from the start of an attempt that the client requested to its result. `connect` waits
+    /// for its own attempt and leaves this false.
     is_connecting: bool,
     /// Memory for the next bytes. The list is reused.
     receive_segments: Vec<libc::iovec>,
@@ -91,7 +92,8 @@ impl ServerLink {
     }
 
     /// Connects before the first call, so that a missing server is reported at once. Waits until
-    /// `deadline`, a time of the link's clock.
+    /// `deadline`, a time of the link's clock. Without this step, the first call makes the client
+    /// request a connection.
     ///
     /// # Errors
     /// Error number of the kernel, as in `errno(3)`; `ETIMEDOUT` after the deadline. The link is
@@ -174,7 +176,7 @@ impl ServerLink {
     }
 
     /// Handles timeouts, performs the action that the client requests, and sends pending bytes,
-    /// without sleeping. The caller is informed of calls that have timed out.
+    /// without sleeping or receiving. The caller is informed of calls that have timed out.
     pub(crate) fn handle_timeouts_and_send(&mut self, caller: &mut dyn Caller) {
         let now = self.clock.now();
         self.client.handle_time(now, caller);
@@ -245,7 +247,8 @@ impl ServerLink {
         }
     }
 
-    /// Closes the connection and informs the client.
+    /// Closes the connection and informs the client. Its calls stay, and it requests a new
+    /// connection later.
     fn on_connection_lost(&mut self, now: Time) {
         self.is_connecting = false;
         self.connection.close();
@@ -268,7 +271,8 @@ impl ServerLink {
 
     /// Receives available bytes and passes them to the client. Direct data goes into the caller's
     /// memory, and the bytes behind it into the client's buffer, by one system call. Stops after
-    /// [`RECEIVES_PER_CALL_MAX`] receives. A closed or failed connection counts as lost.
+    /// [`RECEIVES_PER_CALL_MAX`] receives: the next call takes the rest. A closed or failed
+    /// connection counts as lost.
     fn receive(&mut self, caller: &mut dyn Caller) {
         if self.is_connecting || !self.connection.is_open() {
             return;

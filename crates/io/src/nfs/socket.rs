@@ -44,7 +44,9 @@ pub(crate) struct ConnectionLost(pub(crate) i32);
 pub(crate) struct Socket(TcpStream);
 
 impl Socket {
-    /// Starts to connect to `address`, from `port` of this machine if given.
+    /// Starts to connect to `address`, from `port` of this machine if given. Does not wait. The
+    /// error `EADDRINUSE` or `EADDRNOTAVAIL` means that the port is not free, and `EACCES` or
+    /// `EPERM` that this user may not use it.
     pub(crate) fn connect(
         address: SocketAddr,
         port: Option<u16>,
@@ -69,8 +71,8 @@ impl Socket {
         Ok((Socket(socket.into()), connect_state))
     }
 
-    /// Returns the state of the connection attempt, without waiting. An error is returned only
-    /// once.
+    /// Returns the state of the connection attempt, without waiting. A failure is returned only
+    /// once: the caller then drops the socket, which would seem to be in progress afterwards.
     pub(crate) fn connect_state(&self) -> ConnectState {
         match sockopt::socket_error(&self.0) {
             // No error does not mean success yet. There is a peer only once the connection is made.

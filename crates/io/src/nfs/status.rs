@@ -84,7 +84,8 @@ impl Status {
             Status::Refused => DeviceError::Refused,
             Status::Stale | Status::BadHandle | Status::Missing => DeviceError::Stale,
             Status::Io | Status::ServerFault => DeviceError::Medium,
-            // The call was repeated until its time was over.
+            // No READ ends with this status: the client repeats it until its time is over, and the
+            // call then ends with the same error.
             Status::Jukebox => DeviceError::TimedOut,
             Status::NotPermitted
             | Status::NotDirectory

@@ -46,7 +46,7 @@ pub struct NfsStorage {
 
 /// State shared by the storage, its sleeper and threads that ask for attributes.
 pub(crate) struct NfsShared {
-    /// Locked only while bytes are moved, never during a sleep.
+    /// Locked while bytes are moved. A sleep holds the lock only in a storage for one thread.
     state: Mutex<NfsState>,
     /// Locked by a thread that asks a question: READs leave one call free for it.
     question_lock: Mutex<()>,
@@ -64,9 +64,10 @@ struct NfsState {
     calls: CallsInFlight,
     /// `rsize`: largest READ in bytes.
     read_bytes: u32,
-    /// Time of the last receive: all bytes that had arrived by then were processed.
+    /// Time of the last receive. Bytes that had arrived by then were processed, except after very
+    /// many receives in a row.
     received_at: Time,
-    /// Ended requests, kept for their capacity.
+    /// Ended requests, kept for the capacity of their memory lists, which are empty.
     spare_reads: Vec<NfsRead>,
     /// Completions that were not collected yet.
     completed: Vec<Completion>,
@@ -74,7 +75,7 @@ struct NfsState {
     in_flight: u32,
 }
 
-/// Connection of a server's file.
+/// Description of the connection to the server of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connection {
@@ -114,8 +115,8 @@ impl NfsStorage {
         storage
     }
 
-    /// Creates a storage for several threads, with a sleeper for one of them. Its files are
-    /// [added](NfsStorage::add), the target's first.
+    /// Creates a storage for several threads, with a sleeper for one of them. It has no files yet:
+    /// the caller [adds](NfsStorage::add) them, and the target's `file` first.
     ///
     /// # Errors
     /// The kernel provides no eventfd.
@@ -194,8 +195,8 @@ impl Storage for NfsStorage {
         self.caps
     }
 
-    /// Moves the completed requests to `completions`. A READ that brought only a part of its bytes
-    /// may have been queued again, so true is returned.
+    /// Moves the completed requests to `completions`. Receives nothing: sleeps and questions do.
+    /// Always returns true, because they may have queued the rest of a READ to be sent.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         completions.append(&mut state.completed);
@@ -203,11 +204,12 @@ impl Storage for NfsStorage {
     }
 
     /// Starts the first READ of a request, which is sent later. The upper bits of the request's
-    /// first sector are the file's index. A write is completed at once as refused, because files on
-    /// a server are only read.
+    /// first sector are the file's index. A write is completed as refused, because files on a
+    /// server are only read. The next `collect` or `exchange` returns its completion.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
+        // A spare read has an empty memory list. Its other fields are replaced here.
         let mut nfs_read = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
         let sector_in_file = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         nfs_read.id = request.id;
@@ -222,8 +224,8 @@ impl Storage for NfsStorage {
         state.request_missing(nfs_read);
     }
 
-    /// Cancels a request: the next `exchange` completes it. A later answer of the server is
-    /// dropped.
+    /// Cancels a request: the next `exchange` returns its completion. A later answer of the server
+    /// is dropped. No effect on a request that is not in flight.
     #[cfg(inside)]
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
@@ -282,9 +284,10 @@ impl Sleeper for NfsSleeper {
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
     }
 
-    /// Sleeps without the lock until bytes arrive, a timeout is due or `wake` is called, and then
-    /// receives the answers. `Sleep::Never` only sends pending bytes. Returns true if it has slept:
-    /// all answers have then just arrived.
+    /// Sleeps without the lock, and then receives the answers. Arrived bytes, a due timeout, `wake`
+    /// or the limit `sleep` ends the sleep. So does space in the socket if bytes must still be
+    /// sent. `Sleep::Never` only sends pending bytes. Returns true if it has slept: all answers
+    /// that it finds have then just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {
@@ -343,7 +346,8 @@ impl CallServer for &NfsShared {
     /// Makes one call while READs are in flight, and waits for its decoded results. Another thread
     /// may sleep for the answers of the READs. It is woken if its sleep is out of date. Either
     /// thread may receive the answer: `exchange` passes it to `on_end`, which stores it in
-    /// `pending`. The client ends each call at the latest after its timeout, so the loop ends.
+    /// `pending`. The client ends each call at the latest after its timeout, so the loop ends. The
+    /// caller keeps the storage alive: its drop would cancel the call without an answer.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
@@ -454,8 +458,8 @@ impl NfsState {
         self.complete_ended();
     }
 
-    /// Completes the requests whose READs have ended, and requests the missing bytes of others
-    /// whose READ brought only a part.
+    /// Completes the requests that have ended, and requests the missing bytes of others whose last
+    /// READ brought only a part.
     fn complete_ended(&mut self) {
         let mut ended_reads = std::mem::take(&mut self.calls.ended);
         ended_reads.drain(..).for_each(|(nfs_read, outcome)| self.complete(nfs_read, outcome));
@@ -466,7 +470,8 @@ impl NfsState {
     }
 
     /// Makes a READ for the missing bytes of a request, up to the size of one READ. If more bytes
-    /// are missing, the next READ follows when this one has ended.
+    /// are missing, the next READ follows when this one has ended. The request is in no other list
+    /// and takes the slot of the call.
     fn request_missing(&mut self, mut nfs_read: NfsRead) {
         let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
         nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;
@@ -481,7 +486,7 @@ impl NfsState {
     }
 
     /// Adds the completion of a request, stamped with the present time, and keeps the read's memory
-    /// list for reuse.
+    /// list for reuse. No call of the request may be in flight.
     fn complete(&mut self, mut nfs_read: NfsRead, outcome: Outcome) {
         let now = self.link.clock().now();
         self.completed.push(Completion::at(now, nfs_read.id, outcome));
@@ -492,7 +497,8 @@ impl NfsState {
 }
 
 impl Drop for NfsStorage {
-    /// Cancels all calls in flight. Their answers are dropped.
+    /// Cancels all calls in flight. Their answers are dropped, and their requests get no
+    /// completion.
     fn drop(&mut self) {
         // Only this storage writes to the memory of its requests, so cancelling its calls suffices.
         // A sleeper may outlive the storage.

@@ -65,6 +65,7 @@ impl NfsTarget {
     pub fn caps(&self) -> DeviceCaps {
         let request_bytes_max = u64::from(self.read_bytes).max(PAGE_BYTES);
         DeviceCaps {
+            // Whole pages. The last READ ends with the file and is then short.
             sectors: self.file.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
             request_sectors_max: (request_bytes_max / SECTOR_BYTES) as u32,
             depth_max: self.export_path.url.options.slots,

@@ -1,4 +1,10 @@
 //! Timeouts of calls: the rules 1, 3 and 4 of the state machine.
+//!
+//! Rule 1: a call that waits for an answer is sent again after `repeat_after`, which doubles. If
+//! the server has sent no byte meanwhile, the connection is given up instead. Rule 3: a call fails
+//! when it expires. While the server is *silent* after that, new calls expire sooner. Rule 4: a
+//! call that the server has *postponed* ("try later") rests, and is then sent again. A *slot* holds
+//! one call.
 
 use readpath_core::unit::Time;
 
@@ -7,9 +13,8 @@ use super::super::rpc::CallError;
 use super::{CallState, Client, ClientLink};
 
 impl Client {
-    /// Handles timeouts that are due at time `now`, by the rules 1, 3 and 4 of the module. Expired
-    /// calls fail, and the caller is informed. Other calls are sent again, or the connection is
-    /// given up if the server has been silent.
+    /// Handles timeouts that are due at time `now`. Expired calls fail, and the caller is informed.
+    /// Other calls are sent again, or the connection is given up if the server has sent nothing.
     pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
@@ -26,7 +31,7 @@ impl Client {
                     if now >= since + slot.repeat_after
                         && matches!(self.link, ClientLink::Up { .. }) =>
                 {
-                    // The server has sent nothing since.
+                    // The server has sent nothing since. The call waits for the next connection.
                     if self.last_byte_at <= since {
                         self.mark_for_closing();
                     } else {
@@ -40,15 +45,17 @@ impl Client {
         }
     }
 
-    /// Records that the server has answered the call in slot `index`: it is not silent, and a lost
-    /// connection is replaced at once.
+    /// Records that the server has answered the call in slot `index`, also with a garbled answer or
+    /// a request to try later. The server is not silent, and if the connection is lost, it is
+    /// replaced at once. The slot must still have the state in which the answer found it.
     pub(super) fn record_answer(&mut self, index: u32) {
         self.is_silent = false;
         self.reconnect_delay = Time::ZERO;
         self.note_progress(index);
     }
 
-    /// Notes that bytes of the answer to the call in slot `index` have arrived.
+    /// Notes that bytes of the answer to the call in slot `index` have arrived. The next
+    /// `restart_timeouts` uses the call's sending time. No effect if the call does not wait.
     fn note_progress(&mut self, index: u32) {
         if let CallState::Waiting { sent_at, .. } = self.slots[index as usize].state {
             let earliest = self.answered_sent_at.map_or(sent_at, |earliest| earliest.min(sent_at));
