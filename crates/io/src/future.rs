@@ -98,7 +98,7 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
     /// Continues the read until it completes or has to wait. Bytes are copied to the buffer as far
-    /// as they are there.
+    /// as they are there. The first poll sets `bytes`, the number of bytes that the read returns.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
         let is_begun = self.engine_read.is_some() || self.kernel_read.is_some();
@@ -106,12 +106,14 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
         if !is_begun {
-            // Shared bytes are copied without the check of `current`, if the path permits that.
+            // First poll. Shared bytes are cached pages that are copied without the engine's lock,
+            // and here without the check of the file by `current`, if the path permits that.
             let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
             if !part_in_file.is_empty() && self.handle.read_shared(self.offset, part_in_file) {
                 self.bytes = part_in_file.len();
                 return Poll::Ready(Ok(()));
             }
+            // The handle of this process, and of the file's present version if it is checked.
             self.handle = self.handle.current()?;
             let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
             self.bytes = part_in_file.len();

@@ -56,17 +56,18 @@ impl Stats {
         }
         if let Some(backend) = &self.backend {
             // A text cannot be a value: it is the label of a metric that is always 1.
-            let mut labels = common.clone();
-            push_label(&mut labels, "backend", &backend.kind.to_string());
+            let mut info_labels = common.clone();
+            push_label(&mut info_labels, "backend", &backend.kind.to_string());
             let because = backend.because.as_ref().map(ToString::to_string);
-            push_label(&mut labels, "because", &because.unwrap_or_default());
+            push_label(&mut info_labels, "because", &because.unwrap_or_default());
             let help = "Backend in use, and the reason for it if a better one is unavailable.";
-            push_metric(&mut text, "backend_info", help, "gauge", &labels, "1");
+            push_metric(&mut text, "backend_info", help, "gauge", &info_labels, "1");
         }
         Ok(text)
     }
 
-    /// Name, help text and value of each metric. A value of `None` is unknown.
+    /// Name without the prefix `readpath_`, help text and value of each metric. A value of `None`
+    /// is unknown.
     fn metrics(&self) -> [(&'static str, &'static str, Option<String>); 15] {
         let text_of = |number: u64| Some(number.to_string());
         // A number in thousandths, printed with three decimals.

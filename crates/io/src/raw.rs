@@ -372,7 +372,8 @@ impl RawFile {
         self.channel()?.bytes().map_err(|fault| self.error(fault))
     }
 
-    /// I/O backend, with the reason why no faster one is used.
+    /// I/O backend, with the reason why no faster one is used. In a child that cannot have a
+    /// channel, the parent's at opening.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -467,7 +468,8 @@ impl RawFile {
         &self.path
     }
 
-    /// Counters of this process since the opening.
+    /// Counters of this process since the opening. All are zero in a child that cannot have a
+    /// channel.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;

@@ -109,7 +109,7 @@ impl ReadError {
             machine::ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => {
                 ReadError::TooLarge { bytes: needed_bytes, bytes_max: memory_bytes }
             }
-            // This crate's machine does no direct transfers and no writes.
+            // The others concern direct transfers, writes and regions, not reads of files.
             other => unreachable!("{other}"),
         }
     }

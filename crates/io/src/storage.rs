@@ -197,8 +197,8 @@ impl FileStorage {
         self.can_execute_inline
     }
 
-    /// Prepares a request that the caller executes itself, with its memory in `segments`. The
-    /// storage does not track it.
+    /// Prepares a request that the caller executes itself, with its memory in `segments`, which has
+    /// as many bytes. The storage does not track it and reports no completion.
     pub(crate) fn inline_transfer(
         &self,
         request: DeviceRequest,
@@ -240,7 +240,7 @@ impl Storage for FileStorage {
         result
     }
 
-    /// Starts a transfer of the request's file.
+    /// Starts a transfer of the request's file. The next `exchange` or sleep submits it.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let start = self.transfer_start(request);
         // SAFETY: the caller's contract for the memory. A target is removed only when none of its

@@ -23,8 +23,8 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
-    /// Queue of the device below an open file, or of the device itself. `None` without a device or
-    /// an entry in sysfs.
+    /// Queue of the device below an open file, or of the device itself. `None` without a device, or
+    /// as [`from_device_number`](QueueLimits::from_device_number).
     pub fn from_metadata(metadata: &Metadata) -> Option<QueueLimits> {
         QueueLimits::from_device_number(device_number(metadata))
     }

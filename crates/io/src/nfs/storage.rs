@@ -470,8 +470,8 @@ impl NfsState {
     }
 
     /// Makes a READ for the missing bytes of a request, up to the size of one READ. If more bytes
-    /// are missing, the next READ follows when this one has ended. The request is in no other list
-    /// and takes the slot of the call.
+    /// are missing, the next READ follows when this one has ended. Until then `purposes` has
+    /// the request.
     fn request_missing(&mut self, mut nfs_read: NfsRead) {
         let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
         nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;

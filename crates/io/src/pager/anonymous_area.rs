@@ -106,8 +106,8 @@ impl AnonymousArea {
         Some(bytes as u64 / PAGE_BYTES).filter(|&page| page < self.pages)
     }
 
-    /// True if a page is in memory (mincore(2)). False if it is absent, or if the kernel has
-    /// swapped it out.
+    /// True if a page is in memory (mincore(2)). False if it is absent, if the kernel has swapped
+    /// it out, or if the call fails.
     pub(super) fn is_present(&self, page: u64) -> bool {
         #[cfg(simulation)]
         if let Some(is_present) = crate::simulation::memory::is_present(self.address(page)) {
@@ -197,7 +197,8 @@ impl AnonymousArea {
     /// bytes.
     ///
     /// # Errors
-    /// The system has too many mappings, which it checks first. `other` is unchanged.
+    /// The system has too many mappings, which it checks first. `other` is unchanged, and this area
+    /// is unmapped.
     pub(super) unsafe fn move_into(
         self,
         other: &AnonymousArea,

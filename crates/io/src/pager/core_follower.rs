@@ -21,7 +21,7 @@ const FAULTS_PER_CORE_CHECK: u32 = 64;
 /// Core affinity of the calling thread.
 #[derive(Debug, Default)]
 pub(super) struct CoreFollower {
-    /// Number of faults until the next look-up.
+    /// Number of faults until the next look-up; 0 at first, so the first fault looks up.
     faults_until_check: u32,
     /// Core to which the calling thread was moved last.
     pinned_core: Option<usize>,

@@ -174,7 +174,7 @@ impl ForkReplacement {
     ///
     /// # Errors
     /// The bytes cannot be read. A file that is open for direct I/O (`is_direct`) is not read at
-    /// all.
+    /// all, because `buffer` need not be aligned.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let file = self.file.as_ref().expect("a replacement that reads the file has it open");
         if self.is_direct {
@@ -198,7 +198,8 @@ impl ForkReplacement {
         Some(stat.st_size as u64)
     }
 
-    /// Gives advice for the pages of a range by madvise(2). Does nothing for an empty range.
+    /// Gives advice for the pages of a range by madvise(2), as far as it lies in the area. Does
+    /// nothing for an empty range.
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         // Cut to the area, and widened to whole pages, as the call requires.
         let start = offset as usize / PAGE * PAGE;
@@ -376,7 +377,8 @@ fn install_touch_handler() {
 }
 
 /// Handler of `SIGSEGV`: reports an access to a region, and restores the action of the program or
-/// the system. After the return, the same instruction faults again.
+/// the system in any case. After the return, the same instruction faults again, and that action
+/// applies.
 extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's description of the signal, and calls that a handler may make. The
     // handler reads the list under its lock and never waits for it, because it may have interrupted

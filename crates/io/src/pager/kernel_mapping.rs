@@ -37,8 +37,8 @@ const SERVICE_TIME_PER_PAGE: Duration = Duration::from_nanos(2_500);
 const TEST_READS: u64 = 2;
 
 /// True if the kernel's own mapping of the file is no slower than a served one: the file meets both
-/// conditions of the module, and the device is fast. False without direct I/O, and if the device or
-/// the free memory is not known.
+/// conditions of the module, and the [device is fast](is_device_fast). False without direct I/O,
+/// and if the device or the free memory is not known. Makes test reads if the conditions are met.
 pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
     let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
         return false;

@@ -206,7 +206,8 @@ impl MappingBuilder {
             Ok((link, scope)) => {
                 Ok(new_mapping(Some(link), scope, MappingMode::Served, fork_local, user))
             }
-            // The system permits no faults in user space, or lacks a feature for them.
+            // The system permits no faults in user space, or lacks a feature for them. Without the
+            // option `kernel_cache`, a lack of descriptors is an error, because it may pass.
             Err(PagerError::Uffd(why)) if self.uses_kernel_cache || !why.is_descriptor_limit() => {
                 map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
@@ -426,6 +427,7 @@ impl Mapping {
 
     /// Provider of the pages in this process.
     pub fn mode(&self) -> MappingMode {
+        // A link whose thread is in the parent.
         match self.link.is_some() && self.link().is_none() {
             true => MappingMode::Kernel { because: KernelMappingReason::Forked },
             false => self.mode,
@@ -480,9 +482,9 @@ impl Mapping {
             };
         }
         let (wants_bytes, mut bytes_done, bytes) = (true, 0, buffer.len() as u64);
-        let result = self.read_range(offset, bytes, wants_bytes, |bytes| {
-            buffer[bytes_done..bytes_done + bytes.len()].copy_from_slice(bytes);
-            bytes_done += bytes.len();
+        let result = self.read_range(offset, bytes, wants_bytes, |piece| {
+            buffer[bytes_done..bytes_done + piece.len()].copy_from_slice(piece);
+            bytes_done += piece.len();
         });
         match result {
             // The file has become shorter and ends behind these bytes in their last page. The

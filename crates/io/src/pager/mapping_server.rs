@@ -23,8 +23,8 @@
 //! 2. The user area contains only pages of successful transfers.
 //! 3. This thread accesses the user area only at pages that are present and pinned. Otherwise it
 //!    would wait for itself.
-//! 4. Pages [delegated](delegated_windows) to the kernel's own mapping are in neither area, and no
-//!    page is put there.
+//! 4. Pages [delegated](delegated_windows) to the kernel's own mapping are not in the user area,
+//!    and no page is put there. A page in flight at the delegation may stay in the shadow.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -170,11 +170,11 @@ struct Areas {
     file_bytes: u64,
     /// Largest piece of a read for the owner: a quarter of the memory, within limits.
     piece_bytes_max: u64,
-    /// Page of each frame of the machine.
+    /// Page that each frame got last. The page may have left since, or be in another frame.
     frame_pages: Vec<Option<u64>>,
     /// Pages in the areas, by page number.
     resident: PageMap<Resident>,
-    /// Mapped pages, including pages that the kernel maps.
+    /// Pages of the user area, including delegated ones.
     mapped_ranges: PageRanges,
     delegated_windows: DelegatedWindows,
     /// Pages on which a touch is a bus error.
@@ -306,7 +306,8 @@ impl Areas {
         self.pending_faults = faults;
     }
 
-    /// Maps, reads or restores the faulting page, or delegates its window. May poison or wake only.
+    /// Maps, reads or restores the faulting page, delegates its window, or poisons it. For a page
+    /// in place, only wakes its threads. A page that must be read is mapped at the end of the read.
     fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
         self.follower.on_fault(fault.thread);
@@ -348,7 +349,7 @@ impl Areas {
         match command {
             MappingCommand::Advise { advice, range } => self.advise(machine, advice, range),
             MappingCommand::Read { range, wants_bytes, reply } => {
-                // Ends at a page boundary, where the next piece starts.
+                // Ends at a page boundary, where the next piece starts, at most a page earlier.
                 let end = range.offset + self.piece_bytes_max;
                 let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
                 let slot = self
@@ -412,8 +413,7 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // An error of the exchange itself has never been observed. No transfer would complete any
-        // more, and threads would wait forever.
+        // Never observed. No transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
@@ -446,7 +446,7 @@ impl Areas {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user_pages.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
-                // The page has left before. It was counted all the same.
+                // Listed twice, or gone before. It was counted all the same.
                 None => {}
             }
         }

@@ -143,7 +143,8 @@ impl RegionBuilder {
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| space_error(errno.into()))?;
-        // Path to the open unnamed file, which `Target::open` opens again.
+        // Path to the open unnamed file, which `Target::open` opens again. `file` stays open in the
+        // region.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.open_storage(bytes, &path, file)
     }
@@ -192,6 +193,7 @@ impl RegionBuilder {
         // This exceeds the free frames that are kept, so no page has to be evicted. More memory
         // would have no use.
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
+        // Pinned pages add frames, within the same bound.
         let memory_pages_max = (memory_pages + KEPT_PAGES_MAX).min((2 * pages).max(memory_pages));
         if !can_allocate_page_metadata(memory_pages_max) {
             let errno = libc::ENOMEM;

@@ -16,16 +16,15 @@
 //! page is released. A write fault, the usual kind when memory is short, moves the page.
 //!
 //! Invariants:
-//! 1. No more pages are present than there are frames, except *doubles*. Frames are added for
-//!    *kept* pages, which a system call or the program keeps in their place. A page that is mapped
+//! 1. No more pages are present than there are frames, except *doubles*: a page that is mapped
 //!    again during its write-out is copied, because the device uses the frame's own page until the
-//!    write has ended.
+//!    write has ended. Frames are added for *kept* pages, which a system call or the program uses.
 //! 2. A page in a transfer is here, and stays until the transfer has ended. A mapped page is in no
 //!    transfer: the program may drop it itself (madvise(2)). The kernel's transfer would then wait
 //!    for this thread, and this thread for the transfer. A page that was mapped again before its
 //!    write reached the device is [not written](Areas::changed_before_write).
-//! 3. This thread never touches the user area, and touches the frames' own pages only if they are
-//!    here. Otherwise it would wait for itself.
+//! 3. This thread never touches the user area, where it would wait for itself. It touches the
+//!    frames' own pages only if they are here: a touch of an absent one is a bus error.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -383,13 +382,12 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // An error of the exchange itself has never been observed. No transfer would complete any
-        // more, and threads would wait forever.
+        // Never observed. No transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
     /// Puts a page of zeros at the frame's own address, for a transfer to fill, if there is none.
-    /// Otherwise the kernel's transfer would wait forever for a page.
+    /// A transfer to an absent page would fail (`EFAULT`).
     fn make_present(&mut self, frame: u32) {
         match self.frames[frame as usize].presence {
             FramePresence::InFrame => {}
@@ -483,7 +481,7 @@ impl IoBackend for Areas {
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
         let (zeros, area, frame_states) = (self.zeros.address(), &self.frame_area, &self.frames);
-        // A page that is mapped and not present twice is not here: zeros are written instead.
+        // A page that is mapped and not present twice is not here: zeros are written.
         let address = |frame: u32| match frame_states[frame as usize] {
             Frame { presence: FramePresence::Mapped { .. }, is_present_twice: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
@@ -518,7 +516,8 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons the page while it is pinned. A `Zero` page has no bytes in its frame.
+    /// Maps the page while it is pinned and wakes its threads, or handles the error by the fault's
+    /// tag. A `Zero` page has no bytes in its frame.
     fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {
@@ -543,7 +542,7 @@ impl Driver for Areas {
         machine.release_fault(now, faulted.fault);
     }
 
-    /// Unmaps the pages that the machine evicts.
+    /// Unmaps the page that the machine evicts, and all others that it wants to evict now.
     fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
         // Moving pages takes a while, so reads for faults are submitted to the device first.
         self.exchange();
@@ -563,6 +562,7 @@ impl PagerServer for RegionServer {
     fn run(&mut self) {
         let RegionServer { machine, areas } = self;
         loop {
+            // Any wake-up ends the pause: pages may be able to leave by then.
             let wake = [machine.next_wake(), areas.memory_limit.pause_end.take()];
             let timeout = wake.into_iter().flatten().min().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);

@@ -4,20 +4,22 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappingStats {
-    /// Touches of pages that were not mapped.
+    /// Faults reported by the kernel, including faults on pages that were mapped meanwhile.
     pub faults: u64,
     /// Faults that waited for the device.
     pub faults_read: u64,
     /// Pages mapped, by faults or together with a neighbour.
     pub mapped_pages: u64,
-    /// Pages copied instead of moved, because a transfer still used them.
+    /// Pages copied instead of moved, because a transfer still used them or the program has locked
+    /// memory. Also pages read again after the program has dropped them itself.
     pub copied_pages: u64,
     /// Pages whose memory was released: evicted for others, dropped by advice, or not delivered by
     /// a failed transfer.
     pub evicted_pages: u64,
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,
-    /// Pages of long runs that the kernel's own mapping served. They are in no other counter.
+    /// Pages of long runs that were delegated to the kernel's own mapping, touched or not. They are
+    /// in no other counter.
     pub delegated_pages: u64,
     /// Pages in memory now.
     pub resident_pages: u64,

@@ -60,9 +60,10 @@ impl TakeBackThread {
         Ok(TakeBackThread { requests: Some(requests), answers, thread })
     }
 
-    /// Takes a range back from the kernel's mapping and waits. Returns false if the system refuses
-    /// (too many mappings) or the thread has ended: the kernel's mapping then stays. Faults that
-    /// are read meanwhile are added to `faults`.
+    /// Takes a range back from the kernel's mapping and waits. `uffd` is the userfaultfd of the
+    /// area. Returns false if the system refuses (too many mappings) or the thread has ended: the
+    /// kernel's mapping then stays. Faults that are read meanwhile are added to `faults`: the
+    /// caller handles them afterwards.
     pub(super) fn take_back(
         &self,
         range: PageRange,

@@ -1,9 +1,10 @@
 //! Wrapper of userfaultfd. A thread that touches an absent page of a registered range sleeps. The
-//! userfaultfd reports the address, which is a *fault*, and its owner puts the page there. A *move*
-//! is a move of registered memory to another address (`mremap(2)`).
+//! userfaultfd reports the address, which is a *fault*, and its owner puts the page there. A
+//! *remap* is a move of registered memory to another address by `mremap(2)`, which the userfaultfd
+//! may report. It differs from a move of pages by a call here ([`Uffd::move_pages`]).
 //!
-//! Each call moves whole pages, and the result becomes visible in one step: another thread sees a
-//! page absent or filled, never half filled. The pager is built on this property.
+//! Each call fills or moves whole pages, and the result becomes visible in one step: another thread
+//! sees a page absent or filled, never half filled. The pager is built on this property.
 //!
 //! The answer `EAGAIN` means that the memory map was changed at the same time (`mmap`, `fork`), and
 //! a part may be done. Each call here continues until all is done, so callers see success or
@@ -114,8 +115,8 @@ pub struct Uffd {
 #[derive(Debug, Default)]
 struct BufferedMessages {
     faults: Vec<UserFault>,
-    /// Number of reported moves.
-    moves: u32,
+    /// Number of reported remaps.
+    remaps: u32,
 }
 
 /// Reason for which the lock is never poisoned.
@@ -143,8 +144,8 @@ impl Uffd {
         Uffd::open_with(additional_features)
     }
 
-    /// Opens a userfaultfd that also reports moves of registered memory (`mremap(2)`). A move waits
-    /// until its report is read. Moved memory stays registered.
+    /// Opens a userfaultfd that also reports remaps of registered memory (`mremap(2)`). A remap
+    /// waits until its report is read. The memory stays registered.
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
@@ -244,9 +245,9 @@ impl Uffd {
             .map_err(CallError::from_errno("register"))
     }
 
-    /// Reads pending faults without sleeping and adds them to `faults`. Reads at most 64 at once,
-    /// so that the caller can do other work. Returns the number of moves reported since the
-    /// last call.
+    /// Reads pending faults without sleeping and adds them to `faults`, with those that were
+    /// buffered before. Reads at most `MESSAGES_MAX` messages, so that the caller can do other
+    /// work. Returns the number of remaps reported since the last call.
     ///
     /// # Errors
     /// The descriptor cannot be read.
@@ -254,7 +255,7 @@ impl Uffd {
         self.read_messages()?;
         let mut buffered = self.buffered.lock().expect(LOCK_NOT_POISONED);
         faults.append(&mut buffered.faults);
-        Ok(std::mem::take(&mut buffered.moves))
+        Ok(std::mem::take(&mut buffered.remaps))
     }
 
     /// True if faults were read from the descriptor and not taken yet. The descriptor itself may
@@ -263,7 +264,8 @@ impl Uffd {
         !self.buffered.lock().expect(LOCK_NOT_POISONED).faults.is_empty()
     }
 
-    /// Reads the pending messages without sleeping, and buffers their faults and moves.
+    /// Reads up to `MESSAGES_MAX` pending messages without sleeping, and buffers their faults and
+    /// remaps.
     fn read_messages(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read_bytes = match self.read_descriptor(&mut buffer) {
@@ -276,7 +278,7 @@ impl Uffd {
         for message in buffer[..read_bytes].chunks_exact(MESSAGE_BYTES) {
             match u32::from(message[0]) {
                 raw::UFFD_EVENT_PAGEFAULT => buffered.faults.push(parse_fault(message)),
-                raw::UFFD_EVENT_REMAP => buffered.moves += 1,
+                raw::UFFD_EVENT_REMAP => buffered.remaps += 1,
                 // No other event was requested, so none is expected.
                 _ => {}
             }
@@ -441,7 +443,7 @@ impl Uffd {
             bytes_done += usize::try_from(call_bytes).unwrap_or(0);
             match answer {
                 Ok(()) => {}
-                // A move that waits for its report also causes `EAGAIN` until the report is read.
+                // A remap that waits for its report also causes `EAGAIN` until the report is read.
                 Err(Errno::AGAIN) => self.read_messages()?,
                 Err(Errno::NOMEM) => park_timeout(RETRY_DELAY),
                 Err(errno) => return Err(CallError { call: call_name, errno, bytes_done }),
@@ -528,6 +530,7 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
         Err(Errno::NOSYS) => return Err(UffdError::None),
         Err(errno) => errno,
     };
+    // A missing or forbidden device is no error: the last attempt decides.
     if let Ok(fd) = open_by_device() {
         return Ok((fd, FaultScope::All));
     }

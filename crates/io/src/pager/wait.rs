@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::uffd::Uffd;
 use crate::os::event_fd::EventFd;
 
-/// Events that ended a sleep; none after a timeout.
+/// Events that ended a sleep; none after a timeout or a signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WakeReasons {
     /// Faults can be read.

@@ -172,7 +172,8 @@ impl<'f> RawBatch<'f> {
     }
 
     /// Checks range and alignment and starts a transfer of the first `bytes` bytes of `memory`. A
-    /// write invalidates its range in the read path's cache. After an error `memory` is dropped.
+    /// write invalidates its range in the read path's cache, and waits for a call that writes a
+    /// part of its blocks. The next wait submits the transfer. After an error `memory` is dropped.
     fn start(
         &mut self,
         op: Op,
@@ -269,7 +270,8 @@ fn own_transfers<'t, 'f>(
 }
 
 /// Converts an ended transfer to the public result: its ticket, its memory, and the number of bytes
-/// or the error.
+/// or the error. The guards of a write are dropped here: its range in the cache is invalidated
+/// again, and calls may write its blocks.
 fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> RawMoved {
     let EndedTransfer { completion, op, bytes, context } = ended;
     let TransferContext { memory, offset, end, ticket, .. } = context;

@@ -69,7 +69,8 @@ impl BatchWrites {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the partial blocks of a call. Returns `None` if it has only whole blocks.
+    /// Registers the partial blocks of a call, until the guard is dropped. Returns `None` if it has
+    /// only whole blocks. From here on, ended writes of batches count for `begin_truncation`.
     ///
     /// # Errors
     /// A batch's write in flight overlaps them.
@@ -92,8 +93,9 @@ impl BatchWrites {
         Ok(Some(CallGuard { batch_writes: self, indices: PARTIAL_BLOCKS }))
     }
 
-    /// Registers that the running call truncates the file to `content_end` or more. Returns `None`
-    /// if a batch's write beyond it is in flight or has ended since the call began.
+    /// Registers that the running call truncates the file to `content_end` or more, until the guard
+    /// is dropped. Returns `None` if a batch's write beyond it is in flight or has ended since the
+    /// call began: the call then keeps the length.
     pub(super) fn begin_truncation(&self, content_end: u64) -> Option<CallGuard<'_>> {
         let mut ranges = self.lock();
         let in_flight = ranges.batch_writes.iter().map(|(_, write)| write.end);
@@ -104,7 +106,8 @@ impl BatchWrites {
         Some(CallGuard { batch_writes: self, indices: CUT_OFF })
     }
 
-    /// Registers a batch's write of `range`, after the call that has a range there.
+    /// Registers a batch's write of `range`, until the guard is dropped. Waits for the end of a
+    /// call that has a range there.
     pub(super) fn begin_batch_write(&self, range: Range<u64>) -> BatchWriteGuard<'_> {
         let mut ranges = self.lock();
         ranges.waiting_writes += 1;

@@ -96,7 +96,8 @@ impl CacheInvalidator {
         self.file.handle().current_unchecked()
     }
 
-    /// Drops the cached pages of the range, in every version of the file.
+    /// Drops the cached pages of the range, in every version of the file. Does not wait for
+    /// requests in flight, unlike the guard's drop.
     fn invalidate(&self, range: PageRange) {
         // Without an engine (also in a child that cannot have one) no page is cached by the path.
         let Ok(handle) = self.current_handle() else { return };
@@ -118,6 +119,7 @@ pub(super) struct OverwriteGuard<'b> {
 impl Drop for OverwriteGuard<'_> {
     /// Invalidates the range again, and waits for its requests in flight.
     fn drop(&mut self) {
+        // Without a handle in this process no page is cached. The call below waits.
         if let Ok(handle) = self.invalidator.current_handle() {
             handle.invalidate(self.range);
         }

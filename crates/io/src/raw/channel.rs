@@ -89,11 +89,11 @@ pub(super) struct Channel {
     // Dropped before the buffers, which the kernel may have registered.
     transfers: Transfers<ChunkState>,
     target: Target,
-    /// The file as `Transfers` needs it, with its present length.
+    /// The file as `Transfers` needs it, with its length at the start of the present call.
     file: transfers::TransferFile,
     /// Buffers of the ring, and the edges.
     buffers: Buffers,
-    /// Indices of the ring's free buffers. Filled at the start of each call.
+    /// Indices of the ring's free buffers. Filled at the start of each call and stream.
     buffers_free: Vec<u32>,
     /// True if the kernel has the buffers registered.
     buffers_are_registered: bool,
@@ -235,8 +235,9 @@ impl Channel {
         self.buffers_free.push(buffer);
     }
 
-    /// Starts to read the next chunk into a free buffer and returns it. `next_chunk` returns the
-    /// chunk for the policy. Returns `None` if no buffer is free or no chunk is left.
+    /// Starts to read the next chunk of a [begun](Channel::begin_stream) stream into a free buffer
+    /// and returns it. `next_chunk` returns the chunk for the policy. Returns `None` if no buffer
+    /// is free or no chunk may start now. The next `exchange` submits the read.
     pub(super) fn start_into_buffer(
         &mut self,
         next_chunk: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
@@ -264,6 +265,7 @@ impl Channel {
     }
 
     /// Removes and returns the next completed chunk with its result, or `None` if there is none.
+    /// Its buffer stays in use until `free_buffer`.
     pub(super) fn next_completed(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
         let EndedTransfer { completion, bytes, context: chunk_state, .. } =
             self.transfers.next_ended()?;
@@ -312,6 +314,7 @@ impl Channel {
         self.drain_earlier_call();
         let requested = offset..end;
         let layout = BlockLayout::new(&requested, self.block_bytes());
+        // Until the end of the call, batches' writes of these blocks wait.
         let _call = batch_writes.begin_call(layout.partial_blocks())?;
         // A batch's write of a partial block has ended, and so is part of the length.
         let file_bytes = self.bytes()?;
@@ -326,8 +329,8 @@ impl Channel {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested.clone())
         };
-        // Also after an error: whole blocks may have extended the file. The write's own error comes
-        // before one of this step.
+        // Also after an error: whole blocks may have extended the file. After a backend error no
+        // byte counts as written. The write's own error comes before one of this step.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let restored = self.restore_length(file_bytes, &requested, bytes_done, batch_writes);
         match result? {
@@ -346,7 +349,8 @@ impl Channel {
     }
 
     /// Fills the edge buffers of a write of the bytes `requested` in a file of `file_bytes` bytes:
-    /// first the blocks' present content, then the new bytes over it.
+    /// first the blocks' present content, then the new bytes over it. After a fault nothing may be
+    /// written.
     ///
     /// # Safety
     /// As [`transfer_chunks`](Channel::transfer_chunks).
@@ -379,7 +383,8 @@ impl Channel {
                 };
             }
         }
-        // Wait for all of them, also after a fault.
+        // Wait for all of them, also after a fault. A short read ends with the file: the rest of
+        // the block stays zero.
         let mut fault = None;
         while in_flight.transfers.in_flight() > 0 {
             let no_deadline = None;
@@ -394,8 +399,8 @@ impl Channel {
             }
         }
         drop(in_flight);
-        // Copy the new bytes over the content. After a fault this has no use, and the fault ends
-        // the write below.
+        // Copy the new bytes over the content. After a fault this has no use: the result below ends
+        // the write.
         for (index, block_start) in edge_offsets.into_iter().enumerate() {
             let Some(block_start) = block_start else { continue };
             let part = layout.requested_in(&(block_start..block_start + block_bytes));
@@ -408,7 +413,9 @@ impl Channel {
     }
 
     /// Moves the bytes `requested` between the file and `memory`, chunk by chunk. The edge buffers
-    /// of a write must be filled before.
+    /// of a write must be filled before. Returns the number of bytes moved from the first one on.
+    /// It is less than requested with an error, or where the file ends or the kernel accepts no
+    /// more.
     ///
     /// # Safety
     /// `memory` is valid for all of these bytes. Other code does not access it (for a write: does

@@ -96,7 +96,8 @@ pub enum RawFault {
         op: Op,
         /// First byte that was not moved.
         offset: u64,
-        /// Number of requested bytes before it that were moved.
+        /// Number of requested bytes before it that were moved. Always 0 for a transfer of a batch,
+        /// which counts as a whole.
         bytes_done: u64,
         /// Error of the device.
         error: DeviceError,

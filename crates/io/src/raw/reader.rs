@@ -150,7 +150,8 @@ impl<'f> RawReader<'f> {
 
     /// Waits for the next chunk and returns its buffer, the number of leading bytes to skip in it,
     /// and the byte range of the rest in the file. Returns `None` at the end. Before the wait,
-    /// frees the buffer returned last and starts further chunks in free buffers.
+    /// frees the buffer returned last and starts further chunks in free buffers. Chunks behind a
+    /// failed or short one are never returned.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
         if !self.process.is_current() {
             return Err(RawFault::Forked(Forked::UnderWay));

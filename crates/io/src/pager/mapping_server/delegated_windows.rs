@@ -85,7 +85,7 @@ pub(super) struct DelegatedWindows {
 struct DelegationBudget {
     /// Limit of one window.
     window_pages_max: u64,
-    /// Limit of all windows together.
+    /// Limit of all windows together: the budget without the readahead.
     total_pages_max: u64,
     /// The kernel's readahead for a run.
     readahead_pages: u64,
@@ -275,7 +275,8 @@ impl Areas {
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
             // The pages will be used through the kernel's mapping, so they count as used, not as
-            // waste. The advice then frees their frames.
+            // waste. The advice then frees their frames, except of pages in flight, which stay in
+            // the shadow.
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
@@ -287,6 +288,7 @@ impl Areas {
             self.delegated_windows.budget = None;
             return false;
         }
+        // The run has left the windows next to the new one.
         for window in &mut self.delegated_windows.windows {
             window.has_successor |= is_adjoining(window);
         }
@@ -327,8 +329,9 @@ impl Areas {
         }
     }
 
-    /// Takes windows back until the others fit into the budget, or until each is still in use. If
-    /// windows are not delegated any more, the budget is 0.
+    /// Takes windows back until the others fit into the budget, or until each of them is still in
+    /// use. If windows are not delegated any more, the budget is 0. Faults that are read meanwhile
+    /// are added to `self.pending_faults`.
     pub(super) fn take_back_surplus(&mut self) {
         let budget = self.delegated_windows.budget;
         let total_pages_max = budget.map_or(0, |budget| budget.total_pages_max);
@@ -341,7 +344,7 @@ impl Areas {
         }
     }
 
-    /// Takes back each window that overlaps a range.
+    /// Takes back each window that overlaps a range, in use or not. Permanent ones stay.
     pub(super) fn take_back_range(&mut self, range: PageRange) {
         let overlaps = |window: &DelegatedWindow| {
             window.range.first < range.end && range.first < window.range.end
@@ -375,6 +378,7 @@ impl Areas {
             .expect("the thread starts before the first window is delegated");
         let is_taken_back =
             take_back_thread.take_back(window.range, &self.uffd, &mut self.pending_faults);
+        // Pages that the kernel still maps stay in its cache.
         drop_kernel_range(&self.target, window.cache_drop_range);
         if is_taken_back {
             self.mapped_ranges.remove(window.range);

@@ -14,7 +14,10 @@ use crate::transfers::{self, TransferProgress, TransferStart};
 impl Areas {
     /// Reads a page of the user area again on this thread, which waits for the device, if the
     /// program has dropped it. Does nothing if the page is present or in the shadow. A completed
-    /// read has the page pinned, so the machine does not read it.
+    /// read has the page pinned, so the machine still counts it as cached and does not read it.
+    ///
+    /// # Errors
+    /// The page cannot be read again, and stays absent.
     pub(super) fn restore_dropped_page(&mut self, page: u64) -> Result<(), ReadError> {
         // Again, because the program may drop the page while it is read.
         while self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
@@ -57,6 +60,7 @@ impl Areas {
         match bytes {
             Ok(bytes) if bytes >= requested_bytes => {
                 self.remove_poison(page);
+                // Also releases the page of the shadow.
                 Ok(self.copy_page(page))
             }
             failed => {

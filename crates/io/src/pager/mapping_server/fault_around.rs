@@ -32,7 +32,8 @@ impl Areas {
         if !self.has_presence(page, PagePresence::Shadow)
             || self.delegated_windows.is_kernel_served(page)
         {
-            // Another fault on the page was served first, or the kernel serves the page now.
+            // Another fault on the page was served first, or the kernel serves the page now. A
+            // thread without its page faults again.
             return self.wake(page);
         }
         self.remove_poison(page);
@@ -137,7 +138,8 @@ impl Areas {
     }
 
     /// Copies a page from the shadow to the user area, wakes the threads that wait for it, and
-    /// releases the shadow's page. Returns false if a page is already there.
+    /// releases the shadow's page. Returns false if a page is already there: the shadow's page is
+    /// released in this case too.
     pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         let is_protected = false;

@@ -79,8 +79,9 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons the touched page, or answers the command, while the pages are pinned. The
-    /// release then unpins them.
+    /// Ends a read while its pages are pinned. The tag `FAULT_TAG` means a fault, whose page is
+    /// mapped or poisoned. Any other tag is the slot of the owner's command, which is answered. The
+    /// release then unpins the pages.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let offset = machine.offset(done.read);
         match (done.tag, done.result) {

@@ -3,7 +3,8 @@
 //! A page is *kept* if the kernel or the program keeps it in its place. A direct transfer has it
 //! pinned, or the program has removed its own access to it. A transfer may pin more pages than the
 //! memory holds, and needs the next one before it unpins any. Each kept page therefore adds a frame
-//! to the machine, which is taken back after the page has left.
+//! (memory for one page) to the machine, which is taken back after the page has left. A page is
+//! *chosen* if the machine wants to evict it, and *leaves* if it could be unmapped.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +18,9 @@ const KEPT_PAUSE_US: u64 = 1_000;
 pub(super) struct MemoryLimit {
     /// Configured number of frames.
     frames: u64,
-    /// Number of frames that exist.
+    /// Bound of the limit: number of frames with an address.
     frames_max: u64,
-    /// Pages that could not leave when they were last chosen.
+    /// Pages that could not leave when they were last chosen. Each adds a frame to the limit.
     kept: BTreeSet<u64>,
     /// Frames for kept pages that were chosen once more, in place of pages that can leave. A policy
     /// may choose the same pages again and again.
@@ -31,7 +32,7 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// A limit of `frames` frames, of which up to `frames_max` may exist for kept pages.
+    /// A limit of `frames` frames, which kept pages raise up to `frames_max`.
     pub(super) fn new(frames: u64, frames_max: u64) -> MemoryLimit {
         MemoryLimit {
             frames,
@@ -76,9 +77,10 @@ impl MemoryLimit {
 }
 
 impl Areas {
-    /// Adds frames to the machine for kept pages, or further ones if all of the `chosen` pages
-    /// are kept. Begins a pause if there are none to add. `kept` is the number of kept pages among
-    /// the chosen ones.
+    /// Adds frames to the machine for kept pages, or further ones if all of the chosen pages are
+    /// kept. Begins a pause if all are kept and there are no frames to add. `chosen` is the number
+    /// of chosen pages, and `kept` the number of kept ones among them. Each of them was reported to
+    /// the machine before.
     pub(super) fn enlarge_memory(
         &mut self,
         machine: &mut Machine,
@@ -87,7 +89,7 @@ impl Areas {
         kept: usize,
     ) {
         let limit = &mut self.memory_limit;
-        let memory_bytes = machine.memory_bytes()[0];
+        let [memory_bytes, _used_bytes] = machine.memory_bytes();
         if limit.bytes() <= memory_bytes && kept == chosen {
             limit.frames_again = (limit.frames_again + kept as u64).min(limit.frames_max);
         }
@@ -103,7 +105,7 @@ impl Areas {
     /// true if any was taken: the machine may then have pages to unmap, as replacements.
     pub(super) fn reduce_memory(&mut self, machine: &mut Machine) -> bool {
         let limit_bytes = self.memory_limit.bytes();
-        let memory_bytes = machine.memory_bytes()[0];
+        let [memory_bytes, _used_bytes] = machine.memory_bytes();
         if limit_bytes >= memory_bytes {
             return false;
         }
@@ -115,10 +117,12 @@ impl Areas {
             }
         }
         machine.on_withdrawn(&withdrawn);
-        machine.memory_bytes()[0] < memory_bytes
+        let [new_memory_bytes, _used_bytes] = machine.memory_bytes();
+        new_memory_bytes < memory_bytes
     }
 
-    /// Gives the memory at a frame's own address back to the system.
+    /// Gives the memory at a frame's own address back to the system. The caller updates the frame's
+    /// state.
     pub(super) fn release_frame_memory(&mut self, frame: u32) {
         // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
         // page.

@@ -10,9 +10,10 @@ use super::*;
 use crate::pager::uffd::CallError;
 
 impl Areas {
-    /// Puts a frame's page at the program's address of `page`. `is_zero` is true for a page of
-    /// zeros without bytes in the frame. If `is_writable` is false, the page is write-protected. If
-    /// the page is already there, only lifts its write protection if needed, and wakes its threads.
+    /// Puts a frame's page at the program's address of `page`, and wakes the threads that wait for
+    /// it. `is_zero` is true for a page of zeros without bytes in the frame. If `is_writable` is
+    /// false, the page is write-protected. If the page is already there, only lifts its write
+    /// protection if needed.
     pub(super) fn map_frame(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
             // The page could be read this time. SAFETY: a poisoned page has no bytes.
@@ -44,8 +45,9 @@ impl Areas {
                         );
                     }
                 }
-                // A queued write that has not reached the kernel needs the page here. A page to be
-                // write-protected cannot be moved and protected in one step. Both are copied.
+                // A write in progress, which may not have reached the kernel, needs the page here.
+                // A page to be write-protected cannot be moved and protected in one step. Both are
+                // copied.
                 let is_written = self.frames[frame as usize].writes > 0;
                 if !is_writable || is_written || !self.move_to_user(page, frame) {
                     self.copy_to_user(page, frame, !is_writable);
@@ -126,7 +128,8 @@ impl Areas {
     }
 
     /// Unmaps the pages of `self.unmaps`, reports each to the machine, and empties the list. A page
-    /// that the kernel or the program keeps in its place counts as busy and stays mapped.
+    /// that the kernel or the program keeps in its place counts as busy and stays mapped. It is
+    /// reported as unmapped too, because the machine expects that, and then as mapped by a fault.
     pub(super) fn unmap_all(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
         // Adjacent pages in adjacent frames are moved by one call.
@@ -145,7 +148,8 @@ impl Areas {
         for &unmap in &unmaps {
             // Each write to a clean page was reported by a fault. The system call that uses a stuck
             // page may still write to it.
-            machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
+            let may_be_written = is_stuck(&self.frames, &unmap);
+            machine.handle_unmapped(now, unmap, may_be_written);
         }
         // All answers are in, so the machine accepts frames and faults again. A page that the
         // program has dropped is stuck too, but leaves when it is chosen again.
@@ -164,8 +168,10 @@ impl Areas {
         self.unmaps = unmaps;
     }
 
-    /// Unmaps adjacent pages as far as one call gets, or skips the first one, which stays mapped.
-    /// Returns the number of pages moved or skipped, at least one.
+    /// Unmaps adjacent pages of adjacent frames as far as one call gets, or skips the first one,
+    /// which stays mapped. If the program has locked pages, unlocks all memory of the region.
+    /// Returns the number of pages moved or skipped, at least one: the caller continues behind
+    /// them.
     fn unmap_run(&mut self, run: &[Unmap]) -> usize {
         let mut moved = self.try_move_run(run);
         if is_move_rejected(moved) && run.len() > 1 {

@@ -62,7 +62,7 @@ impl PrefetchQueue {
     }
 }
 
-/// Numbers of the pages that are still to be dropped, and the caller that waits for their drop.
+/// A discard command: pages that the owner drops, and the caller that waits for their drop.
 #[derive(Debug)]
 pub(super) struct Discard {
     /// Pages that are still to be dropped.
@@ -72,8 +72,8 @@ pub(super) struct Discard {
 }
 
 impl Areas {
-    /// Prefetches advised pages as far as free memory permits. The rest follows later. Returns true
-    /// if any page was handled.
+    /// Prefetches advised pages as far as free memory permits. The rest follows at a later call.
+    /// Returns true if any page was handled.
     pub(super) fn prefetch_advised(&mut self, machine: &mut Machine) -> bool {
         let mut has_handled_any = false;
         while let Some(range) = self.prefetch_queue.oldest_range() {
@@ -81,7 +81,7 @@ impl Areas {
             let handled_end = machine.will_need(now, self.memory, range, PROCESS);
             self.prefetch_queue.drop_before(handled_end);
             has_handled_any |= handled_end > range.first;
-            // Free memory is used up for now.
+            // Free memory or the queue of the device is used up for now.
             if handled_end < range.end {
                 break;
             }
@@ -89,8 +89,9 @@ impl Areas {
         has_handled_any
     }
 
-    /// Drops the pages to discard, and answers the callers whose pages are all dropped. Pages with
-    /// a fault or transfer in progress stay for a later call. Returns true if any was dropped.
+    /// Drops the pages to discard and releases their memory in the user area. Answers the callers
+    /// whose pages are all dropped. Pages with a fault or transfer in progress stay for a later
+    /// call. Returns true if any was dropped.
     pub(super) fn discard(&mut self, machine: &mut Machine) -> bool {
         let mut has_dropped_any = false;
         let mut discards = std::mem::take(&mut self.discards);

@@ -12,9 +12,13 @@ impl Channel {
     /// Truncates a regular file that a write of whole blocks made longer than its content.
     ///
     /// The file had `bytes_before` bytes. The write of the bytes `requested` moved the first
-    /// `bytes_done`. Bytes of another writer stay if they lie before `requested` or if the file
-    /// ends beyond its blocks. The file stays longer than its content if a batch
-    /// writes beyond that.
+    /// `bytes_done`. Does nothing to a block device, or if the content fills the blocks of the
+    /// write. Bytes of another writer stay if they lie before `requested` or if the file ends
+    /// beyond these blocks. The file stays longer than its content if a batch writes beyond the
+    /// content.
+    ///
+    /// # Errors
+    /// The length cannot be read or set.
     pub(super) fn restore_length(
         &self,
         bytes_before: u64,
@@ -46,9 +50,9 @@ impl Channel {
             .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
-    /// True if bytes were written in `range`, the end of the file to a later offset. The page of
-    /// the old end is not checked, because it has data in any case. File systems that do not report
-    /// holes have data everywhere.
+    /// True if bytes were written in `range`, from the old end of the file to a later offset. The
+    /// page of the old end is not checked, because it has data in any case. File systems that do
+    /// not report holes have data everywhere.
     fn may_have_data(&self, range: Range<u64>) -> bool {
         let start = range.start.next_multiple_of(PAGE_BYTES);
         if start >= range.end {
