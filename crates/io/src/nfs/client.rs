@@ -205,6 +205,7 @@ impl Client {
         sequence: u32,
     ) -> Client {
         assert!((1..=SLOTS_MAX).contains(&slot_count), "the options have a valid number of slots");
+        // `call` sets the fields other than the state.
         let new_slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),

@@ -266,9 +266,9 @@ impl Storage for NfsStorage {
                 let received_at = std::mem::replace(&mut state.received_at, ended_at);
                 if sleep == Sleep::Never || ended_at.since(now) < POLL_SLEEP_MIN {
                     // Without a sleep, the completions may have been in the socket since the last
-                    // receive. After a sleep they have just arrived, as they are stamped.
-                    let unstamped = state.completed.iter_mut();
-                    unstamped.for_each(|completion| completion.not_before = received_at);
+                    // receive. After a sleep they have just arrived: the stamp of `complete` stays.
+                    let found = state.completed.iter_mut();
+                    found.for_each(|completion| completion.not_before = received_at);
                 }
                 completions.append(&mut state.completed);
                 return Ok(());

@@ -1,7 +1,7 @@
 //! A file on a server that is found and ready to be read, with its attributes.
 //!
 //! The steps are the port mapper (unless the URL contains a port), MOUNT for the handle of the
-//! export, LOOKUP for each name, READLINK for each link, ACCESS and FSINFO. The error of a
+//! export, LOOKUP for each name, READLINK for each symbolic link, ACCESS and FSINFO. The error of a
 //! failed step names the step and a remedy. Functions with `cfg(inside)` exist only in the crate
 //! `readpath-dst`, for tests of this layer.
 
@@ -202,7 +202,7 @@ fn join_names(names: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Connects to a server, and waits up to the timeout of a call. A missing server is reported at
-/// once. The link has room for answers with the data of the largest READ.
+/// once. The returned connection has room for answers with the data of the largest READ.
 fn connect(
     address: SocketAddr,
     options: &NfsOptions,

@@ -71,7 +71,8 @@ impl ForkReplacement {
     /// # Errors
     /// The memory for fork handlers is exhausted.
     pub(super) fn inaccessible(area: &AnonymousArea) -> std::io::Result<ForkReplacement> {
-        let (no_file, is_direct) = (None, false);
+        let no_file = None;
+        let is_direct = false;
         ForkReplacement::register(area, no_file, is_direct)
     }
 

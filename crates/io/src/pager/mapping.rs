@@ -456,7 +456,8 @@ impl Mapping {
     /// # Errors
     /// The range is not in the file, or cannot be read.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), LoadError> {
-        let (wants_bytes, ignore_piece) = (false, |_: &[u8]| {});
+        let wants_bytes = false;
+        let ignore_piece = |_: &[u8]| {};
         self.read_range(offset, bytes, wants_bytes, ignore_piece)
     }
 
@@ -481,7 +482,8 @@ impl Mapping {
                 }
             };
         }
-        let (wants_bytes, mut bytes_done, bytes) = (true, 0, buffer.len() as u64);
+        let wants_bytes = true;
+        let (mut bytes_done, bytes) = (0, buffer.len() as u64);
         let result = self.read_range(offset, bytes, wants_bytes, |piece| {
             buffer[bytes_done..bytes_done + piece.len()].copy_from_slice(piece);
             bytes_done += piece.len();

@@ -319,12 +319,11 @@ impl Areas {
             return;
         };
         if self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
-            // The program has dropped the page itself (madvise(2)).
+            // The program has dropped the page itself (madvise(2)). Unless pinned, it leaves too.
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
         if self.has_presence(page, PagePresence::User) {
-            // The page came in after the fault. Or the program dropped it while another read has it
-            // pinned.
+            // The page came in after the fault, or was dropped while another read has it pinned.
             match self.restore_dropped_page(page) {
                 Ok(()) => self.wake(page),
                 // The page cannot be read again.
@@ -422,7 +421,8 @@ impl Areas {
     fn make_present(&self, range: PageRange) {
         let mut address = self.shadow.address(range.first);
         let end = address + (range.count() * PAGE_BYTES) as usize;
-        let (zeros, is_protected) = (self.zeros.as_ptr() as usize, false);
+        let zeros = self.zeros.as_ptr() as usize;
+        let is_protected = false;
         while address < end {
             let bytes = (end - address).min(ZERO_BYTES);
             // SAFETY: this server owns the zeros. No thread reads these pages of the shadow.

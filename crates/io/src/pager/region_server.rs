@@ -126,7 +126,6 @@ struct Zeros([u8; PAGE]);
 /// State of one frame of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Location of the frame's page.
     presence: FramePresence,
     /// Number of writes from the frame in flight.
     writes: u32,
@@ -212,6 +211,7 @@ impl RegionServer {
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
             memory_bytes_max: memory_pages_max * PAGE_BYTES,
+            // The eviction policy applies from the start, and not only once pages have returned.
             counts_returned_pages: false,
             // No fault is rejected because of other faults in progress.
             open_reads_max: u32::MAX,
@@ -282,9 +282,8 @@ impl Areas {
             self.follower.on_fault(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
             let Some(page) = self.user.page_at(fault.address) else {
-                // The program has enlarged the region (mremap(2)), and there are no bytes. SAFETY:
-                // the address is in a registered range that this server does not fill. An error
-                // means that another fault has poisoned the page before.
+                // The program has enlarged the region (mremap(2)): there are no bytes. SAFETY: this
+                // server does not fill the registered range there. The page may have poison already.
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
@@ -404,7 +403,8 @@ impl Areas {
     /// Puts a page of zeros at the frame's own address, where there is no page.
     fn put_zeros(&mut self, frame: u32) {
         let address = self.frame_area.address(u64::from(frame));
-        let (zeros, is_protected) = (self.zeros.address(), false);
+        let zeros = self.zeros.address();
+        let is_protected = false;
         // SAFETY: this server owns the zeros, and the frame has no page of its own.
         let result = unsafe { self.frame_uffd.copy(address, zeros, PAGE, is_protected) };
         result.expect("a frame without a page takes one");

@@ -200,8 +200,14 @@ impl<'f> RawBatch<'f> {
         process_channel.count_batch_transfer(op, bytes as u64);
         let batch_writes = &process_channel.batch_writes;
         let write = (op == Op::Write).then(|| batch_writes.begin_batch_write(offset..end));
-        let (_overwriting, _write) = (overwriting, write);
-        let context = TransferContext { memory, offset, end, ticket, _overwriting, _write };
+        let context = TransferContext {
+            memory,
+            offset,
+            end,
+            ticket,
+            _overwriting: overwriting,
+            _write: write,
+        };
         let id = RequestId(self.request_ids.insert(()) as u32);
         let start = TransferStart {
             id,

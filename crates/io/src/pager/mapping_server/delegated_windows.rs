@@ -213,7 +213,7 @@ impl DelegationBudget {
 /// `file_pages` pages with the mapped `runs`. It has at most `pages_max` pages, contains the page,
 /// and overlaps no other run. Its far end lies at a border of the kernel's largest pages, if there
 /// is one beyond the page and before the next run. Returns `None` if the page continues no long
-/// run.
+/// run, or lies beyond the window.
 fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) -> Option<PageRange> {
     let (below, above, folio_pages) =
         (runs.last_starting_before(page), runs.first_starting_after(page), large_folio_pages());

@@ -15,6 +15,7 @@ impl IoBackend for Areas {
     /// Starts the transfer. Other pages that the request's frames contained have been dropped by
     /// the machine and are evicted here.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        // The file begins at sector 0.
         let range =
             PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
         let (frame_pages, resident, evicted) =

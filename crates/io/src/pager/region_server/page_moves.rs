@@ -72,7 +72,8 @@ impl Areas {
     /// Fills a mapped page with zeros, write-protected, if it is absent. Returns true if it was
     /// absent.
     fn fill_if_dropped(&mut self, page: u64) -> bool {
-        let (zeros, is_protected) = (self.zeros.address(), true);
+        let zeros = self.zeros.address();
+        let is_protected = true;
         // If a page is present, the call fails. SAFETY: this server owns `zeros`, and a failed call
         // changes nothing.
         let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, is_protected) };

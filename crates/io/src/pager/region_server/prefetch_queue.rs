@@ -50,7 +50,8 @@ impl PrefetchQueue {
         self.ranges.front().copied()
     }
 
-    /// Removes the pages before `page` from the oldest range.
+    /// Removes the pages before `page`, which lies in the oldest range or at its end, from that
+    /// range.
     fn drop_before(&mut self, page: u64) {
         let range =
             self.ranges.front_mut().expect("the queue has the range whose pages were handled");
