@@ -285,7 +285,7 @@ impl Sleeper for NfsSleeper {
     }
 
     /// Sleeps without the lock, and then receives the answers. Arrived bytes, a due timeout, `wake`
-    /// or the limit `sleep` ends the sleep. So does space in the socket if bytes must still be
+    /// or the limit `sleep` ends the sleep. Space in the socket ends it too if bytes must still be
     /// sent. `Sleep::Never` only sends pending bytes. Returns true if it has slept: all answers
     /// that it finds have then just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {

@@ -1,8 +1,8 @@
 //! A file on a server that is found and ready to be read, with its attributes.
 //!
-//! The steps are the port mapper (unless the URL contains a port), MOUNT for the handle of the
-//! export, LOOKUP for each name, READLINK for each symbolic link, ACCESS and FSINFO. The error of a
-//! failed step names the step and a remedy. Functions with `cfg(inside)` exist only in the crate
+//! The steps are the port mapper (unless the URL contains a port), MOUNT for the export's handle,
+//! LOOKUP for each name, READLINK for each symbolic link, ACCESS and FSINFO. The error of a failed
+//! step names the step and a remedy. Functions with `cfg(inside)` exist only in the crate
 //! `readpath-dst`, for tests of this layer.
 
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -412,7 +412,7 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // Never observed. No transfer would complete any more, and threads would wait forever.
+        // Without it, no transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 

@@ -16,9 +16,9 @@
 //! page is released. A write fault, the usual kind when memory is short, moves the page.
 //!
 //! Invariants:
-//! 1. No more pages are present than there are frames, except *doubles*: a page that is mapped
-//!    again during its write-out is copied, because the device uses the frame's own page until the
-//!    write has ended. Frames are added for *kept* pages, which a system call or the program uses.
+//! 1. No more pages are present than there are frames, except *doubles*. A page that is mapped
+//!    again during its write-out becomes one: it is copied, because the device uses the frame's own
+//!    page until the write has ended. Frames are added for *kept* pages, which cannot leave now.
 //! 2. A page in a transfer is here, and stays until the transfer has ended. A mapped page is in no
 //!    transfer: the program may drop it itself (madvise(2)). The kernel's transfer would then wait
 //!    for this thread, and this thread for the transfer. A page that was mapped again before its
@@ -272,8 +272,8 @@ impl RegionServer {
 }
 
 impl Areas {
-    /// Reads pending faults and passes them to the machine. Wakes the thread of a fault that is out
-    /// of date.
+    /// Reads pending faults and passes them to the machine. Only wakes the thread of a fault that
+    /// is out of date. Poisons pages outside the region.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
         self.uffd.take_faults(&mut faults).expect("a userfaultfd can be read while it is open");
@@ -283,7 +283,7 @@ impl Areas {
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
             let Some(page) = self.user.page_at(fault.address) else {
                 // The program has enlarged the region (mremap(2)): there are no bytes. SAFETY: this
-                // server does not fill the registered range there. The page may have poison already.
+                // server does not fill the registered range there. The page may have poison.
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
@@ -381,7 +381,7 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // Never observed. No transfer would complete any more, and threads would wait forever.
+        // Without it, no transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 

@@ -51,7 +51,8 @@ pub struct RegionStats {
     pub failed_writes: u64,
     /// Pages that ended in a bus error.
     pub poisoned_pages: u64,
-    /// Pages that could not be unmapped, because a system call was using their memory.
+    /// Failed attempts to unmap a page, because a system call was using its memory, or the program
+    /// has protected or dropped it.
     pub busy_pages: u64,
     /// Pages of memory in use: mapped, in a transfer, or kept free.
     pub memory_pages: u64,

@@ -91,6 +91,7 @@ impl Areas {
         let limit = &mut self.memory_limit;
         let [memory_bytes, _used_bytes] = machine.memory_bytes();
         if limit.bytes() <= memory_bytes && kept == chosen {
+            // Each kept page has added its frame before: the policy has chosen them again.
             limit.frames_again = (limit.frames_again + kept as u64).min(limit.frames_max);
         }
         if limit.bytes() > memory_bytes {
