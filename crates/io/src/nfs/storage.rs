@@ -52,8 +52,8 @@ pub(crate) struct NfsShared {
     question_lock: Mutex<()>,
     /// Location of the file, for looking it up again.
     export_path: ExportPath,
-    /// Eventfd that ends a sleep; `None` for use by one thread.
-    event_fd: Option<EventFd>,
+    /// Eventfd that ends a sleep of the sleeper; `None` for use by one thread.
+    sleeper_event_fd: Option<EventFd>,
 }
 
 /// State of a storage under its lock.
@@ -94,7 +94,7 @@ const POLL_SLEEP_MIN: Time = Time::from_us(5);
 /// Result of a question, with the eventfd on which the asking thread sleeps for it.
 struct PendingAnswer<T> {
     /// Signalled at the end of the call.
-    event_fd: EventFd,
+    answer_event_fd: EventFd,
     /// `None` until the call has ended.
     result: Mutex<Option<Result<T, CallError>>>,
 }
@@ -128,9 +128,9 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
-    /// Creates a storage over the target's connection, without files. `event_fd` ends the sleep of
+    /// Creates a storage over the target's connection, without files. `sleeper_event_fd` ends the sleep of
     /// its sleeper, and is `None` for use by one thread.
-    fn without_files(target: NfsTarget, event_fd: Option<EventFd>) -> NfsStorage {
+    fn without_files(target: NfsTarget, sleeper_event_fd: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, export_path, .. } = target;
         let calls = CallsInFlight {
@@ -150,7 +150,7 @@ impl NfsStorage {
             in_flight: 0,
         };
         let (state, question_lock) = (Mutex::new(state), Mutex::new(()));
-        let shared = Arc::new(NfsShared { state, question_lock, export_path, event_fd });
+        let shared = Arc::new(NfsShared { state, question_lock, export_path, sleeper_event_fd });
         NfsStorage { shared, caps }
     }
 
@@ -316,7 +316,7 @@ impl Sleeper for NfsSleeper {
         drop(state);
         let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
         let event_fd =
-            self.shared.event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
+            self.shared.sleeper_event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
         let ready = sleep_on(socket.as_deref(), until_writable, Some(event_fd), timeout);
         if ready.is_event_fd_signalled {
             event_fd.clear();
@@ -337,7 +337,7 @@ impl Sleeper for NfsSleeper {
     /// Signals the eventfd, which ends the present sleep or the next one.
     fn wake(&self) {
         let event_fd =
-            self.shared.event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
+            self.shared.sleeper_event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
         event_fd.signal();
     }
 }
@@ -358,8 +358,8 @@ impl CallServer for &NfsShared {
         let _question_guard = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
         // of two sleepers.
-        let event_fd = new_event_fd().map_err(|_| CallError::NoEventFd)?;
-        let pending = Arc::new(PendingAnswer { event_fd, result: Mutex::new(None) });
+        let answer_event_fd = new_event_fd().map_err(|_| CallError::NoEventFd)?;
+        let pending = Arc::new(PendingAnswer { answer_event_fd, result: Mutex::new(None) });
         let pending_of_call = Arc::clone(&pending);
         let on_end = move |results: Result<&[u8], CallError>| {
             let answer = match results {
@@ -368,7 +368,7 @@ impl CallServer for &NfsShared {
                 Err(error) => Err(error),
             };
             *pending_of_call.result.lock().expect("nothing panics under this lock") = Some(answer);
-            pending_of_call.event_fd.signal();
+            pending_of_call.answer_event_fd.signal();
             Ok(())
         };
         let mut state = self.lock();
@@ -390,7 +390,7 @@ impl CallServer for &NfsShared {
             let must_wake_sleeper = !state.completed.is_empty() || is_new_socket || until_writable;
             drop(state);
             if must_wake_sleeper {
-                self.event_fd.iter().for_each(EventFd::signal);
+                self.sleeper_event_fd.iter().for_each(EventFd::signal);
             }
             let mut result = pending.result.lock().expect("nothing panics under this lock");
             if let Some(answer) = result.take() {
@@ -399,7 +399,7 @@ impl CallServer for &NfsShared {
             drop(result);
             // The sleep ends with bytes of the server, the answer, or the client's next timeout.
             let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
-            sleep_on(socket.as_deref(), until_writable, Some(&pending.event_fd), timeout);
+            sleep_on(socket.as_deref(), until_writable, Some(&pending.answer_event_fd), timeout);
             state = self.lock();
         }
     }

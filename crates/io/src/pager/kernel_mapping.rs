@@ -76,6 +76,7 @@ fn page_read_time(target: &Target) -> Option<Duration> {
         let started = now();
         // SAFETY: the memory belongs to this function, and the target is open.
         let bytes = unsafe { execute_transfer(target.transfer_fd(), Op::Read, offset, &[segment]) };
+        // A negative number is an error.
         (bytes >= 0).then(|| now().duration_since(started))
     };
     // The `None` of a failed read is less than any duration.

@@ -177,43 +177,43 @@ impl MappingBuilder {
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
+        let replacement = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         // The link leads to the serving thread. The scope names the accesses that are served.
-        let new_mapping = |link, scope, mode, fork_local, user| {
+        let new_mapping = |link, scope, mode, replacement, user| {
             let path = path.to_path_buf();
-            Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
+            Mapping { link, mode, replacement, user_area: user, bytes, scope, path }
         };
-        let map_by_kernel = |mut fork_local: ForkReplacement, user, because| {
+        let map_by_kernel = |mut replacement: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
-            unsafe { fork_local.map_here() }.map_err(PagerError::System)?;
+            unsafe { replacement.map_here() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
             // The kernel serves each access, also by system calls, and needs no link.
             let (no_link, scope) = (None, FaultScope::All);
-            Ok(new_mapping(no_link, scope, mode, fork_local, user))
+            Ok(new_mapping(no_link, scope, mode, replacement, user))
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
             // A wrong policy is an error in any case, also where it is not used.
             check_policy(&readahead)?;
-            return map_by_kernel(fork_local, user, KernelMappingReason::InMemory);
+            return map_by_kernel(replacement, user, KernelMappingReason::InMemory);
         }
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
-            return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
+            return map_by_kernel(replacement, user, KernelMappingReason::KernelIsFast);
         }
         let setup = self.server_setup(target, Arc::clone(&user), shadow, readahead)?;
         let started =
             PagerLink::start("readpath-map", move |inbox| MappingServer::new(setup, inbox));
         match started {
             Ok((link, scope)) => {
-                Ok(new_mapping(Some(link), scope, MappingMode::Served, fork_local, user))
+                Ok(new_mapping(Some(link), scope, MappingMode::Served, replacement, user))
             }
             // The system permits no faults in user space, or lacks a feature for them. Without the
             // option `kernel_cache`, a lack of descriptors is an error, because it may pass.
             Err(PagerError::Uffd(why)) if self.uses_kernel_cache || !why.is_descriptor_limit() => {
-                map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
+                map_by_kernel(replacement, user, KernelMappingReason::NoUserfaultfd(why))
             }
             // The kernel's mapping is not writable, and does not count.
             Err(PagerError::WritableMemory { errno, .. }) => {
-                map_by_kernel(fork_local, user, KernelMappingReason::NoWritableMemory { errno })
+                map_by_kernel(replacement, user, KernelMappingReason::NoWritableMemory { errno })
             }
             Err(error) => Err(error),
         }
@@ -373,10 +373,10 @@ fn device_window_bytes(target: &Target) -> u64 {
 pub struct Mapping {
     /// `None` if the kernel serves the mapping.
     link: Option<PagerLink<MappingCommand>>,
-    /// Provider of the pages.
+    /// Provider of the pages in the process that opened the mapping.
     mode: MappingMode,
-    /// The kernel's own mapping: in a child, or if there is no link.
-    fork_local: ForkReplacement,
+    /// The kernel's own mapping of the file: in a child, or if there is no link.
+    replacement: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user_area: Arc<AnonymousArea>,
     /// Length of the file at `open`.
@@ -445,7 +445,7 @@ impl Mapping {
     /// memory. Other advice applies to the whole mapping, or to the range if the kernel serves it.
     /// Advice that the kernel refuses has no effect.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
-        let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
+        let Some(link) = self.link() else { return self.replacement.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
         link.send(MappingCommand::Advise { advice, range });
     }
@@ -470,7 +470,7 @@ impl Mapping {
         // The kernel serves the mapping, or this is a child made by `fork`: the file is read.
         if self.link().is_none() {
             let end = self.range_end(offset, buffer.len() as u64)?;
-            return match self.fork_local.read(offset, buffer) {
+            return match self.replacement.read(offset, buffer) {
                 Ok(read_bytes) if read_bytes == buffer.len() => Ok(()),
                 // The file has ended before.
                 Ok(read_bytes) => {
@@ -493,7 +493,7 @@ impl Mapping {
             // page cannot be mapped, so the bytes are read from the file.
             Err(LoadError::Read(ReadError::Shrunk { offset: file_end }))
                 if file_end >= offset + bytes
-                    && self.fork_local.read(offset, buffer) == Ok(buffer.len()) =>
+                    && self.replacement.read(offset, buffer) == Ok(buffer.len()) =>
             {
                 Ok(())
             }
@@ -532,7 +532,7 @@ impl Mapping {
     /// Otherwise the error is `error`.
     fn kernel_read_error(&self, offset: u64, end: u64, error: DeviceError) -> LoadError {
         let error = ReadError::Device { offset, error };
-        let shrunk_error = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
+        let shrunk_error = self.replacement.file_bytes().filter(|&bytes| bytes < end);
         let shrunk_error =
             shrunk_error.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
         LoadError::Read(shrunk_error.unwrap_or(error))
@@ -550,7 +550,7 @@ impl Mapping {
     ) -> Result<(), LoadError> {
         let end = self.range_end(offset, bytes)?;
         let Some(link) = self.link() else {
-            return self.fork_local.load(offset, bytes).map_err(|errno| {
+            return self.replacement.load(offset, bytes).map_err(|errno| {
                 // The kernel reports EFAULT for a page that it can't populate (madvise(2)).
                 let error = match errno {
                     rustix::io::Errno::FAULT => DeviceError::Medium,

@@ -188,7 +188,7 @@ struct Areas {
     inbox: Arc<Inbox<MappingCommand>>,
     /// Faults that were read and not handled yet.
     pending_faults: Vec<UserFault>,
-    /// Reusable list of pages.
+    /// Pages that the next `evict` evicts. Empty outside the functions that fill it.
     page_scratch: Vec<u64>,
 }
 
@@ -335,8 +335,8 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
-            // One byte suffices: the machine reads whole pages. The tag of the ended read leads to
-            // the mapping of the page.
+            // Not delegated, which also wakes. One byte suffices: the machine reads whole pages.
+            // The tag of the ended read leads to the mapping of the page.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -397,7 +397,7 @@ impl Areas {
     }
 
     /// Starts a read in the machine, which returns it with `tag` when it has ended. `tag` is
-    /// [`FAULT_TAG`] or the slot of a command in `owner_reads`.
+    /// [`FAULT_TAG`] or the slot of a command in `owner_reads`, and suffices in place of an id.
     fn read(
         &mut self,
         machine: &mut Machine,

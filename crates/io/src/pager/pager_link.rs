@@ -32,7 +32,7 @@ pub(super) trait PagerServer {
 pub(super) struct PagerLink<C> {
     /// Commands to the thread.
     inbox: Arc<Inbox<C>>,
-    /// `None` after the thread has ended.
+    /// Taken by the drop, which waits for it.
     thread: Option<JoinHandle<()>>,
     /// Process that owns the thread.
     process: u32,

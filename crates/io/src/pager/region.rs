@@ -218,7 +218,7 @@ impl RegionBuilder {
             .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages_max)?)));
         let (user_area, frame_area) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let fork_local = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
+        let replacement = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
         let setup = RegionSetup {
             target,
             user_area: Arc::clone(&user_area),
@@ -235,7 +235,7 @@ impl RegionBuilder {
             PagerLink::start("readpath-swap", move |inbox| RegionServer::new(setup, inbox))?;
         Ok(Region {
             link,
-            _fork_local: fork_local,
+            _replacement: replacement,
             user: user_area,
             bytes,
             scope,
@@ -352,8 +352,8 @@ fn slot_count(bytes: u64) -> u64 {
 pub struct Region {
     /// Commands to the serving thread, which ends when this is dropped.
     link: PagerLink<RegionCommand>,
-    /// Makes the memory inaccessible in children.
-    _fork_local: ForkReplacement,
+    /// Replaces the memory by inaccessible memory in children.
+    _replacement: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
     /// Length of the region.

@@ -26,11 +26,11 @@ const REPORT_WAIT_MAX: Duration = Duration::from_millis(1);
 /// The moving thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct TakeBackThread {
-    /// `None` during the drop.
+    /// Ranges to take back; `None` during the drop.
     requests: Option<SyncSender<PageRange>>,
     /// One answer for each request: true if the range was replaced.
     answers: Receiver<bool>,
-    /// `None` after the thread has ended.
+    /// Taken by the drop, which waits for it.
     thread: Option<JoinHandle<()>>,
 }
 

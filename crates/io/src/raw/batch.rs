@@ -53,7 +53,7 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 pub struct RawBatch<'f> {
     /// File whose path and options errors name.
     file: &'f RawFile,
-    /// The file as `Transfers` needs it, with its length at opening.
+    /// The file as `Transfers` needs it, with an unlimited length, because it may grow.
     file_to_transfer: TransferFile,
     /// Transfers in flight, which only the creating process may use.
     transfers: ProcessOwned<Transfers<TransferContext<'f>>>,
@@ -284,6 +284,7 @@ fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> Ra
     let result = match completion.outcome {
         Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
         Outcome::Failed(error) => {
+            // `write_error` recognizes an exceeded limit on file sizes.
             let error = match op {
                 Op::Read => error,
                 Op::Write => write_error(error, end, &file.channel_parameters.target),

@@ -1,8 +1,9 @@
 //! Order between writes of batches and calls, on one raw file in one process.
 //!
-//! A call that writes a part of a block reads the whole block and writes it back. A batch's write
-//! of that block in between would be lost. A call that truncates the file to its content would cut
-//! off a batch's write behind it. Three rules prevent that:
+//! A *call* is a write by the raw file itself, and not by a batch of it. A call that writes a part
+//! of a block reads the whole block and writes it back. A batch's write of that block in between
+//! would be lost. A call that truncates the file to its content would cut off a batch's write
+//! behind it. Three rules prevent that:
 //!
 //! 1. A call whose partial blocks overlap a batch's write in flight is refused. The batch belongs
 //!    to a thread that may be the caller's own, so a wait could last forever.

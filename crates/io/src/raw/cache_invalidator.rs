@@ -104,6 +104,7 @@ impl CacheInvalidator {
         if handle.engine.existing_engine().is_none() {
             return;
         }
+        // The engine may not know the file yet: the handle is registered at its first use.
         let file_id = handle.machine_ids_or_register().file_id;
         handle.engine.lock().invalidate_all_versions(file_id, range);
     }

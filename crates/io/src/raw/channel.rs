@@ -335,6 +335,8 @@ impl Channel {
         let restored = self.restore_length(file_bytes, &requested, bytes_done, batch_writes);
         match result? {
             TransferEnd { bytes, error: Some(error) } => {
+                // `write_error` recognizes an exceeded limit on file sizes, which applies to the
+                // end of the last block.
                 let blocks_end = requested.end.next_multiple_of(self.block_bytes());
                 let error = write_error(error, blocks_end, self.target());
                 Err(device_fault(Op::Write, offset, bytes, error))

@@ -110,6 +110,7 @@ impl Areas {
         if limit_bytes >= memory_bytes {
             return false;
         }
+        // The frames that the machine gives up. Their memory is released here.
         let withdrawn = machine.resize(self.clock.now(), limit_bytes);
         for frame in &withdrawn {
             if self.frames[frame.0 as usize].presence == FramePresence::InFrame {
