@@ -4,10 +4,11 @@
 //! NFS procedure. A *question* is any other call, made while READs may be in flight. Functions with
 //! `cfg(inside)` exist only in the crate `readpath-dst`, for tests of this layer.
 //!
-//! A request of the machine is one READ. The next `exchange` after `submit`, or the next sleep,
-//! sends it together with all others before it waits for an answer. Its data goes directly to its
-//! memory. Rule 6 of the `client` says which replies may write there. If a server returns fewer
-//! bytes than requested without the end of the file, the rest is requested again.
+//! A request of the machine is one READ, or several one after the other if READs are smaller than a
+//! page. The next `exchange` after `submit`, or the next sleep, sends it together with all others
+//! before it waits for an answer. Its data goes to its memory without a buffer, except bytes that
+//! arrive together with the head of their reply. If a server returns fewer bytes than requested
+//! without the end of the file, the rest is requested again.
 //!
 //! A file that was replaced on the server since it was opened becomes a further file of the same
 //! storage, with its own sectors. The upper bits of a sector number, above [`FILE_SECTORS_LOG2`]
@@ -128,8 +129,8 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
-    /// Creates a storage over the target's connection, without files. `sleeper_event_fd` ends the sleep of
-    /// its sleeper, and is `None` for use by one thread.
+    /// Creates a storage over the target's connection, without files. `sleeper_event_fd` ends the
+    /// sleep of its sleeper, and is `None` for use by one thread.
     fn without_files(target: NfsTarget, sleeper_event_fd: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, export_path, .. } = target;

@@ -63,7 +63,7 @@ use delegated_windows::DelegatedWindows;
 const READ_PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Largest number of zero bytes that one call puts into the shadow.
 const ZERO_BYTES: usize = 1 << 18;
-/// Tag of a fault. Other reads have the number of their command.
+/// Tag of a fault. Other reads have their slot in `owner_reads`.
 const FAULT_TAG: u64 = u64::MAX;
 /// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
