@@ -7,14 +7,14 @@ pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// Bytes in a field that the file has in kB, such as `VmHWM:` of `/proc/self/status`. `None`
-/// without such a line.
+/// without such a line, or if it has no number of kB.
 pub fn field_bytes(text: &str, name: &str) -> Option<u64> {
     let kib: u64 = field(text, name)?.strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024)
 }
 
 /// Number after `name` and a blank on a line of its own, as in `/proc/vmstat` and `memory.stat`.
-/// `None` without such a line.
+/// `None` without such a line, or if it has no number.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line?.trim().parse().ok()

@@ -279,7 +279,8 @@ impl Storage for NfsStorage {
 }
 
 impl Sleeper for NfsSleeper {
-    /// Receives the answers that have arrived, without sleeping.
+    /// Receives the answers that have arrived, without sleeping. Also handles timeouts and sends
+    /// pending bytes.
     fn drain_kernel_answers(&self) {
         // The next sleep reports any error.
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));

@@ -439,7 +439,7 @@ impl Areas {
         }
     }
 
-    /// Informs the machine of pages that changed before their writes reached the device.
+    /// Informs the machine of pages whose writes used zeros, before these writes complete.
     fn report_changed_pages(&mut self, machine: &mut Machine) {
         for page in self.changed_before_write.drain(..) {
             machine.handle_written(self.memory, page);

@@ -66,7 +66,7 @@ impl Areas {
     /// Removes the poison of a page that has been read successfully since.
     pub(super) fn remove_poison(&mut self, page: u64) {
         if self.poisoned.remove(&page) {
-            // SAFETY: a poisoned page has no bytes.
+            // Removes the kernel's marker. SAFETY: a poisoned page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
     }

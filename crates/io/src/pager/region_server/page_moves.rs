@@ -16,7 +16,8 @@ impl Areas {
     /// protection if needed.
     pub(super) fn map_frame(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
-            // The page could be read this time. SAFETY: a poisoned page has no bytes.
+            // The page could be read this time: the kernel's marker is removed. SAFETY: a poisoned
+            // page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
         match self.frames[frame as usize].presence {
