@@ -62,8 +62,9 @@ pub(crate) fn wait_of_call(
 }
 
 /// Returns the time in nanoseconds that a recorded read of `bytes` bytes has waited for a device.
-/// It is the recorded wait, which the recorder has computed from the call and from samples of the
-/// thread's sleep. Without samples it follows from the call alone.
+/// It is the recorded wait, cut to the duration of the read. The recorder has computed it from the
+/// call and from samples of the thread's sleep. A recorded wait of 0 is unknown: it then follows
+/// from the call alone.
 pub(crate) fn wait_of_recorded(read: &ReadRecord, bytes: u64, is_direct: bool) -> u64 {
     match read.waited_ns {
         0 => wait_of_call(read, bytes, is_direct, CopySpeed::Slow),

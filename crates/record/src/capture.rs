@@ -305,6 +305,7 @@ impl Recorder {
     /// Keeps the names of the files that recorded processes have opened since the last call. Opens
     /// after the start of this call may stay for the next one. Fails if a buffer cannot be read.
     fn read_names(&mut self) -> io::Result<()> {
+        // The number of page table reads between two calls is limited.
         self.tracker.names().allow_lookups();
         let mut reports_left = self.tracker.names().queued_reports();
         while let Some(reports) = self.tracker.names().next_queued_reports(&mut reports_left) {
@@ -342,14 +343,15 @@ impl Recorder {
     ) -> io::Result<()> {
         let now_ns = now_ns();
         if self.is_resting() {
-            // The programs of `Submissions` go on. Their events are discarded.
+            // The BPF programs of the submissions go on at a rest. A paused tracer of submissions
+            // discards their events, and this read keeps its ring from filling.
             return self.read_global_events(now_ns);
         }
         self.advise_on_new_events()?;
         self.read_global_events(now_ns)?;
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
-        // Processes whose main thread was replaced are attached again.
+        // Attaches processes again whose main thread was replaced and that the kernel has dropped.
         self.attach_replaced()?;
         let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
         self.pass_on_records(records, on_record)?;
@@ -363,6 +365,7 @@ impl Recorder {
         if self.record_calls.is_multiple_of(CALLS_PER_LOST_COUNT) {
             self.put_lost(on_record)?;
         }
+        // Only a recorder with `rest`, of a program that uses short files, begins a rest here.
         self.rest_if_short()
     }
 
@@ -374,6 +377,7 @@ impl Recorder {
 
     /// Ends without a recording. Returns the objects in the kernel, which a drop removes.
     pub fn cancel(mut self) -> Tracing {
+        // The reports of opened files, whose close is slow, are removed with these objects.
         self.tracing.reports = self.tracker.names().take_reports();
         self.tracing
     }
@@ -391,6 +395,7 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
+        // Otherwise the times by activity have ended with the program.
         if self.ended_ns.is_none() {
             self.end_times_at(end_ns);
         }
@@ -464,14 +469,15 @@ impl Recorder {
     }
 
     /// Removes the events up to `limit_ns` and processes them in the order of their times. Events
-    /// after the end of the program do not count in its own times.
+    /// after the end of the program do not count in its times by activity.
     fn process_until(&mut self, limit_ns: u64) {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
         let events: Vec<TraceEvent> = self.events.drain(..count).collect();
         for event in events {
+            // Notes the program's end, which also ends the times by activity.
             self.note_thread_event(&event);
-            // After the program's end its own times are over; its children may live on.
+            // Children of the program may live on. Their later events have no effect here.
             if let Some(times) = &mut self.time_split {
                 times.process(&event);
             }

@@ -82,7 +82,7 @@ pub struct AdviceResult {
     pub pauses: u64,
     /// True if prefetching was stopped for good.
     pub is_stopped: bool,
-    /// Reason of the last pause or stop, or of exhausted credit. `None` if the advice paid.
+    /// Reason of the last pause or stop, or of exhausted credit. `None` without any of them.
     pub stop_reason: Option<StopReason>,
 }
 
@@ -283,7 +283,8 @@ impl Advisor {
     }
 
     /// Learns from a record: names of files, and waits for files with absent pages. The costs of a
-    /// device without reported requests are learned from these waits.
+    /// device without reported requests are learned from these waits. Reads of files that were
+    /// never advised have no effect.
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -497,9 +498,10 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the absent pages of a range within budget and credit. Returns their number. It is
-    /// 0 while the advice is off, for a file that gets no advice, and without absent pages. The
-    /// policy is informed of the parts that stay absent.
+    /// Prefetches the absent pages of a range within budget and credit, from its start on. Returns
+    /// the number of prefetched pages. It is 0 while the advice is off, for a file that gets no
+    /// advice, without absent pages, room or credit, and if the kernel refuses. The policy is
+    /// informed of the parts that stay absent.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
@@ -520,26 +522,26 @@ impl Advisor {
         let mut prefetched_pages = 0;
         // Parts that stay absent: beyond the limits, and refused by the kernel.
         let mut absent_ranges = vec![PageRange { first: allowed.end, end: range.end }];
-        // Each part has absent pages; `absent` is their number.
-        for (part, absent) in target.absent_parts(allowed) {
+        // Each part comes with the number of its absent pages, at least one.
+        for (part, absent_pages) in target.absent_parts(allowed) {
             // Pages that were resident before do not count as help.
-            let absent_runs = target.absent_runs(part, absent);
+            let absent_runs = target.absent_runs(part, absent_pages);
             if !target.prefetch(part) {
                 absent_ranges.push(part);
                 continue;
             }
-            for absent in absent_runs {
-                self.ledger.add(file.number, absent, at_ns);
+            for run in absent_runs {
+                self.ledger.add(file.number, run, at_ns);
             }
             target.record_present(part);
-            self.credit.record_prefetched(absent, why);
-            prefetched_pages += absent;
+            self.credit.record_prefetched(absent_pages, why);
+            prefetched_pages += absent_pages;
             // A file counts once.
             self.result.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         let evidence = &mut self.devices.entry(file.disk).or_default().evidence;
-        for absent in absent_ranges.into_iter().filter(|range| !range.is_empty()) {
-            file.advised.on_evicted(absent, evidence);
+        for absent_range in absent_ranges.into_iter().filter(|range| !range.is_empty()) {
+            file.advised.on_evicted(absent_range, evidence);
         }
         self.result.prefetched_bytes += prefetched_pages * PAGE_BYTES;
         prefetched_pages
@@ -556,7 +558,8 @@ impl Advisor {
         }
     }
 
-    /// True for a range unused for `STALE_NS` that no whole-file prefetch keeps.
+    /// True for a range unused for `STALE_NS`. A whole-file prefetch keeps the ranges of its file
+    /// while the last read of the file is younger than that.
     fn is_stale(&self, unused: &UnusedRange, at_ns: u64) -> bool {
         let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
         let is_whole_file_in_use = file.is_some_and(|file| {

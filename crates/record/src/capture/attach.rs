@@ -47,7 +47,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Adds threads of processes to the kernel's list, with the threads that these start meanwhile.
+    /// Adds the threads `new` of `processes`, which are not recorded yet, to the kernel's list.
+    /// Repeats this until these processes have no thread outside of the list.
     /// The kernel takes some 30 ms for each write of the list, in which short threads begin and
     /// end. All processes therefore share a write. The later ends and starts of threads have
     /// events. Fails if the kernel refuses.
@@ -155,7 +156,7 @@ impl Recorder {
         file.write_all(list.join(" ").as_bytes())
     }
 
-    /// Numbers of the tasks whose events the kernel reports.
+    /// Numbers of the tasks whose events the kernel reports. Empty if the list cannot be read.
     pub(super) fn kernel_list(&self) -> HashSet<u32> {
         let list = self.tracing.tasks.instance.read("set_event_pid").unwrap_or_default();
         list.lines().filter_map(|line| line.parse().ok()).collect()

@@ -387,9 +387,9 @@ pub(super) fn is_without_offsets(process: u32, descriptor: u64) -> bool {
     metadata.is_ok_and(|metadata| !has_offsets(metadata.file_type()))
 }
 
-/// Finds the disk of a device in sysfs.
+/// Finds the disk of a device in sysfs: of a partition its whole disk.
 fn find_disk(device: u64) -> DeviceRecord {
-    // btrfs has a number of its own, without a block device. One of its disks stands for it.
+    // btrfs has a number of its own, without a block device. Its only disk stands for it.
     if device_number::is_without_block_device(device)
         && let Some(disk) = mounts::disk_of_btrfs(device)
     {
@@ -397,7 +397,7 @@ fn find_disk(device: u64) -> DeviceRecord {
     }
     let (major, minor) = device_number::parts(device);
     let number = makedev(major as u32, minor as u32);
-    // A mount of a server is no block device, but has a readahead size. 0 is an unknown one.
+    // A mount of a server is no block device, but has a readahead size. 0 stands for unknown.
     let readahead_bytes =
         ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
     // A device without a folder in sysfs is its own disk, and has no name.

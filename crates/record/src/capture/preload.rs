@@ -345,6 +345,7 @@ impl Preload {
         let at_ns = now_ns() - self.start_ns;
         let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();
         times.into_iter().try_for_each(|time| writer.put(time))?;
+        // The number of reads by POSIX AIO, which have no slots.
         self.record_helper_reads(at_ns, &mut writer)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;

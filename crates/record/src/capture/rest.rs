@@ -117,8 +117,9 @@ impl Recorder {
         self.events.clear();
         self.tracker.forget_tasks();
         let long_files = self.program.map(|program| self.long_files_of(program));
-        let held = long_files.into_iter().flatten().map(|file| (file.1, absent_pages(&file)));
-        let held_files = held.collect();
+        let held = long_files.into_iter().flatten();
+        let held_files =
+            held.map(|(process, inode)| (inode, absent_pages(&(process, inode)))).collect();
         let prefetched_bytes = self.advisor.as_ref().map_or(0, |it| it.prefetched_bytes());
         let Some(rest) = &mut self.rest else { return Ok(()) };
         // The tracing since the last rest was of use, so this rest may be short again.
@@ -150,8 +151,8 @@ impl Recorder {
         let in_both = long_files.intersection(&rest.long_files);
         let new_in_both = in_both.filter(|(_, inode)| sampled.insert(*inode));
         let mut ending = new_in_both.filter(|file| {
-            let absent_pages = absent_pages(file);
-            ends_rest(&mut rest.held_files, file.1, absent_pages)
+            let &&(_, inode) = file;
+            ends_rest(&mut rest.held_files, inode, absent_pages(file))
         });
         // Ends at the first such file.
         let must_end = ending.next().is_some();
@@ -195,7 +196,7 @@ impl Recorder {
     }
 
     /// Begins a rest after many short files without a read of an advised file. No effect during a
-    /// rest. Fails if the kernel refuses.
+    /// rest, and on a recorder that never rests or has no advisor. Fails if the kernel refuses.
     pub(super) fn rest_if_short(&mut self) -> io::Result<()> {
         let (Some(rest), Some(advisor)) = (&mut self.rest, &self.advisor) else { return Ok(()) };
         let opened = self.tracker.names().short_opens();

@@ -192,7 +192,8 @@ impl Sampled {
         self.due = Instant::now() + SAMPLE_INTERVAL_MIN.max(PAUSE_PER_SAMPLE * start.elapsed());
     }
 
-    /// Samples the open descriptors: finds new files and adds the forward movement of positions.
+    /// Samples the descriptors that are open for reading: finds new files and adds the forward
+    /// movement of positions.
     fn sample_descriptors(&mut self) {
         let folder = format!("/proc/{}/fd", self.process);
         let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();

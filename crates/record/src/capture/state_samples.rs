@@ -70,7 +70,7 @@ const RING_PAUSE: Duration = Duration::from_micros(500);
 /// it is [`SEARCH_PERIOD`].
 const RING_SEARCH_PERIOD: Duration = Duration::from_millis(100);
 
-/// Maximum number of sampled threads. With more, the activities are unknown.
+/// Maximum number of sampled threads, chosen. A process whose threads would exceed it is left out.
 const THREADS_MAX: usize = 4096;
 
 /// A running sampler.
@@ -193,8 +193,8 @@ impl StateSampler {
         }
     }
 
-    /// Ends the sampling. Returns one record per activity of a recording of `length_ns`; their
-    /// times sum to that length.
+    /// Ends the sampling. Returns one record per activity of a recording of `length_ns`. Their
+    /// times sum to that length. The list is empty if no activity is known.
     pub fn finish(mut self, length_ns: u64) -> Vec<Record> {
         self.stop();
         to_records(self.times, length_ns)
@@ -383,7 +383,7 @@ impl Sampling {
     }
 
     /// Adds the time since the last sample to one activity of the program: the first one that a
-    /// thread has now, by [`Activity::first_of`].
+    /// thread has now, by [`Activity::first_of`]. Without a thread it is unknown.
     fn sample(&mut self) {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();
@@ -411,6 +411,7 @@ impl Sampling {
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
         // The requests in the rings name the activity of the threads in such calls.
+        // Without a ring, `waited_activity` returns `None`, and the activity stays.
         let rings = self.rings.as_mut().filter(|_| self.waits_for_async);
         if let Some(activity) = rings.and_then(UringSamples::waited_activity) {
             let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);

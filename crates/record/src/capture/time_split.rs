@@ -119,7 +119,7 @@ impl TimeSplit {
     }
 
     /// Returns the time of each activity as records of a recording from `start_ns` to `end_ns`. The
-    /// list is empty if the kernel reported no activity.
+    /// list is empty if no activity is known.
     pub fn finish(mut self, start_ns: u64, end_ns: u64) -> Vec<Record> {
         self.count_until(end_ns);
         let at_ns = end_ns.saturating_sub(start_ns);

@@ -107,6 +107,7 @@ impl Advisor {
         if is_short(target.pages() * PAGE_BYTES) {
             return self.leave_out_short(inode);
         }
+        // The whole disk of a partition, as in the events of requests.
         let device = names.disk(inode.device);
         let disk = device.device;
         // The requests of a device without a name, such as a server's, are not reported.

@@ -186,7 +186,8 @@ impl Touches {
         on_touch: &mut impl FnMut(PageTouch),
     ) {
         self.end_fault(task, on_touch);
-        let (touched_page, has_exception_only) = (PageRange::new(mapped_page.page, 1), true);
+        let touched_page = PageRange::new(mapped_page.page, 1);
+        let has_exception_only = true;
         let range =
             self.pages_mapped_by_fault(mapped_page, touched_page, has_exception_only, tables);
         let range = self.extended_over_gap(task, mapped_page.inode, range);

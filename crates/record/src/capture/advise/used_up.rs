@@ -168,8 +168,9 @@ impl FileUse {
 
     /// Returns the next part of the file to prefetch at `at_ns`, or `None` if no prefetch is due.
     /// The rest of the file must fit into the room at first, and each part into room and credit.
-    /// `is_read` returns true if a page has been read, and `None` if that is unknown. Pass the
-    /// number of absent pages in the part to [`record_prefetched`](FileUse::record_prefetched).
+    /// `is_read` returns true if the data of a page are in the kernel page cache, and `None` if
+    /// that is unknown. The part is not returned again. Pass the number of absent pages in it to
+    /// [`record_prefetched`](FileUse::record_prefetched), unless it is 0.
     pub fn next_chunk(
         &mut self,
         estimate: &DeviceEstimate,

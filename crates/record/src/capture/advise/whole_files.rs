@@ -29,7 +29,8 @@ impl Advisor {
     /// Prefetches the next chunk of a file that is read once, in pieces, within budget and credit.
     /// Without a due chunk only a lack of credit is recorded.
     fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
-        // Chunks without absent pages are skipped. The loop ends at the end of the file at latest.
+        // Chunks of which nothing is prefetched are skipped: all pages are present, or the kernel
+        // refuses. The loop ends at the end of the file at latest.
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
             let Some(file) = self.files.get_mut(&inode) else { return };

@@ -287,7 +287,8 @@ impl AdviceCredit {
 
     /// Judges the advice at `at_ns`. `unused_pages` are prefetched and not yet used, `stale_pages`
     /// of them are old. A negative verdict returns false and pauses or stops the advice. True also
-    /// stands for advice that is off. Counts start again after `ROUND_PAGES` pages.
+    /// stands for advice that is off. After `ROUND_PAGES` pages without a negative verdict, the
+    /// counts and the row of negative verdicts start again.
     pub fn judge(&mut self, (unused_pages, stale_pages): (u64, u64), at_ns: u64) -> bool {
         if self.state != AdviceState::Advise {
             return true;

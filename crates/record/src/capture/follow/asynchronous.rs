@@ -193,8 +193,8 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Assigns a page cache request of a task to its asynchronous read. `page` is the file and the
     /// first page. Within `io_submit` the request either begins the next submitted read, whose
-    /// first page it has, or belongs to the read in progress. Returns false if the request is of no
-    /// asynchronous read.
+    /// first page it has, or belongs to the read in progress. A read of unknown offset takes any
+    /// page. Returns false outside of `io_submit` and of a submission to io_uring.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
         // The kernel requests pages within a submission to io_uring. As its end is not reported,
@@ -269,8 +269,9 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Removes the sectors that a disk completed at `at_ns` from the reads that wait for them.
-    /// Queues the records of reads without further sectors.
+    /// Removes the sectors that a disk completed at `at_ns`, from `sector` to `end_sector`
+    /// (exclusive), from the reads that wait for them. Queues the records of reads without further
+    /// sectors, unless a call in progress ends them.
     pub(super) fn on_aio_completion(
         &mut self,
         at_ns: u64,
@@ -307,7 +308,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the records of AIO reads completed by devices. If their process is in `io_getevents`,
-    /// they end when that call returns, as a `pread` does.
+    /// they end when that call returns, as a `pread` does. Reads of an `io_submit` call in progress
+    /// stay until its end.
     fn end_completed_reads(&mut self) {
         let processes = { self.tasks.values() }
             .filter(|state| {
@@ -404,7 +406,7 @@ impl<N: FileNames> TaskTracker<N> {
         result: Option<i32>,
         waited_ns: Option<u64>,
     ) {
-        // Worker threads of io_uring may have added the pages.
+        // Worker threads of io_uring may have added the pages. Their records come before the read.
         self.take_over_inserted(&read);
         self.put_inserted(end_ns, read.task);
         let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during_ns(end_ns, &read));

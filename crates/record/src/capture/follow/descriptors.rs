@@ -294,7 +294,11 @@ impl<N: FileNames> TaskTracker<N> {
         }
         // The program is asked to retry, so this is not a storage error.
         let must_retry = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
-        let (Some(thread), false) = (self.thread_number(task), must_retry) else { return };
+        let Some(thread) = self.thread_number(task) else { return };
+        if must_retry {
+            return;
+        }
+        // The pages that the task added to the cache during the call come before its read.
         self.put_inserted(end_ns, task);
         let read = ReadRecord {
             end_ns,

@@ -82,8 +82,9 @@ impl OpenFault {
         end_ns + FAULT_TIMEOUT_NS < now_ns && !self.is_asleep
     }
 
-    /// Records the start of a sleep of the task. The first sleep is a wait for the page. After it
-    /// the fault may be over: only a sleep that no signal ends belongs to the fault for certain.
+    /// Records the start of a sleep of the task. A fault on a resident page has no wait. The first
+    /// sleep of any other fault is a wait for its page. After it the fault may be over: only a
+    /// sleep that no signal ends belongs to the fault for certain.
     pub fn begin_sleep(&mut self, sleep: Sleep) {
         self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
     }
@@ -99,8 +100,8 @@ impl OpenFault {
     }
 
     /// Records a request of the task from `since_ns` to `at_ns` that completed while the task was
-    /// awake. It may be a request of readahead behind the page, so a sleep that is reported later
-    /// counts instead.
+    /// awake. Only the first one of a fault on an absent page is kept. It may be a request of
+    /// readahead behind the page, so a sleep that is reported later counts instead.
     pub fn record_request(&mut self, since_ns: u64, at_ns: u64) {
         if self.is_missed && self.awake_request.is_none() {
             self.awake_request = Some((since_ns, at_ns));
@@ -293,9 +294,11 @@ impl<N: FileNames> TaskTracker<N> {
         }
         // Records after the begin of the fault need no longer wait for its own.
         self.out.release(fault.begin_ns);
-        let (end_ns, _) = fault.end_and_wait_ns();
+        let (end_ns, _wait_ns) = fault.end_and_wait_ns();
+        // The pages that the task added to the cache up to the end come before those it mapped.
         self.put_inserted(end_ns, task);
         self.put_mapped(end_ns, task, self.files.get(&fault.inode).copied(), fault.inode, range);
+        // A fault that was opened again after its timeout has a read record already.
         if !fault.is_recorded {
             self.put_fault(task, &fault);
         }

@@ -24,9 +24,10 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Records that `task`, whose number was `former`, executes a program. The two differ if the
-    /// call came from another thread than the main one: that thread gets the number of the main
-    /// thread. The new program has none of the mappings, and keeps the descriptors.
+    /// Records that `task`, whose number was `former` (0 if unknown), executes a program. The two
+    /// differ if the call came from another thread than the main one: that thread gets the number
+    /// of the main thread, and keeps its name. The new program has none of the mappings, and keeps
+    /// the descriptors.
     pub(super) fn on_exec(&mut self, at_ns: u64, task: u32, former: u32) {
         if former != task
             && let Some(state) = self.tasks.get(&former)

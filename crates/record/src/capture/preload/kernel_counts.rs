@@ -57,7 +57,8 @@ impl KernelCounts {
 }
 
 /// Waits for a program. Returns its exit status and the kernel's counters of it and of its
-/// collected children. The counters are `None` where the kernel has none.
+/// collected children. The counters are `None` where the kernel has none. They include any reads
+/// that other threads of this process make meanwhile, so call it once the program has ended.
 ///
 /// # Errors
 /// The wait failed.

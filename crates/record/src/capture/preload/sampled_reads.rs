@@ -38,7 +38,8 @@ impl Preload {
         })
     }
 
-    /// Writes a read. A read of an unknown file or range is counted with its wait. The wait of a
+    /// Writes a read. A read of an unknown file or range has no file here, and is counted with its
+    /// wait. The wait of a
     /// written read is 0, as unknown: its duration stands for it.
     fn record_uring<W: Write>(
         &mut self,
@@ -98,6 +99,7 @@ impl Preload {
         if self.called_files.contains(&inode) {
             return Ok(());
         }
+        // The sample does not name the thread: the first one of the process stands for all.
         let process = u64::from(fault.process);
         let thread = self.thread(process << 32 | process, writer)?;
         // An unknown length is passed as the largest number.
@@ -130,6 +132,7 @@ impl Preload {
         if count == 0 {
             return Ok(());
         }
+        // The first thread of the started program stands for the threads of the C library.
         let process = u64::from(self.process);
         let thread = self.thread(process << 32 | process, writer)?;
         let way = ReadMethod::Aio;

@@ -21,7 +21,7 @@ pub(super) enum FaultEvidence {
 
 /// A sleep of a thread that may be a page fault.
 #[derive(Clone, Copy, Debug)]
-struct PageWait {
+struct SampledWait {
     /// True if the kernel names the function of the sleep, and it waits for a page.
     is_named: bool,
     /// Number of major faults of the thread.
@@ -35,20 +35,21 @@ struct PageWait {
 #[derive(Debug, Default)]
 pub(super) struct CallFaults {
     /// The wait, and true if it counts as a fault, by thread.
-    last: BTreeMap<u32, (PageWait, bool)>,
+    last: BTreeMap<u32, (SampledWait, bool)>,
 }
 
 impl CallFaults {
     /// Returns true if a thread of a process waits for a page fault within its system call. Called
     /// once per sample.
     pub fn is_fault(&mut self, process: u32, thread: u32, evidence: FaultEvidence) -> bool {
-        let wait = PageWait::of_thread(process, thread);
+        let wait = SampledWait::of_thread(process, thread);
         wait.is_some_and(|wait| self.is_fault_by(thread, wait, evidence))
     }
 
-    /// Returns true if a wait is a page fault by the evidence. A further sample of a sleep has the
-    /// result of the first.
-    fn is_fault_by(&mut self, thread: u32, wait: PageWait, evidence: FaultEvidence) -> bool {
+    /// Returns true if a wait is a page fault. With [`FaultEvidence::PageWait`], a wait in a named
+    /// function is one at once. Otherwise a major fault since the thread's last sampled wait
+    /// decides, or the result of an earlier sample of the same sleep.
+    fn is_fault_by(&mut self, thread: u32, wait: SampledWait, evidence: FaultEvidence) -> bool {
         let is_fault = match self.last.get(&thread) {
             _ if evidence == FaultEvidence::PageWait && wait.is_named => true,
             Some((last, was_fault)) => {
@@ -64,7 +65,7 @@ impl CallFaults {
     /// Notes a page fault of a thread outside of its system calls. `major_faults` does not count it
     /// yet: a next wait with one fault more is none within its call.
     pub fn on_fault_outside(&mut self, thread: u32, major_faults: u64) {
-        let wait = PageWait { is_named: false, major_faults: major_faults + 1, run_count: None };
+        let wait = SampledWait { is_named: false, major_faults: major_faults + 1, run_count: None };
         self.last.insert(thread, (wait, false));
     }
 
@@ -74,10 +75,10 @@ impl CallFaults {
     }
 }
 
-impl PageWait {
+impl SampledWait {
     /// Returns the wait of a thread, or `None` if it sleeps in another function. If the kernel
     /// hides the function, any sleep that signals do not end may be such a wait.
-    fn of_thread(process: u32, thread: u32) -> Option<PageWait> {
+    fn of_thread(process: u32, thread: u32) -> Option<SampledWait> {
         let function = wait_function(process, thread);
         if function.as_ref().is_some_and(|function| !is_page_wait(function)) {
             return None;
@@ -90,7 +91,7 @@ impl PageWait {
         let slices = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
         let slices = slices.unwrap_or_default();
         let run_count = slices.split_ascii_whitespace().nth(2).and_then(|word| word.parse().ok());
-        Some(PageWait { is_named: function.is_some(), major_faults, run_count })
+        Some(SampledWait { is_named: function.is_some(), major_faults, run_count })
     }
 }
 
@@ -126,8 +127,8 @@ fn is_page_wait(function: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn wait(major_faults: u64, run_count: u64) -> PageWait {
-        PageWait { is_named: true, major_faults, run_count: Some(run_count) }
+    fn wait(major_faults: u64, run_count: u64) -> SampledWait {
+        SampledWait { is_named: true, major_faults, run_count: Some(run_count) }
     }
 
     /// A socket waits for the page cache only in a fault on the memory that is sent.
@@ -182,7 +183,7 @@ mod tests {
     fn sleep_in_a_hidden_function_is_a_fault_while_major_faults_rise() {
         let mut faults = CallFaults::default();
         let hidden =
-            |major_faults| PageWait { is_named: false, ..wait(major_faults, major_faults) };
+            |major_faults| SampledWait { is_named: false, ..wait(major_faults, major_faults) };
         assert!(!faults.is_fault_by(1, hidden(5), FaultEvidence::PageWait));
         assert!(faults.is_fault_by(1, hidden(6), FaultEvidence::PageWait));
     }

@@ -189,6 +189,7 @@ impl FaultSamples {
         if fault_ns == 0 {
             return;
         }
+        // A thread that waits for a window in flight has no major fault, and waits for one range.
         let fault_count = fault_count.max(1);
         let pages: u64 = added.iter().map(|(_, range)| range.count()).sum();
         let pages_per_fault = pages.div_ceil(fault_count).max(1);
@@ -221,8 +222,9 @@ impl FaultSamples {
 }
 
 impl PageSource {
-    /// Source of a file that a process maps, with its present pages as the first look. `None` if
-    /// neither can be read, or if the file is too large for the look.
+    /// Source of a file that a process maps, with its present pages as the first look: the
+    /// residency where it is shown, else the page table. `None` if that one cannot be read, or if
+    /// the file is too large for the look.
     fn of_file(process: u32, inode: Inode, path: &Path) -> Option<PageSource> {
         if let Some(file) = open_if_residency_is_shown(path, inode) {
             let residency = page_residency(&file)?;

@@ -80,8 +80,8 @@ impl AioRequests {
     }
 
     /// Adds the first `count` requests of a call that named `named`: the kernel refuses the last
-    /// ones of a list. Requests beyond the named ones have the activity of these if all of them
-    /// have one, and may be reads otherwise.
+    /// ones of a list. The tracer names only the first requests of a long list. The others have the
+    /// activity of the named ones if all of these have the same, and may be reads otherwise.
     fn add_submitted(&mut self, count: u64, named: AioRequests) {
         let rest_activity = match named.runs.front() {
             Some(&(activity, _)) if named.runs.len() == 1 => activity,

@@ -44,7 +44,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Ends the requests of an `io_submit` call of `task` whose start or end was not reported, so
-    /// that the next call counts its own from 0.
+    /// that the next call counts its own from 0. No effect without such requests.
     pub(in crate::capture::follow) fn abandon_submit_call(&mut self, at_ns: u64, task: u32) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let submitted = std::mem::take(&mut state.submit_call);

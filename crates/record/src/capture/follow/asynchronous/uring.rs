@@ -12,7 +12,8 @@ use super::super::descriptors::DIRECT;
 use super::super::{RecordedTask, TaskTracker};
 use super::{ASYNC_READS_MAX, AsyncRead};
 
-/// Sources that report a submission to io_uring: the event, and the program that copies the range.
+/// Sources that report a submission to io_uring: the event, and the BPF program that copies the
+/// range, here called the program.
 /// They run in the order in which they were attached, for all recorders together. Either one may
 /// therefore come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -80,8 +81,8 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(reader) = reader.filter(|_| self.pending.uring.len() < ASYNC_READS_MAX) else {
             return;
         };
-        // The event of the same submission may have come first. A read that a program has reported
-        // already is an older one, whose address in the kernel is used again.
+        // The event of the same submission may have come first. A read that the program has
+        // reported already is an older one, whose address in the kernel is used again.
         let read = read.filter(|read| read.task == reader && !read.reported.by_program);
         let mut read = read.unwrap_or_else(|| self.new_read(at_ns, reader, ReadMethod::Uring));
         read.reported.by_program = true;
