@@ -98,7 +98,7 @@ impl Record {
     /// Records an existing object, in the first folder of records that can be written.
     ///
     /// # Errors
-    /// The record cannot be written, or the path does not exist.
+    /// The record cannot be written, or the path does not exist. The error is of the first folder.
     pub fn write_record(kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let mut first_error = None;
         for folder in record_folders() {
@@ -191,13 +191,15 @@ impl Drop for Record {
     }
 }
 
-/// Removes the objects that killed runs of this user left. Returns one entry per object.
+/// Removes the objects that killed runs of this user left. Returns one entry per object that was
+/// removed or cannot be removed.
 pub fn undo_abandoned() -> Vec<CleanupEntry> {
     record_folders().iter().flat_map(|folder| undo_abandoned_in(folder)).collect()
 }
 
 /// Removes the objects of all unlocked records in `folder`, the newest first. Returns one entry per
-/// object.
+/// object that was removed or cannot be removed. A folder that others can write to is left as it
+/// is.
 fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     if !is_private(folder).unwrap_or(false) {
@@ -217,8 +219,9 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
 }
 
 /// Removes the object of one record, and the record. Returns `None` if the owner still runs and
-/// holds the lock, if the object is gone, or if the record is incomplete or cannot be read. A
-/// record whose object cannot be removed stays.
+/// holds the lock, if the object is gone, or if the record is incomplete or cannot be read. The
+/// record of a gone object and an incomplete record are removed too. A record whose object cannot
+/// be removed stays.
 fn undo_record(record: &Path) -> Option<CleanupEntry> {
     let mut file = File::open(record).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -339,8 +342,8 @@ const FOLDER_ATTEMPTS: u32 = 100;
 const NAMES: u32 = 8;
 
 /// Folders of the records, in the order of the attempts. Root has one in `/run`. Other users have
-/// one in their run-time folder and several in the folder of temporary files, where any user may
-/// take a name.
+/// one in their run-time folder, if that is private, and [`NAMES`] in the folder of temporary
+/// files, where any user may take a name.
 fn record_folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     if user.is_root() {

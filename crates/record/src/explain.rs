@@ -361,6 +361,7 @@ impl Explainer {
     /// the statistics.
     pub fn finish(mut self) -> Explanation {
         self.data.finish();
+        // Until here the length counts from the start of the recording.
         self.data.length_ns = self.data.length_ns.saturating_sub(self.begin_ns);
         let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
@@ -378,7 +379,7 @@ impl Explainer {
             (WaitCause::Sync, cause::sync_ns(gathered)),
         ]);
         // The causes that cost enough become findings, also in comparison with the waits that no
-        // recorded read contains (`hidden`).
+        // recorded read contains, or else with the reads for which no thread slept (`hidden`).
         let hidden = cause::hidden_waits(gathered).or_else(|| cause::polled_waits(gathered));
         let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {

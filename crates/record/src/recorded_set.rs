@@ -268,6 +268,7 @@ impl ByteCounters {
                 bytes.fetch_sub(range_bytes, Ordering::Relaxed);
                 &self.beyond_bytes
             } else {
+                // A refused readahead counts as well: the wait below reads its last page.
                 file.read_ahead(range);
                 started.push((file, range));
                 continue;

@@ -102,7 +102,7 @@ impl Instance {
         Ok((Instance::create_in(tracefs)?, lock))
     }
 
-    /// Waits for the lock for the removal of this instance.
+    /// Waits for the lock for the preparation or the removal of this instance.
     pub fn lock(&self) -> ChangeLock {
         ChangeLock::wait_for(&self.tracefs.path)
     }
@@ -138,11 +138,17 @@ impl Instance {
     }
 
     /// Writes to a file of the instance.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] if the kernel lacks the file or refuses the text.
     pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
         write(&self.path.join(file), text)
     }
 
     /// Reads a file of the instance.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] if the kernel lacks the file.
     pub fn read(&self, file: &str) -> Result<String, TracefsError> {
         let path = self.path.join(file);
         fs::read_to_string(&path).map_err(|source| TracefsError::Unavailable {
@@ -153,6 +159,9 @@ impl Instance {
     }
 
     /// Opens a file of the instance for non-blocking reads.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] if the kernel lacks the file.
     pub fn open(&self, file: &str) -> Result<fs::File, TracefsError> {
         let path = self.path.join(file);
         let mut options = fs::OpenOptions::new();

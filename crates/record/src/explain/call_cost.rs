@@ -40,7 +40,7 @@ pub struct SmallCalls {
     pub remedy_name: &'static str,
 }
 
-/// Measured processor times of a read in seconds, one value per round, in ascending order.
+/// Measured processor times of a read in seconds, one value per round.
 struct ReadTimes {
     /// By a system call.
     by_call: Vec<f64>,
@@ -65,7 +65,7 @@ pub(super) fn measure(calls: &SmallCalls, finding: &mut Finding) -> bool {
     let read_seconds = median(&mut times.by_call);
     let (seconds, saved_seconds) =
         (total_seconds(read_seconds), total_seconds(median(&mut times.saved)));
-    // The least and the greatest of the rounds are left out.
+    // The median has sorted the values. The least and the greatest of the rounds are left out.
     let [low, high] = [times.saved[1], times.saved[ROUNDS - 2]].map(total_seconds);
     finding.share *= seconds / finding.seconds;
     finding.seconds = seconds;
@@ -90,6 +90,8 @@ pub(super) fn measure(calls: &SmallCalls, finding: &mut Finding) -> bool {
 /// The pages are not in memory, or cannot be read.
 fn repeat(file: &File, calls: &SmallCalls) -> io::Result<ReadTimes> {
     let mut block = vec![0; BUFFER_BYTES.max(calls.read_bytes) as usize];
+    // The whole block with the last small read, or the bytes from that read on if the start of the
+    // block is not in memory.
     let begin = calls.offset / BUFFER_BYTES * BUFFER_BYTES;
     let begin = if resident_bytes(file, begin, &mut block)? >= calls.read_bytes {
         begin

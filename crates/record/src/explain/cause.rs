@@ -145,7 +145,8 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     add_charge(WaitCause::ManyFiles, lacking_ns(WaitCause::ManyFiles));
                 }
-                // Without a cause, only the part that is lost to unused pages is charged.
+                // Without a cause, only the part that is lost to unused pages is charged. Its cause
+                // is `OverRead`, or the SEQUENTIAL advice or the direct reads that fetched them.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
@@ -317,10 +318,10 @@ fn untimed_text(gathered: &RecordingData) -> String {
     )
 }
 
-/// Returns the limit of a program and its text, by its waits. The checks are in order of
-/// precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown use,
-/// few waits, waits next to other work. Waits for the device are last. `hidden`: waits that no
-/// recorded read contains.
+/// Returns the limit of a program and its text, by its waits. The order of precedence is:
+/// unrecorded reads, reads without a sleep, no reads, failed reads, time of unknown use, few waits,
+/// waits next to other work. Waits for the device are last. `hidden`: waits that no recorded read
+/// contains.
 fn limit_by_waits(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,

@@ -7,9 +7,9 @@
 //! each read that waited. A *run* is a sequence of sampled reads of a file, each from the end of
 //! the one before. Its reads are repeated in the same round.
 //!
-//! A gain is unknown in three cases: a file was replaced, the reads are too few, or the storage has
-//! changed. It has changed if it answers more than `CHANGE_MAX` times as fast as recorded, or as
-//! slowly.
+//! A gain is unknown if the files were replaced or have no direct reads, if a read fails, if the
+//! reads are too few, or if the storage has changed. It has changed if it answers more than
+//! `CHANGE_MAX` times as fast as recorded, or as slowly.
 
 use std::fs::File;
 use std::io;
@@ -273,9 +273,10 @@ impl Trial {
         let mut round = MeasuredRound::default();
         let variants = [(recorded_runs, None), (remedy_runs, self.piece_bytes)];
         for (variant, (runs, piece_bytes)) in variants.into_iter().enumerate() {
+            let is_remedy = variant == 1;
             let split = |run| split_into_requests(run, piece_bytes);
             let mut requests: Vec<Request> = runs.iter().flat_map(split).collect();
-            if let (1, Some(parts)) = (variant, self.parts) {
+            if let Some(parts) = self.parts.filter(|_| is_remedy) {
                 requests.iter_mut().for_each(|request| shorten(request, parts));
             }
             round.requests += requests.len() as u64;

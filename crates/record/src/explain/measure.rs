@@ -41,7 +41,8 @@ fn measure_findings(
         let Some(mut gain) = trial.measure_gain(finding, sample, should_continue) else {
             return false;
         };
-        // Too few other runs: reads that were repeated once are repeated again.
+        // The gain may be unknown for want of other runs, so reads that were repeated once are
+        // repeated again.
         if matches!(gain, Gain::Unknown(_))
             && finding.cause == WaitCause::Depth
             && !taken_runs.is_empty()
@@ -156,7 +157,7 @@ fn take_runs(sample: Option<&mut SampledWaits>, tried: &SampledWaits) -> Vec<Sam
 }
 
 /// Measures larger readahead windows, and larger direct reads. A faster one becomes a finding. If
-/// none is faster, the waits are taken out.
+/// none is faster, the waits are taken out. Without a measurement they stay.
 fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
     for waits in [&mut explanation.readahead, &mut explanation.direct_in_order] {
         match waits.as_ref().and_then(|waits| readahead::measure(waits, should_continue)) {

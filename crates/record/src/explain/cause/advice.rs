@@ -24,8 +24,10 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
 
 /// Returns the number of waits that are charged to this cause, also in part.
 pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
-    let (random, _) = gathered.charged_waits(WaitCause::Advice);
-    random.waits + over_read::advised_waits(gathered).0.waits
+    // Both look-ups also return the file with the longest waits, which is not needed here.
+    let (random, _file) = gathered.charged_waits(WaitCause::Advice);
+    let (advised, _file) = over_read::advised_waits(gathered);
+    random.waits + advised.waits
 }
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy. The hint of

@@ -120,8 +120,8 @@ pub(in super::super) struct Costs {
 }
 
 impl Costs {
-    /// Records a read request of the program. The recent waits that began after it and before its
-    /// end are not alone.
+    /// Records a read request of the program. A recent wait is not alone if the request began
+    /// before its read and ended after the first eighth of that read.
     pub fn record_request(&mut self, request: &RequestRecord) {
         let &RequestRecord { begin_ns, end_ns, .. } = request;
         // Waits are kept in the order of their ends, so the rest has ended before the request.

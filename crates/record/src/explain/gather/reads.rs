@@ -81,9 +81,9 @@ impl RecordingData {
     }
 
     /// Records pages inserted into the page cache. They count as fetched once a read or an advice
-    /// claims them. Otherwise the program wrote them. An insertion of 0 bytes says that the next
-    /// read of the file has inserted nothing. Beyond `INSERTED_RUNS_MAX`, the older half counts as
-    /// written.
+    /// claims them. Otherwise the program wrote them. An insertion of 0 bytes says that the
+    /// thread's next read has inserted nothing, if it is of this file. Beyond `INSERTED_RUNS_MAX`,
+    /// the older half counts as written.
     pub(super) fn on_insert(&mut self, insert: &PagesInserted) {
         let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
         if bytes == 0 {
@@ -200,7 +200,7 @@ impl RecordingData {
     /// sampled fault has fetched its whole range, of which the used pages are not known. Any other
     /// read has fetched its pages that were not read before, or all pages if each was. If the
     /// program announced the first page, the announcement has fetched them: the result has no
-    /// bytes.
+    /// fetched bytes then. Its refetched bytes stay, since they show a repeated fetch.
     fn record_unreported_fetch(
         &mut self,
         read: &ReadRecord,
@@ -238,6 +238,7 @@ impl RecordingData {
         is_direct: bool,
     ) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
+        // An insertion of 0 bytes holds for this read only, if it is of the read's file.
         thread.has_inserted_none = thread.inserted_none.take() == Some(read.file);
         let last_fault = thread.last_fault;
         thread.last_fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
@@ -375,6 +376,7 @@ impl RecordingData {
             device.costs.record_wait(read, waited_ns, fetched_bytes);
         }
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
+        // Samples earlier waits, once all requests during them are known.
         self.count_ended_waits();
     }
 
