@@ -292,6 +292,7 @@ impl Recorder {
         self.tracing.tasks.read(end_ns, &mut self.sub_buffer, &mut self.events)?;
         for event in &self.events[old_count..] {
             let EventData::NewTask { task, is_kernel_io, .. } = event.data else { continue };
+            // The number of a thread names no process, and has no effect.
             self.tracker.names().add_process(task);
             if is_kernel_io {
                 // The kernel adds the children of a recorded task to the list, but not the threads

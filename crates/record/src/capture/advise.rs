@@ -408,6 +408,7 @@ impl Advisor {
         self.last_miss_ns.insert(task, at_ns);
         let requested =
             self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
+        // A file without advice is examined again only if it was short and has grown.
         if !self.files.contains_key(&inode) && !self.unadvised.has(inode, range) {
             self.add_file(task, (inode, range), names, at_ns);
             // The request that misses came before its file was known.

@@ -1,12 +1,13 @@
 //! Rest of the tracing while a program uses short files only.
 //!
-//! The events of a short file's open, read and close take as long as a part of the read. The kernel
-//! fetches such a file as a whole anyway. After [`MISSED_FILES_MAX`] short files with absent pages,
-//! or [`OPENED_FILES_MAX`] opened ones, an advised recorder *rests*: the kernel reports no events
-//! and no opens. The recorder samples the open files and the mappings of the program instead. It
-//! traces again once two samples in a row have seen a file with [`ABSENT_PAGES_MIN`] absent pages.
-//! Reads of that file up to then get no advice. A file in use since the begin of the rest may be
-//! only held open. It counts once it is read: the number of its absent pages has fallen.
+//! A *short* file has at most one readahead window of the kernel, which fetches it as a whole
+//! anyway. The events of its open, read and close take as long as a part of the read. After
+//! [`MISSED_FILES_MAX`] short files with absent pages, or [`OPENED_FILES_MAX`] opened ones, an
+//! advised recorder *rests*: the kernel reports no events and no opens. The recorder samples the
+//! open files and the mappings of the program instead. It traces again once two samples in a row
+//! have seen a file with [`ABSENT_PAGES_MIN`] absent pages. Reads of that file up to then get no
+//! advice. A file in use since the begin of the rest may be only held open. It counts once it is
+//! read: the number of its absent pages has fallen.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;

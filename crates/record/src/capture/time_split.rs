@@ -105,6 +105,7 @@ impl TimeSplit {
                 self.count_until(event.at_ns);
                 self.set_activity(*task, Activity::ProcessorQueue);
             }
+            // A thread that executes a program gets the number of the main thread, and ends it.
             EventData::Exec { former } if *former != event.task && self.is_recorded(*former) => {
                 self.count_until(event.at_ns);
                 self.remove(*former);

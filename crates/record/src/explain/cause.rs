@@ -1,4 +1,9 @@
 //! Charges of waits to causes, and the texts of each finding. The rules are in [`super`].
+//!
+//! A *charge* is the part of the waits that a cause explains. Waits of several threads at the same
+//! time share the time that *passed*, so charges are in passed time. The queue depth of a wait is
+//! *low* if few requests were in flight at the device meanwhile. Only then can more requests at a
+//! time shorten it.
 
 use std::collections::BTreeMap;
 

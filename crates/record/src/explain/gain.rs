@@ -194,8 +194,8 @@ impl Trial {
         }
     }
 
-    /// Measures the gain of the remedy for a finding. Returns `None` if `should_continue` returned
-    /// false.
+    /// Measures the gain of the remedy for a finding. It is unknown in the cases named above.
+    /// Returns `None` if `should_continue` returned false.
     pub fn measure_gain(
         &self,
         finding: &Finding,

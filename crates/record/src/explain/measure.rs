@@ -1,4 +1,9 @@
 //! Measurements for the findings of an explanation.
+//!
+//! A *trial* repeats sampled reads, some as recorded and others with the remedy, in several rounds.
+//! A *run* is a sequence of sampled reads, each from the end of the one before. The *parts* of an
+//! over-read file are the ranges of it that the program used. Separate requests for them are the
+//! remedy of `OverRead`.
 
 use std::collections::BTreeSet;
 
@@ -127,6 +132,8 @@ fn charge_lost_seconds(findings: &mut Vec<Finding>, parts: &AssumedParts, lost_s
     }
     let lost_part = lost_seconds / parts.judged_seconds.max(1e-9);
     for finding in &mut *findings {
+        // `Depth` gets back the part that the assumed loss has taken from it, and gives the measured
+        // loss its own part.
         let added_seconds = match finding.cause {
             WaitCause::OverRead => lost_seconds - parts.lost_seconds,
             WaitCause::Depth => parts.depth_lost_seconds - parts.depth_seconds * lost_part,

@@ -1,4 +1,8 @@
 //! State of advised files and devices, and the choice of the files.
+//!
+//! The *ledger* contains the pages prefetched and not yet used, by numbers of files. The *evidence*
+//! of a device holds the estimates of its costs. A *short* file has at most one readahead window of
+//! the kernel.
 
 use std::collections::BTreeMap;
 

@@ -62,6 +62,7 @@ impl Ledger {
     /// prefetched range outside of it stay, with their time.
     pub fn remove_range(&mut self, file: u32, range: PageRange) -> u64 {
         let pages_before = self.pages;
+        // The parts that are inserted again share no page with `range`, so the loop ends.
         while let Some(overlapping) = self.last_overlapping(file, range) {
             self.remove(overlapping);
             let UnusedRange { range: whole_range, since_ns, .. } = overlapping;

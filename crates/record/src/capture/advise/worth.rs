@@ -319,7 +319,7 @@ impl AdviceCredit {
     /// prefetched and unused or lost, and at least the start. The next refusal then starts its
     /// count again.
     fn negative_verdict(&mut self, unused_pages: u64, stale_pages: u64) -> Option<StopReason> {
-        // The credit at the start of this trial, which each negative verdict halves.
+        // The credit at the start of this period of advice, which each negative verdict halves.
         let pages_min = (self.start_pages >> self.consecutive_negative_verdicts).max(1);
         let gone_pages = self.lost_pages + stale_pages;
         if gone_pages >= pages_min && self.used_pages < gone_pages {

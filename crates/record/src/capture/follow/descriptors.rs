@@ -16,7 +16,7 @@ use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{DescriptorTableId, DescriptorTarget, OpenFileState, SharedOpenFile};
-use super::{ActiveCall, PAGE_BYTES, TaskTracker};
+use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Bits of the access mode in the open flags, with the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
@@ -251,18 +251,7 @@ impl<N: FileNames> TaskTracker<N> {
     ) {
         let ReadCall { method, descriptor, offset, has_pointed_offset, requested_bytes } = read;
         let Some(state) = self.tasks.get(&task) else { return };
-        // A page that the task itself inserted was absent: without a reported sleep, the longest
-        // request (`device_ns`) is the wait. A read without a cache event (direct I/O) is absent.
-        let is_missed = call.cache.is_none_or(|(inode, page)| {
-            state
-                .inserted
-                .iter()
-                .any(|range| range.inode == inode && (range.first..range.end).contains(&page))
-        });
-        let waited_ns = match call.waited_ns {
-            0 if is_missed => call.device_ns,
-            slept_ns => slept_ns,
-        };
+        let waited_ns = wait_of_read(call, state);
         // The file, and the offset at which the read began.
         let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
@@ -482,6 +471,23 @@ impl<N: FileNames> TaskTracker<N> {
         if flags & POPULATE_FLAGS != 0 {
             self.on_populate(end_ns, task, (address, end));
         }
+    }
+}
+
+/// Returns the wait in nanoseconds of a call of `state`'s task that has read: the sleep of the task
+/// in it. Without a reported sleep, the longest request (`device_ns`) is the wait of a read whose
+/// first page was absent. A page that the task itself has inserted was absent. A read without a
+/// cache event (direct I/O) counts as one of an absent page.
+fn wait_of_read(call: &ActiveCall, state: &RecordedTask) -> u64 {
+    let is_missed = call.cache.is_none_or(|(inode, page)| {
+        state
+            .inserted
+            .iter()
+            .any(|range| range.inode == inode && (range.first..range.end).contains(&page))
+    });
+    match call.waited_ns {
+        0 if is_missed => call.device_ns,
+        slept_ns => slept_ns,
     }
 }
 

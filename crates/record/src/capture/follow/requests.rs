@@ -1,5 +1,9 @@
 //! Device requests and the tasks that caused them.
 //!
+//! A *block range* is a range of sectors that a task has queued. The kernel makes requests of such
+//! ranges, and may merge several into one. A request has the task of the range with its first
+//! sector.
+//!
 //! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
 //! recording. A *queued* record is written once no earlier record can follow.
 
@@ -153,7 +157,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Removes the block ranges that end within the sectors of a completed request: the one at its
-    /// beginning, and the ones that the kernel merged into it.
+    /// beginning, and the ones that the kernel merged into it. Without a range at its beginning,
+    /// the last one before it is removed, also if that ends earlier.
     fn forget_block_ranges(&mut self, device: u64, sector: u64, end_sector: u64) {
         let starting = self.block_ranges.range(..=(device, sector)).next_back();
         // A request without sectors has merged none. A map panics on a range that ends before its

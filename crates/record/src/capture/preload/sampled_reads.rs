@@ -39,8 +39,7 @@ impl Preload {
     }
 
     /// Writes a read. A read of an unknown file or range has no file here, and is counted with its
-    /// wait. The wait of a
-    /// written read is 0, as unknown: its duration stands for it.
+    /// wait. The wait of a written read is 0, as unknown: its duration stands for it.
     fn record_uring<W: Write>(
         &mut self,
         read: UringRead,

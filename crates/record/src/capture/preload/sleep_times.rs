@@ -164,6 +164,7 @@ impl SleepTimes {
             (wait.begin_ns.saturating_sub(WINDOW_NS), wait.end_ns.saturating_add(WINDOW_NS));
         let window = overlapping(intervals, window);
         let waits_ns: u64 = intervals.range(window.clone()).map(Interval::bounded_ns).sum();
+        // With too few samples the sleep in reads is not known, and shortens nothing.
         let read_ns = read_sleep(intervals.range(window)).unwrap_or(waits_ns);
         if read_ns < waits_ns {
             bounded_ns = scale(bounded_ns, read_ns, waits_ns);

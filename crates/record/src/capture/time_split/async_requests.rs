@@ -134,11 +134,12 @@ impl AsyncRequests {
         match data {
             EventData::UringSubmit { request, operation } => {
                 // A report of the same read with its descriptor may have come first. Otherwise the
-                // kernel has used the address again. The descriptors of other requests are not
-                // known.
+                // kernel has used the address again. The descriptor is not known here, and counts
+                // as a file.
+                let is_file = true;
                 let kind = OperationKind::of_name(operation);
                 if kind != OperationKind::Read || !self.uring.contains_key(request) {
-                    self.add_uring(*request, kind.activity(true));
+                    self.add_uring(*request, kind.activity(is_file));
                 }
             }
             EventData::UringRead { read, process } => {
