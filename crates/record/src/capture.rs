@@ -89,7 +89,8 @@ pub struct Recorder {
     starter: Option<Starter>,
     /// State of the recorded tasks, which turns events into records.
     tracker: TaskTracker<System>,
-    /// Times by activity. `None` for an advised program, which must not wait for the recorder.
+    /// Times by activity. `None` for an advised program, which must not wait for the recorder, and
+    /// for a recording that is only looked at.
     time_split: Option<TimeSplit>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
@@ -105,7 +106,8 @@ pub struct Recorder {
     lost: u64,
     /// Prefetcher for the recorded programs, if the recording is advised.
     advisor: Option<Advisor>,
-    /// Process number of the program started here. `None` for attached processes.
+    /// Process number of the recorded program, which was started here or attached as the program.
+    /// `None` for other attached processes.
     program: Option<u32>,
     /// Time of the end of that program.
     ended_ns: Option<u64>,

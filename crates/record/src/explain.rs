@@ -481,6 +481,7 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
             sampled.runs.push(SampledRun { file: index, offset, bytes, reads });
         }
         if is_over_read {
+            // Replaces the number, the sum and the depth of all waits by the ones of these files.
             cause::over_read::count_assumed_waits(gathered, &mut sampled);
         }
         sampled

@@ -101,7 +101,7 @@ pub(super) struct Advisor {
     files: HashMap<Inode, AdvisedFile>,
     /// Files with missing pages that get no advice.
     unadvised: UnadvisedFiles,
-    /// Number of files added to these as short, by the length at their open.
+    /// Number of files added to these as short, by the length at their open or now.
     short_files: u64,
     /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
@@ -479,6 +479,7 @@ impl Advisor {
             return;
         }
         if file.advised.is_quiet(range) {
+            // Only records the read.
             return file.advised.read(range, evidence);
         }
         evidence.now = Time(at_ns);
@@ -492,6 +493,7 @@ impl Advisor {
         let mut pages =
             KernelPageView { advised, device: evidence, file_pages, advised_ranges: &mut chosen };
         file.policy.read(&request, &mut pages);
+        // Recorded last: the policy has seen the pages as they were before the read.
         file.advised.read(range, evidence);
         let reason = PrefetchReason::Predicted { is_used_up: file.file_use.has_prefetch_begun() };
         for chosen_range in chosen {

@@ -111,7 +111,7 @@ pub(super) struct System {
     last_opened: HashMap<u32, Inode>,
     /// Number of page table reads left until the next call of `allow_lookups`.
     lookups_left: u32,
-    /// Maximum length in bytes of files whose paths are not looked up.
+    /// Maximum length in bytes of files whose paths are not looked up. 0: all are looked up.
     unnamed_bytes_max: u64,
     /// Number of opens of such files.
     short_opens: u64,

@@ -111,9 +111,9 @@ pub struct Preload {
     wall_ns: u64,
     /// Number of lost reports that the recording contains.
     lost: u64,
-    /// Number of recorded reads.
+    /// Number of reads by calls and by io_uring, also of an unknown file. Page faults are left out.
     reads: u64,
-    /// Number of the recorded reads that were asynchronous.
+    /// Number of these reads by AIO and io_uring.
     asynchronous_reads: u64,
     /// Prefetcher for the program, if it is advised.
     advisor: Option<Advisor>,
@@ -144,9 +144,9 @@ pub struct Preloaded {
     pub summary: RecordingSummary,
     /// Number of programs that loaded the library.
     pub programs: u64,
-    /// Number of recorded reads.
+    /// Number of reads by calls and by io_uring, also of an unknown file. Page faults are left out.
     pub reads: u64,
-    /// Number of the recorded reads that were asynchronous (AIO).
+    /// Number of these reads by AIO and io_uring.
     pub asynchronous_reads: u64,
     /// Number of programs that entered a sandbox (seccomp), in which they are not recorded.
     pub sandboxed: u64,

@@ -132,8 +132,8 @@ fn charge_lost_seconds(findings: &mut Vec<Finding>, parts: &AssumedParts, lost_s
     }
     let lost_part = lost_seconds / parts.judged_seconds.max(1e-9);
     for finding in &mut *findings {
-        // `Depth` gets back the part that the assumed loss has taken from it, and gives the measured
-        // loss its own part.
+        // `Depth` gets back the part that the assumed loss has taken from it. The measured loss
+        // takes its own part.
         let added_seconds = match finding.cause {
             WaitCause::OverRead => lost_seconds - parts.lost_seconds,
             WaitCause::Depth => parts.depth_lost_seconds - parts.depth_seconds * lost_part,

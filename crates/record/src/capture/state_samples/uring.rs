@@ -124,11 +124,11 @@ struct Ring {
     completed: u32,
     /// Requests in flight whose entries are known, the oldest first.
     in_flight: VecDeque<Request>,
-    /// Requests in flight whose entries were overwritten before a sample.
+    /// Requests in flight whose entries are not known.
     overwritten: VecDeque<Overwritten>,
 }
 
-/// A request in flight whose entry was overwritten before a sample.
+/// A request in flight whose entry was overwritten before a sample, or before the ring was found.
 #[derive(Clone, Copy, Debug)]
 struct Overwritten {
     /// Estimated clock time of its start.
