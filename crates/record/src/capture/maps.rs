@@ -159,7 +159,8 @@ impl Maps {
     }
 
     /// Sets the file of the mapping at an address: the last one that begins there or before. The
-    /// caller has found the address in it. No effect if none begins before: the mapping is gone.
+    /// caller has found the address in it, so its end is not compared. No effect if none begins
+    /// there or before.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {

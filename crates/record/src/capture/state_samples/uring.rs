@@ -550,7 +550,8 @@ impl Ring {
 }
 
 impl Mapped {
-    /// Maps the first `bytes` of a ring's memory for reading. `None` if the ring has less.
+    /// Maps for reading the first `bytes` of a ring's memory that `offset` selects (`MAP_RINGS` or
+    /// `MAP_REQUESTS`). `None` if the ring has less.
     fn new(ring: &impl AsFd, offset: u64, bytes: usize) -> Option<Mapped> {
         // SAFETY: a new mapping at an address that the kernel chooses. It is unmapped on drop.
         let address = unsafe {
