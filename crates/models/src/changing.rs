@@ -90,8 +90,8 @@ impl Device for Changing {
         self.first.flush(now, id);
         self.second.flush(now, id);
         // A flush moves no sectors, and has a part in each member.
-        let (sectors, parts) = (0, 2);
-        let parts = PartedRequest::new(sectors, parts);
+        let (sectors, part_count) = (0, 2);
+        let parts = PartedRequest::new(sectors, part_count);
         self.flushes_in_flight.push(FlushInFlight { id, parts });
     }
 

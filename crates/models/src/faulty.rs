@@ -184,8 +184,8 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
-    /// Passes a flush on. It is not counted as a request. Only errors of all requests after the
-    /// n-th affect it, as the request after it would fail too.
+    /// Passes a flush on. It is not counted as a request. Only a loss of the device affects it: an
+    /// error of all requests after the n-th, which the next request would meet too.
     fn flush(&mut self, now: Time, id: RequestId) {
         let next_number = self.submitted_count + 1;
         let is_loss = |fault: &&FaultRule| {

@@ -35,7 +35,7 @@ pub struct NamedValue {
     pub source: Option<String>,
     /// True once the field has been read.
     is_read: Cell<bool>,
-    /// Unit in which the field was read. Empty before that, and for non-numbers.
+    /// Unit in which the field was read as a number. Empty before that, and for any other field.
     unit: Cell<&'static str>,
 }
 
@@ -48,7 +48,8 @@ impl NamedValue {
 }
 
 impl NamedValue {
-    /// Returns the unit in which the field was read. Empty before that, and for non-numbers.
+    /// Returns the unit in which the field was read as a number. Empty before that, and for any
+    /// other field, such as a switch.
     pub fn unit(&self) -> &'static str {
         self.unit.get()
     }
@@ -67,7 +68,8 @@ pub struct FieldBlock {
     pub name: String,
     /// Fields of the block.
     pub fields: Vec<NamedValue>,
-    /// Fields that were read but are absent, with their defaults.
+    /// Numbers, switches and choices that were read but are absent, with their defaults. An absent
+    /// text or list is not recorded, because it has no default.
     pub defaults: RefCell<Vec<DefaultUsed>>,
 }
 
@@ -254,7 +256,7 @@ impl FieldBlock {
     /// Returns the choice named by the field `key`, or `default` if it is absent.
     ///
     /// # Errors
-    /// Fails if the word is not in `choices`.
+    /// Fails if the field is not a text, or its word is not in `choices`.
     pub fn choice<T: Copy + PartialEq>(
         &self,
         key: &str,

@@ -42,7 +42,8 @@ impl PartedRequest {
         }
     }
 
-    /// Counts the end of a part. Returns the outcome of the request after the last one.
+    /// Counts the end of a part, whose outcome has been noted. Returns the outcome of the request
+    /// after the last part: the first error, else the moved bytes if they are too few.
     pub(super) fn end_part(&mut self) -> Option<Outcome> {
         self.parts_left -= 1;
         if self.parts_left > 0 {

@@ -40,7 +40,7 @@ pub fn path_bytes(text: &str) -> Vec<u8> {
     path
 }
 
-/// Returns the character of a byte of at least 128.
+/// Returns the character of a byte of at least 128; for such a byte the result is never `None`.
 fn escape(byte: u8) -> Option<char> {
     char::from_u32(FIRST_CODE_POINT + u32::from(byte))
 }

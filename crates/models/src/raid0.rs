@@ -135,7 +135,7 @@ impl Raid0 {
     }
 
     /// Submits waiting member requests to the member `index` while its queue has room. Then records
-    /// its next event, which also holds without a waiting request.
+    /// its next event, even if none was submitted, because the caller may have polled the member.
     fn submit_waiting(&mut self, now: Time, index: u32) {
         let member = &mut self.members[index as usize];
         while member.in_flight < member.caps.depth_max

@@ -328,6 +328,7 @@ fn unknown_device_error(spec: &Spec) -> SpecError {
 struct ComposedDevice {
     /// Name and parameters of the composed device itself.
     own_spec: Spec,
+    /// Groups of members, in the order of the text.
     members: Vec<MemberGroup>,
 }
 
@@ -335,6 +336,7 @@ struct ComposedDevice {
 struct MemberGroup {
     /// Number of members.
     count: u32,
+    /// Name and parameters of each member.
     spec: Spec,
 }
 

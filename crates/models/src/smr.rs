@@ -67,7 +67,7 @@ pub struct Smr {
     /// The member's requests by their number, and the next number.
     in_member: BTreeMap<u32, Part>,
     next_number: u32,
-    /// Host requests in flight.
+    /// Host requests in flight, without writes that are reported complete from the memory.
     host_requests: BTreeMap<u32, PartedRequest>,
     /// Written pieces that are not on the medium, in order of arrival.
     pieces: VecDeque<Piece>,
@@ -291,7 +291,8 @@ impl Smr {
         self.clock = now;
     }
 
-    /// Returns the time of the next event of the member, of a transaction, or of the idle timer.
+    /// Returns the time of the next event of the member, of a transaction, or of the idle timer. An
+    /// event that was due before is due at `clock`.
     fn next_internal(&self) -> Option<Time> {
         let is_written = !self.transaction.is_empty() && self.transaction_parts_left == 0;
         // The member has room, so the parts can only wait for the arm, until `held_until`.
@@ -362,7 +363,10 @@ impl Smr {
     /// Writes the waiting pieces at the front: the ones of a direct stream in one band, or pieces
     /// for the cache. The latter need room in log and map, up to the largest transaction, and hold
     /// the arm for the time of a transaction. Direct ones take only the member's time. Does nothing
-    /// if the first piece finds no room.
+    /// if the first piece finds no room. The caller ensures that no transaction is in progress.
+    ///
+    /// The map changes at once. A later read is queued behind the parts of the transaction, so it
+    /// finds the data.
     fn start_transaction(&mut self, now: Time) {
         let mut sectors_in_all = 0;
         // Places on the medium, each with its size. Adjacent pieces are one place.

@@ -104,13 +104,11 @@ pub struct Controller {
     read_ahead_jobs: VecDeque<u32>,
 }
 
-/// A request of the host. `lines_left` is 0 for a write and for a read that is passed to the
-/// device.
+/// A request of the host, in its sectors.
 #[derive(Clone, Copy, Debug)]
 struct ControllerRequest {
-    /// The request, in the host's sectors.
     request: DeviceRequest,
-    /// Number of lines that are still being read for it.
+    /// Number of lines that are still being read for it, until one fails. 0 for other requests.
     lines_left: u32,
 }
 
@@ -215,8 +213,8 @@ impl Controller {
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent. A stream is
     /// a run of at least `readahead_after_sectors`; a read that continues one requests its absent
-    /// lines, extends the read-ahead, and drops the lines that it has read. Any other read requests
-    /// lines only if the controller caches all reads, and leaves present lines.
+    /// lines, extends the read-ahead if all have room, and drops the lines that it has read. Any
+    /// other read requests lines only if the controller caches all reads, and leaves present lines.
     fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
         // Sectors that the stream had read in sequence before this request.
         let run_sectors = self.streams.record_request(request.start, request.end());
@@ -430,7 +428,8 @@ impl Controller {
         }
     }
 
-    /// Handles a flush. A battery-backed cache answers it at once, as its data are safe there. A
+    /// Handles a flush. A battery-backed cache answers it at once, as its data are safe there. The
+    /// answer reports the errors of earlier write-backs and flushes of the device. A
     /// volatile cache first ends all write-backs up to `number`. The device behind the controller
     /// is flushed afterwards in both cases. Without a write cache only that device is flushed.
     fn begin_flush(&mut self, now: Time, id: RequestId, number: u64) {
@@ -477,7 +476,8 @@ impl Controller {
     }
 
     /// Handles a completed request of the device by its purpose. Answers a direct request, or a
-    /// flush of the host, which fails if a write was lost. Accounts a write-back or own flush.
+    /// flush of the host, which fails if a write was lost. Records the outcome of a write-back or a
+    /// member flush. After a write-back, waiting writes enter the cache and ready flushes begin.
     /// Marks read lines as present, drops each that a waiting request has read to its end, and
     /// answers requests that wait for no other line. Drops lines whose read failed or was short.
     fn finish_job(&mut self, now: Time, completion: &Completion) {

@@ -172,14 +172,15 @@ impl WriteCache {
         if self.is_written(number) { self.flushes_waiting.pop_front() } else { None }
     }
 
-    /// Requests a member flush that covers the write-backs up to `number`, unless one did.
+    /// Requests a member flush that covers the write-backs up to `number`. No effect if one was
+    /// requested for this number or a later one.
     pub(super) fn request_member_flush(&mut self, number: u64) {
         self.member_flush_wanted = self.member_flush_wanted.max(number);
     }
 
     /// Begins the next member flush if all write-backs that it covers have ended, and returns its
-    /// number. The flush covers those that were requested when the one before it began, so later
-    /// requests do not delay it.
+    /// number; otherwise, or if none is requested, returns `None`. The covered write-backs are
+    /// fixed by the first call after the flush before it began, so later requests do not delay it.
     pub(super) fn begin_member_flush(&mut self) -> Option<u64> {
         if self.member_flush_target == self.member_flush_begun {
             self.member_flush_target = self.member_flush_wanted;

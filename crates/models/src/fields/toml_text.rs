@@ -1,7 +1,7 @@
 //! Parses TOML into a tree of fields with line numbers.
 //!
-//! Any value can be written as `{ value = …, source = "…" }` to state its source. A switch is the
-//! number 0 or 1. All numbers are floating-point.
+//! Any value can be written as `{ value = …, source = "…" }` to state its source. A boolean becomes
+//! the number 0 or 1. All numbers are floating-point.
 
 use std::path::Path;
 

@@ -32,7 +32,7 @@ pub(super) struct ReadAheadState {
     pub stopped_ns: u64,
     /// End of the operation in progress: a seek, a wait for a sector, or a sector.
     pub step_end_ns: u64,
-    /// Track of the arm at that time.
+    /// Track of the arm when it leaves, for each of the times above.
     pub arm_track: HeadPosition,
 }
 
@@ -65,8 +65,8 @@ impl ReadAheadRun {
     }
 
     /// Advances to the time `now_ns`. Afterwards `next_sector` is the first sector that is not
-    /// completely read. Returns the times at which the arm can leave. Before `free_since_ns`, or
-    /// once all is read, it can leave at once.
+    /// completely read. Returns the times at which the arm can leave. Once all is read it can leave
+    /// at once, but never before `free_since_ns`.
     pub(super) fn advance(
         &mut self,
         now_ns: u64,

@@ -114,7 +114,8 @@ fn ms_to_signed_ns(ms: f64) -> i64 {
 pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     let mechanics = read_mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = read_layout(root.block("geometry")?, &mechanics)?;
-    // In every curve a seek over 0 cylinders takes no time. A time for it would have no effect.
+    // In every curve a seek over 0 cylinders takes no time. A time for it would have no effect. The
+    // distances of a checked table rise, so only its first point can have the distance 0.
     if let SeekCurve::Table(points) = &mechanics.seek
         && points[0].0 == 0
     {

@@ -53,12 +53,12 @@ pub(super) fn read_layout(
         };
     let in_revolutions_by_default = false;
     let skews_in_revolutions = skew_in_revolutions(block, in_revolutions_by_default)?;
-    let blocks = block.blocks("Zones")?;
-    let zones = blocks.iter().map(|block| {
-        let mut zone = read_zone(block, skews_in_revolutions)?;
+    let zone_blocks = block.blocks("Zones")?;
+    let zones = zone_blocks.iter().map(|zone_block| {
+        let mut zone = read_zone(zone_block, skews_in_revolutions)?;
         if remove_beyond_zone(&mut zone, sparing, heads as u32) {
             unmodelled.push(no_effect_message(
-                block,
+                zone_block,
                 "slips",
                 "what lies beyond the zone is left out",
             ));
@@ -77,7 +77,7 @@ pub(super) fn read_layout(
         zones,
     };
     check_layout(&layout).map_err(|LayoutFault { zone_index, key, problem }| match zone_index {
-        Some(index) => blocks[index].error(disksim_key(key), problem),
+        Some(index) => zone_blocks[index].error(disksim_key(key), problem),
         None => block.error(disksim_key(key), problem),
     })?;
     // As in DiskSim, the sum of the zones counts. A difference above 1 % is reported.

@@ -49,7 +49,7 @@ struct ZoneGeometry {
     cylinder_angle: Angle,
 }
 
-/// Position of a sector, and the number of consecutive sectors after it on the track.
+/// Position of a sector, and the number of consecutive sectors from it on along the track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SectorPosition {
     /// Cylinder number.

@@ -96,7 +96,7 @@ pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
     Ok(parameters)
 }
 
-/// Reads the drive from a DiskSim `.diskspecs` file and the files that it names.
+/// Reads the drive from a DiskSim `.diskspecs` or `.parv` file and the files that it names.
 ///
 /// # Errors
 /// Describes the problem with file, line, field, unit and bound.

@@ -27,7 +27,8 @@ pub(super) struct DiskCommand {
     pub request: DeviceRequest,
     /// End of the processing overhead, in ns.
     pub ready_ns: u64,
-    /// Time in ns at which the command entered the window. Its age counts from then.
+    /// Time in ns at which the command entered the window, or of its arrival while it is behind the
+    /// window. Its age counts from then.
     pub in_window_since_ns: u64,
     /// Position of its first sector.
     pub position: SectorPosition,
@@ -45,8 +46,9 @@ pub(super) struct DiskCommand {
 }
 
 impl DiskCommand {
-    /// Returns true if the command continues the command `previous`, queued before it, which is
-    /// ready at `now_ns` too. Serving it first would cost the other command a revolution.
+    /// Returns true if the command continues `previous`, the command directly before it in the
+    /// queue, which is ready at `now_ns`. Serving it first would cost the other command a
+    /// revolution.
     fn continues_ready(&self, previous: &DiskCommand, now_ns: u64) -> bool {
         let (own, other) = (&self.request, &previous.request);
         other.end() == own.start && other.op == own.op && previous.ready_ns <= now_ns

@@ -177,6 +177,7 @@ impl Hdd {
         if self.drive.cache.is_enabled {
             self.keep_in_segment(segment, request.start, end, passing_sectors);
         }
+        // On drives with `arm_free` other than `MediumDone`, the arm is free later.
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 
@@ -212,6 +213,7 @@ impl Hdd {
         };
         self.segments.mark_used(segment_index);
         self.start_read_ahead(segment_index, start, end);
+        // The policy `Before` releases data only when a read hits the cache.
         if self.drive.cache.releases == ReleasePolicy::Requested {
             self.segments.release_before(segment_index, end);
         }

@@ -150,7 +150,8 @@ impl Hdd {
                 self.serve_read(time_ns, &command)
             }
             Some(ArmTask::Serve(command)) => self.serve_write(time_ns, command),
-            // Without a ready command the arm writes cached data back.
+            // Without a ready command the arm writes cached data back. If all ready commands are
+            // writes without room, and no written data has arrived, it waits for that data.
             Some(ArmTask::MakeRoom) | None => {
                 // The call below writes the first of the tracks.
                 self.write_back_tracks_left = self.drive.cache.write_back_tracks - 1;

@@ -13,7 +13,8 @@ use crate::fields::{FieldBlock, FieldValue, NamedValue};
 /// a field becomes `given`.
 ///
 /// # Errors
-/// Fails when no field or more than one matches, and on a non-number for a numeric field.
+/// Fails when more than one field matches, and on a non-number for a numeric field. Without a match
+/// it fails unless the key is a full path into an existing block, which adds the field.
 pub fn set_fields(
     root: &mut FieldBlock,
     spec: &Spec,

@@ -227,9 +227,10 @@ impl Hdd {
         self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)
     }
 
-    /// Records written sectors in the cache, drops old data of them, and stops a read-ahead over
-    /// them. `continues_active_write` is true if the sectors before them are being written to the
-    /// medium.
+    /// Drops old data of written sectors from the cache, stops a read-ahead over them, and records
+    /// them. A drive without a read cache records nothing. Without `reads_written`, the written
+    /// data takes a segment that reads find empty. `continues_active_write` is true if the sectors
+    /// before them are being written to the medium.
     ///
     /// A drive with `flushes_first` uses a new segment for each write without
     /// `continues_active_write`. DiskSim's cache does the same (`disk_buffer_select_write_segment`

@@ -24,6 +24,7 @@ pub(super) enum Step {
 }
 
 impl Cleaning {
+    /// Creates the cleaning of `band`. The caller then calls `begin` for the read.
     pub(super) const fn new(band: u64, log_end: u64) -> Cleaning {
         Cleaning { band, log_end, step: None, parts: 0 }
     }
@@ -39,7 +40,7 @@ impl Cleaning {
         self.parts == 0
     }
 
-    /// Moves to the next step and returns it.
+    /// Moves to the next step and returns it. The caller then calls `begin`, unless it is `Done`.
     pub(super) fn next_step(&mut self) -> Step {
         let step = match self.step {
             None => Step::Reserve,

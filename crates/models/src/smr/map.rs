@@ -90,7 +90,8 @@ impl CacheMap {
         }
     }
 
-    /// Appends a write of one band. Returns its first sector in the cache.
+    /// Appends a write of one band, for which `has_room` is true, and removes older data of its
+    /// sectors. Returns its first sector in the cache.
     pub(super) fn append(&mut self, start: u64, sectors: u64) -> u64 {
         self.remove(start, sectors);
         let position = self.place_at_head(sectors);
@@ -184,7 +185,7 @@ impl CacheMap {
         places
     }
 
-    /// Returns the band of the oldest data in the cache.
+    /// Returns the band of the oldest data in the cache; `None` if the cache is empty.
     pub(super) fn oldest_band(&self) -> Option<u64> {
         self.log.front().map(|entry| entry.band)
     }

@@ -22,7 +22,8 @@ impl WriteStream {
     }
 
     /// Returns the band that a write at `start` leaves half written: the band of a direct stream
-    /// that the write does not continue.
+    /// that the write does not continue. `None` if the stream ended with its band. The caller asks
+    /// before `divide`, which forgets that stream.
     pub(super) const fn torn_band(&self, start: u64) -> Option<u64> {
         let is_torn =
             self.is_direct && start != self.end && !self.end.is_multiple_of(self.band_sectors);
@@ -31,7 +32,7 @@ impl WriteStream {
 
     /// Divides a write into pieces of one band each: start, sectors, and true for a piece that goes
     /// directly to its band. A run does so from the first beginning of a band at which it has at
-    /// least `stream_sectors_min` sectors.
+    /// least `stream_sectors_min` sectors. A write that does not continue the run starts a new one.
     pub(super) fn divide(&mut self, start: u64, sectors: u64) -> Vec<(u64, u64, bool)> {
         if start != self.end {
             (self.start, self.is_direct) = (start, false);
