@@ -328,15 +328,14 @@ fn unknown_device_error(spec: &Spec) -> SpecError {
 struct ComposedDevice {
     /// Name and parameters of the composed device itself.
     own_spec: Spec,
-    /// Groups of members, in the order of the text.
+    /// In the order of the text.
     members: Vec<MemberGroup>,
 }
 
-/// A number of equal members.
+/// A number of equal members, each described by `spec`.
 struct MemberGroup {
     /// Number of members.
     count: u32,
-    /// Name and parameters of each member.
     spec: Spec,
 }
 

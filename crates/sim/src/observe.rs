@@ -393,7 +393,8 @@ impl PageView for CountingPages<'_> {
         self.pages.clear_mark(folio);
     }
 
-    /// Passes the folio on. Counts its pages inside and outside the range, if it was added.
+    /// Passes the folio on. Counts its pages inside and outside the range and returns true if it
+    /// was added.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let is_added = self.pages.add(folio, is_marked);
         if is_added {
@@ -403,7 +404,7 @@ impl PageView for CountingPages<'_> {
     }
 
     /// Passes the range on. Counts its absent pages that were added, inside and outside the
-    /// requested range.
+    /// requested range. Returns true if all were added.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let absent: Vec<u64> = range.pages().filter(|&page| !self.pages.is_cached(page)).collect();
         let are_all_added = self.pages.add_absent(range, is_marked);
@@ -420,7 +421,7 @@ impl PageView for CountingPages<'_> {
         self.pages.forget_unused(range);
     }
 
-    /// Returns the number of cached pages directly before a page.
+    /// Returns the number of cached pages directly before a page, at most `pages_max`.
     fn cached_run_before(&self, page: u64, pages_max: u64) -> u64 {
         self.pages.cached_run_before(page, pages_max)
     }

@@ -1,9 +1,9 @@
 //! Logs of the operations of a process, in fio's own formats (`write_lat_log`, `write_bw_log`,
 //! `write_iops_log`, `write_iolog`).
 //!
-//! A line of a value log is `ms, value, 0|1, bytes[, offset], priority` (fio's manual, "Log File
-//! Formats"). The time starts with the process. 0 means read and 1 means write. The value depends
-//! on the log, as in fio 3.33:
+//! A line of a value log is `ms, value, 0|1, bytes[, offset], priority[, issue-ns]` (fio's manual,
+//! "Log File Formats"). The time starts with the process. 0 means read and 1 means write. The value
+//! depends on the log, as in fio 3.33:
 //!
 //! - latency: nanoseconds;
 //! - operations per second: 1;
@@ -11,7 +11,7 @@
 //!
 //! With windows (`log_avg_msec`) the value is the mean latency, operations per second, or KiB per
 //! second. A window ends with the first operation that completes in a later window and still
-//! includes it. Its line has no size and no offset.
+//! includes it. Its line has 0 as size and offset, and no issue time.
 //!
 //! A trace is fio's iolog, version 3, with times in microseconds.
 //!

@@ -67,8 +67,8 @@ struct RunningProcess {
     has_ended: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
 /// An operation that a process has issued and the machine has not completed.
+#[derive(Clone, Copy, Debug)]
 struct OperationInFlight {
     /// Number of its process.
     process: u32,
@@ -325,6 +325,7 @@ impl<'a> RunningJob<'a> {
             if self.is_stopping {
                 return self.end_process(machine, now, id);
             }
+            // This call also gives the advice of the process that is due before the action.
             let (next_action, running) = self.next_action(machine, now, id);
             match next_action {
                 NextAction::Operation(operation) => {
@@ -570,7 +571,8 @@ impl IoBackend for RunningJob<'_> {
 
 impl Driver for RunningJob<'_> {
     /// Handles a completed transfer: charges its processor time, releases it in the machine, and
-    /// continues its operation. The process is busy for that time.
+    /// continues its operation. The process is busy for that time. A chunk of a raw operation takes
+    /// no such time, and is counted to its operation.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if raw::is_chunk(&done) {
             return self.on_chunk_completed(machine, now, &done);

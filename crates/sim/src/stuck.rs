@@ -1,6 +1,6 @@
 //! Detection of a simulated run that makes no progress, with a report of its state.
 //!
-//! Virtual time advances between two steps of a run, unless the run has ended. A faulty model or
+//! Virtual time advances after a few steps of a run, unless the run has ended. A faulty model or
 //! policy may break this rule. For example, it requests the same page again and again, or asks to
 //! be woken at the present time. A run with too many steps at one time stops with an error.
 

@@ -116,6 +116,7 @@ impl SimulatedEnvironment {
     /// sees only the completion of the whole. Any other completion is returned, and a transfer
     /// without progress after all retries as a failure.
     fn resubmit_rest(&mut self, completion: Completion) -> Option<Completion> {
+        // A flush, which has no entry in `requests`, is never short.
         let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
         let queued = &mut self.requests[completion.id.0 as usize];
         let sectors = (bytes / SECTOR_BYTES) as u32;
@@ -171,7 +172,8 @@ impl SimulatedEnvironment {
         self.charge(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
     }
 
-    /// Advances the time to the next completion, or to `until` if that is earlier.
+    /// Advances the time to the next completion, or to `until` if that is earlier. The completions
+    /// of that time then wait for `poll_completion`.
     ///
     /// # Errors
     /// Fails if internal events of the device continue without end.

@@ -209,7 +209,7 @@ struct RunningLoad<'a> {
     unreported_touches: u32,
 }
 
-/// Counters at the start of the measured touches.
+/// Counters of a machine at one time: at the start of the measured touches, or at their end.
 struct LoadCounts {
     /// Swap counters: faults, and pages in and out.
     swap: SwapCounters,
@@ -327,8 +327,9 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Runs all processes until their touches are used up and no request is in flight, or until the
-    /// progress callback stops them. Fails after too many steps at one virtual time. Reports
-    /// progress and decisions to the callbacks.
+    /// progress callback stops them. Reports progress and decisions to the callbacks. Fails after
+    /// too many steps at one virtual time, or if internal events of the device continue without
+    /// end.
     fn run_steps(
         &mut self,
         machine: &mut Machine,

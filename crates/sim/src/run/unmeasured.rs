@@ -1,8 +1,9 @@
 //! Operations before the measured time of their process: of its ramp time, and of its search for a
 //! queue depth.
 //!
-//! They are dropped when the first measured operation of the process ends. If none does, as in a
-//! job that is shorter than its ramp time, they are the results of the process, as in fio.
+//! They are dropped when the first measured operation of the process ends, and so are any that end
+//! later. If none does, as in a job that is shorter than its ramp time, they are the results of the
+//! process, as in fio.
 
 use readpath_core::unit::Time;
 
@@ -23,7 +24,7 @@ impl RunningJob<'_> {
     }
 
     /// Reports a successful operation to its process and counts it in the results of its job and of
-    /// the process.
+    /// the process. An operation before the measured time is only kept in reserve, or dropped.
     pub(super) fn record_success(
         &mut self,
         process: u32,

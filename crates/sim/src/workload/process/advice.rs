@@ -47,7 +47,7 @@ pub(super) struct AdviceQueue {
     due: VecDeque<GivenAdvice>,
     /// Start of the present think time.
     think_begin: Option<Time>,
-    /// Number of listed reads before the first operation.
+    /// Number of listed reads before the first operation; 0 without advice.
     read_count: usize,
     /// Index of the last listed read of each file.
     last_read_indices: BTreeMap<FileId, usize>,

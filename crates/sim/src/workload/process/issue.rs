@@ -482,9 +482,9 @@ impl Process {
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
-    /// Returns the direction and the position of the next operation, in an unfinished file chosen
-    /// by the job's rule. `None` at the end of the pass. Each file that is tried draws a direction,
-    /// except the first if `drawn_op` was drawn before.
+    /// Returns the direction and the position of the next operation: of the next listed read, or in
+    /// an unfinished file chosen by the job's rule. `None` at the end of the pass. Each file that
+    /// is tried draws a direction, except the first if `drawn_op` was drawn before.
     fn next_position(&mut self, mut drawn_op: Option<Op>) -> Option<(Op, GivenRead)> {
         if self.remaining_reads.is_some() {
             let op = drawn_op.unwrap_or_else(|| self.next_direction());
