@@ -160,7 +160,8 @@ pub struct TraceReader<R> {
     event_filter: EventFilter,
     /// Device numbers, and the time that counts as 0.
     origin: TraceOrigin,
-    /// Number of lines without data.
+    /// Number of lines or records without data, or with an event that did not count when it was
+    /// read.
     skipped: u64,
     /// True once an error was returned, which ends the iteration.
     has_failed: bool,
@@ -264,7 +265,8 @@ impl<R: BufRead> TraceReader<R> {
         })
     }
 
-    /// Number of lines without data so far.
+    /// Number of lines or records so far without data, or with an event that did not count when it
+    /// was read. The event may have become a request since, at the choice of the event.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -274,8 +276,9 @@ impl<R: BufRead> TraceReader<R> {
         self.line_number
     }
 
-    /// Returns the next request, or `None` at the end. Lines without data are counted as skipped.
-    /// Fails at a line or record that cannot be read or has another form.
+    /// Returns the next request, or `None` at the end. Lines or records without data are counted
+    /// as skipped, and so are events that do not count, or not yet. Fails at a line or record that
+    /// cannot be read or has another form.
     fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             // Events held back until the choice come first: they are older than the next line.

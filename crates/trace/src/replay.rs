@@ -45,7 +45,7 @@ use costs::RecordedCosts;
 pub struct RecordingInput {
     /// Name of the program; empty for several programs.
     program: String,
-    /// Method of the recording, which determines what it contains.
+    /// Method of the recording. Only tracepoints record the insertion of pages in the page cache.
     source: RecordingMethod,
     /// Memory of the recorded machine; 0 if unknown.
     memory_bytes: u64,
@@ -333,7 +333,8 @@ pub struct RecordedProgram {
     advisers: Vec<ReadList>,
     /// Advice of each thread with reads, then of each thread without.
     advice: Vec<Vec<GivenAdvice>>,
-    /// Number of advices that are not repeated.
+    /// Number of advices that are not repeated, without those that would change nothing and those
+    /// after the start of the last read.
     pub advice_left_out: u64,
 }
 
@@ -343,7 +344,8 @@ impl RecordedProgram {
         self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
     }
 
-    /// Returns the files that are read, with their recorded sizes rounded up to whole pages.
+    /// Returns the files that are read. Each has its recorded size, or reaches to the end of its
+    /// last read if that is further, rounded up to whole pages.
     pub fn files(&self) -> &[WorkloadFile] {
         &self.files
     }

@@ -230,10 +230,9 @@ impl ReplayState {
     ) -> Result<(), TraceError> {
         match event {
             ListEvent::Arrive(name, request) => {
-                let open_request =
-                    self.open_requests.get(&name).map(|open_request| open_request.stage);
+                let stage = self.open_requests.get(&name).map(|open_request| open_request.stage);
                 // A name is free again once the policy has completed its request.
-                if !matches!(open_request, None | Some(RequestStage::CompletedWith(_))) {
+                if !matches!(stage, None | Some(RequestStage::CompletedWith(_))) {
                     let RequestId(id) = name;
                     let reason = format!("request {id} is there already; name this one otherwise");
                     return Err(TraceError::line(line as u64, reason));
@@ -368,8 +367,9 @@ impl ReplayState {
     }
 
     /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
-    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again. A request
-    /// that the list has completed already completes at once.
+    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again: `None` if
+    /// it names no time, or one that has passed. A request that the list has completed already
+    /// completes at once.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake_at = None;
         while self.in_device < self.depth_max {

@@ -212,7 +212,7 @@ impl Controller {
     }
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent. A stream is
-    /// a run of at least `readahead_after_sectors`; a read that continues one requests its absent
+    /// a run of at least `readahead_after_sectors`. A read that continues one requests its absent
     /// lines, extends the read-ahead if all have room, and drops the lines that it has read. Any
     /// other read requests lines only if the controller caches all reads, and leaves present lines.
     fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {

@@ -196,7 +196,7 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
         Some(&b"C") => Some(Event::Completed),
         _ => None,
     };
-    let (Some(event), [device, _, _, seconds, _, _, kind, sector, b"+", count]) =
+    let (Some(event), [device, _, _, seconds, _, _, kind, sector, b"+", sectors]) =
         (event, &words[..count])
     else {
         // An event of another kind (a plug, a merge) begins like any event, with its device.
@@ -210,7 +210,7 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
         Some(b'W') => Op::Write,
         _ => return Some(TraceLine::Nothing),
     };
-    let (offset, bytes) = checked_range(sector_bytes(sector)?, sector_bytes(count)?)?;
+    let (offset, bytes) = checked_range(sector_bytes(sector)?, sector_bytes(sectors)?)?;
     let at = parse_time(seconds, NS_PER_S)?;
     Some(match bytes {
         0 => TraceLine::Nothing,

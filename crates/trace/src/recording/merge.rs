@@ -7,7 +7,8 @@
 //!
 //! Recordings of one machine all contain the requests of its devices, from any process. A request
 //! that another recording also contains, within a millisecond, is therefore kept once, with the
-//! thread known to either recording.
+//! thread known to either recording. Totals are left out: the activities of several programs at
+//! one moment are unknown, and another recording may contain the requests of others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,7 +36,7 @@ pub struct MergedRecords<I> {
     is_over: bool,
 }
 
-/// One of the recordings.
+/// One of the recordings that are merged.
 #[derive(Debug)]
 struct MergeInput<I> {
     /// The records that follow.
@@ -218,8 +219,8 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
 }
 
 impl<I: Iterator<Item = Record>> MergeInput<I> {
-    /// Reads the next record of this recording and shifts its times. Its order time is at least
-    /// `previous_ns`, the one of its predecessor.
+    /// Reads the next record of this recording and shifts its times. Its time in the merged order
+    /// is at least `previous_ns`, the one of its predecessor.
     fn read_next(&mut self, previous_ns: u64) {
         let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
@@ -355,8 +356,8 @@ impl MergedNames {
     }
 }
 
-/// Adds `time_offset_ns` to the times of a record. Returns its order time, or `None` for a record
-/// without a time.
+/// Adds `time_offset_ns` to the times of a record. Returns its end time, by which records are
+/// ordered, or `None` for a record without a time.
 fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     let (end_ns, begin_ns) = record.times_mut()?;
     *end_ns += time_offset_ns;

@@ -43,7 +43,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// All activities, in their order.
+    /// All activities, in the order of the variants.
     pub const ALL: [Activity; 15] = [
         Activity::Processor,
         Activity::ProcessorQueue,

@@ -34,7 +34,8 @@ impl<W: io::Write> RecordingWriter<W> {
     ///
     /// # Errors
     /// Returns the errors of `sink`, and [`io::ErrorKind::InvalidInput`] for an invalid record.
-    /// The invalid record is omitted, and the recording stays valid.
+    /// The invalid record is omitted, the block of its predecessors is written, and the recording
+    /// stays valid.
     pub fn put(&mut self, mut record: Record) -> io::Result<()> {
         let bytes_before = self.block.bytes.len();
         let mut tag = u64::from(record.tag());

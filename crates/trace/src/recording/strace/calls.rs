@@ -66,9 +66,10 @@ impl RequestedRead {
 }
 
 impl StraceParser {
-    /// Imports a call that began at `begin_ns`. Returns `None` if its arguments are malformed.
-    /// Reads, openings, mappings and advice become records. Writes, and reads by io_uring, are only
-    /// counted as left out. Other calls have no effect.
+    /// Imports a call that began at `begin_ns`. Reads, openings, mappings and advice become
+    /// records. Reads by io_uring, writes and some other calls are counted as left out. Calls that
+    /// change descriptors, positions, folders, names, mappings or tasks are applied to the tables.
+    /// Other calls have no effect. Returns `None` for malformed or impossible values.
     pub(super) fn import_call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
         let end_ns = begin_ns.checked_add(call.duration_ns.unwrap_or(0))?;
         self.has_durations |= call.duration_ns.is_some();
@@ -302,7 +303,7 @@ impl StraceParser {
 
     /// Adds the record of a read, and advances the position of its descriptor if the read uses it.
     /// A read that is not of a file, or that began again after a signal, is counted as left out.
-    /// Returns `None` for impossible values.
+    /// No effect if the argument is no descriptor. Returns `None` for impossible values.
     fn import_read(
         &mut self,
         task: u32,

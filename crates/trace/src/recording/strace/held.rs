@@ -15,7 +15,7 @@ pub enum NewTask {
     Absent,
     /// Number of the task, from the second line of the call.
     Shown(u32),
-    /// The text ends before the second line of the call.
+    /// The second line of the call has not been read. At the end of the text: it is missing.
     CutOff,
 }
 
@@ -64,7 +64,7 @@ impl HeldLines {
         self.has_ended = true;
     }
 
-    /// Removes and returns the next line, or `None` as long as it has to wait.
+    /// Removes and returns the next line. `None` without a line, or as long as it has to wait.
     pub fn take(&mut self) -> Option<Line> {
         let first = self.lines.front()?;
         if first.new_task == NewTask::CutOff && !self.has_ended {
@@ -73,8 +73,9 @@ impl HeldLines {
         self.lines.pop_front()
     }
 
-    /// Ends the held call of a task, if it has one. `tail` is the rest of the call in its second
-    /// line, `None` if the task ends without one.
+    /// Ends the held call of a task: its first line need not wait any longer. `tail` is the rest of
+    /// the call in its second line, `None` if the task ends without one. No effect if the task has
+    /// no held call.
     fn settle(&mut self, task: u32, tail: Option<&str>) {
         let Some(number) = self.open_calls.remove(&task) else { return };
         let Ok(index) = self.lines.binary_search_by_key(&number, |line| line.number) else {

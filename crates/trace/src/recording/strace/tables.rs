@@ -261,7 +261,7 @@ impl Pending {
     }
 
     /// Removes and returns the oldest request with this context and number, which has completed.
-    /// `None` if it is unknown or no read.
+    /// `None` if it is unknown, or no read: such a request is removed too.
     pub fn complete(&mut self, context: &str, data: &str) -> Option<Submitted> {
         let key = (context.to_owned(), data.to_owned());
         self.requests.get_mut(&key)?.pop_front()?
