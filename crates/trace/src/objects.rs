@@ -288,7 +288,8 @@ impl ObjectCache {
     }
 
     /// Uses an object, or lets it enter. A present object is a hit, also with another size than at
-    /// its entry. The admission policy records every reference first, hits included.
+    /// its entry. The admission policy records every reference first, hits included. The object's
+    /// number is below the number of objects given to [`new`](ObjectCache::new).
     pub fn reference(&mut self, reference: ObjectReference) -> ObjectOutcome {
         let ObjectReference { object, bytes } = reference;
         self.admission.record(reference, self.present);

@@ -318,9 +318,9 @@ impl ReplayState {
             .expect("the request has arrived, and is open in the list or in the policy")
     }
 
-    /// Compares the policy with the list, in which the request `name` is in the device from this
-    /// line on. A difference becomes a divergence. If the list has dispatches (`is_ordered`), the
-    /// order of dispatches is compared too.
+    /// Compares the policy with the list, which has sent the request `name` to the device by this
+    /// line. A difference becomes a divergence. At a dispatch of the list (`is_ordered`), the order
+    /// of dispatches is compared too. At a completion without a dispatch, the order is unknown.
     fn compare_with_list(&mut self, line: usize, name: RequestId, is_ordered: bool) {
         let open_request = self.open_request_mut(name);
         open_request.is_judged = true;
@@ -367,9 +367,8 @@ impl ReplayState {
     }
 
     /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
-    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again: `None` if
-    /// it names no time, or one that has passed. A request that the list has completed already
-    /// completes at once.
+    /// decisions. Sets `wake_at` to the later time at which the policy wants to be called again, or
+    /// to `None` without one. A request that the list has completed already completes at once.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake_at = None;
         while self.in_device < self.depth_max {

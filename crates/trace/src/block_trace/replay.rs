@@ -116,8 +116,8 @@ impl TracePlacement {
         TracePlacement { block_bytes: block_bytes.max(SECTOR_BYTES), ..self }
     }
 
-    /// Returns the position of a request on the storage, or `None` if it is larger than the
-    /// storage. A request that would end beyond the storage wraps around, in whole blocks.
+    /// Returns the position of a request on the storage, or `None` if it is larger than the used
+    /// part. A request that would end beyond the used part wraps around, in whole blocks.
     fn storage_offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.device_starts[request.device as usize] + request.offset;
         let last_offset = self.bytes.checked_sub(request.bytes)?;
@@ -133,7 +133,7 @@ impl TracePlacement {
 /// Creates the workload of a trace with the options of `job`. The job's depth limits the requests
 /// in flight, and due requests beyond it wait. With `speed_milli`, requests are issued at the
 /// trace's times, accelerated by this factor in thousandths. With `None`, each is issued as soon as
-/// possible. A request that is larger than the storage is left out.
+/// possible. A request that is larger than the used part of the storage is left out.
 pub fn trace_workload(
     job: &Job,
     summary: &TraceSummary,

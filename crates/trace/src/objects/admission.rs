@@ -135,6 +135,7 @@ impl Admission {
         let values: Vec<&str> = parts.collect();
         let rule = match name {
             "all" => values.is_empty().then_some(Rule::All),
+            // libCacheSim names it `bloomfilter`.
             "bloom" | "bloomfilter" => values.is_empty().then_some(Rule::Bloom),
             "tinylfu" => values.is_empty().then_some(Rule::TinyLfu),
             "size" => size_rule(&values),

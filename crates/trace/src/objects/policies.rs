@@ -223,7 +223,8 @@ impl S3Fifo {
         }
     }
 
-    /// Remembers an object that has left the small queue.
+    /// Remembers an object that has left the small queue as a ghost. The oldest ghosts are
+    /// forgotten until the rest had at most `main_bytes_max` bytes.
     fn remember(&mut self, object: u32, bytes: u64) {
         self.left += 1;
         self.ghosts.insert(self.left, object);

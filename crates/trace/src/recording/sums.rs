@@ -126,7 +126,7 @@ fn check_values(record: &Record) -> Result<(), &'static str> {
         Record::Request(request) => {
             check_at_most(OFFSET_MAX, request.place, "a request beyond 2⁶³")
         }
-        // These requests are counted by their own records too.
+        // In no sum: these requests have records of their own, which are added.
         Record::OthersRequests(others) => {
             check_at_most(SUM_MAX, others.bytes, "requests for more than 2⁶⁰ bytes together")?;
             check_at_most(SUM_MAX, others.count, "more than 2⁶⁰ requests")

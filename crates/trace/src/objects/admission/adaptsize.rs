@@ -112,8 +112,9 @@ impl AdaptSize {
         }
     }
 
-    /// Adds the interval's references to the rates, and selects the c with the best prediction. The
-    /// rate of a new object is its first interval alone, since it has no past.
+    /// Adds the interval's references to the rates, forgets objects below `RATE_MIN`, and selects
+    /// the c with the best prediction. The rate of a new object is its first interval alone, since
+    /// it has no past.
     fn tune(&mut self) {
         for object in self.objects.iter_mut().filter(|object| object.bytes > 0) {
             let references = f64::from(std::mem::take(&mut object.references));

@@ -93,6 +93,7 @@ impl StraceParser {
                 self.import_new_task(task, call.success_value(), is_shared);
             }
             "mmap" | "mmap2" => self.import_map(task, end_ns, call),
+            // The result is not checked: only unusual calls fail.
             "munmap" => {
                 if let (Some(address), Some(bytes)) = (call.number(0), call.number(1)) {
                     self.table_of_task(task).unmap(address, bytes);
@@ -212,7 +213,8 @@ impl StraceParser {
             "rename" => [(CURRENT_FOLDER, call.argument(0)), (CURRENT_FOLDER, call.argument(1))],
             _ => [0, 2].map(|index| (call.argument(index), call.argument(index + 1))),
         };
-        // Each name as given, and its path. A name in an unknown folder is its own path.
+        // Each name as given, and its path. A name in the folder of a descriptor counts as given by
+        // its path. A name in an unknown folder is its own path.
         let [from, to] = names.map(|(folder, name)| {
             let name = unquoted(name);
             let path = self.path_of_name(task, folder, &name).unwrap_or_else(|| name.clone());
@@ -406,9 +408,9 @@ impl StraceParser {
         }
     }
 
-    /// Records a mapping (`mmap`) of a file. Any other mapping only removes the mappings in its
-    /// range. A failed call has no effect, and neither has a mapping that ends beyond
-    /// [`OFFSET_MAX`].
+    /// Records a mapping (`mmap`) of a file, and counts it: the reads through it are left out. Any
+    /// other mapping only removes the mappings in its range. A failed call has no effect, and
+    /// neither has a mapping that ends beyond [`OFFSET_MAX`].
     fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         // Arguments of mmap(2): address, length, protection, flags, descriptor, offset.
@@ -447,8 +449,9 @@ impl StraceParser {
         }
     }
 
-    /// Adds the record of advice on a mapping (`madvise`). Advice on memory without a known file is
-    /// counted as left out, unless it releases memory. A failed call has no effect.
+    /// Adds the record of advice on a mapping (`madvise`). The file mapped at the first address
+    /// counts for the whole range. Advice on memory without a known file is counted as left out,
+    /// unless it releases memory or is of type `Other`. A failed call has no effect.
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
         let hint = parse_hint(call.argument(2));
