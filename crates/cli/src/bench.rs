@@ -69,7 +69,8 @@ struct BenchDocument<'a> {
 }
 
 /// Measures the matrix, or the chosen rows of it, and prints the result. A failed or interrupted
-/// measurement is returned after the results up to it are printed.
+/// measurement is returned after the results up to it are printed. The files of `--html` and
+/// `--picture` are checked before, and must be different.
 pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = chosen_scale(args);
@@ -235,8 +236,10 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
     Ok(folder)
 }
 
-/// Returns the chosen states that this system can produce. Adds a note with the reason for each
-/// chosen state that it can't. The failure is `Unavailable` if no state is left.
+/// Returns the chosen states that this system can produce. Adds to `notes` the reason for each
+/// chosen state that it can't. If no state is left, the failure `Unavailable` has the text of all
+/// notes, also of earlier ones. `rows` is not empty, and `folder` has their files. The pages of one
+/// of them are dropped for the test.
 fn possible_states(
     args: &BenchArgs,
     rows: &[Row],

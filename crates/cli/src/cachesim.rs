@@ -199,8 +199,9 @@ pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace
     Ok(traces)
 }
 
-/// Reads one trace of at most `references_max` references. Without `format`, detects the format
-/// from the name and the first lines.
+/// Reads and unpacks one trace of at most `references_max` references. Without `format`, detects
+/// the format from the name, without the ending of a compression, and the first lines. A caveat of
+/// the trace is printed on standard error.
 fn read_trace(
     path: &Path,
     format: Option<BlockTraceFormat>,

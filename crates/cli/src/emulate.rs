@@ -70,8 +70,8 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     let owner = (getuid().as_raw(), getgid().as_raw());
     let file_system = Mount::new(Arc::clone(&engine), backing, bytes, owner);
     let session = mount_at(&args.folder, file_system)?;
-    // Dropped last, after the mount is removed. If this process is killed, the next run removes the
-    // mount.
+    // Dropped at the end, after the mount is removed. If the record stays, by `leave` or by a kill
+    // of this process, the next run removes the mount.
     let record = Record::write_record(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::usage_of(args.folder.display(), error))?;
     print(&format!(
@@ -245,7 +245,8 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> Mo
                 Err(error) => MountEnd::Left(error.into()),
             }
         }
-        // Without root, unmount through fusermount3, as it was mounted.
+        // Any other error, usually a missing right: without root, unmount through fusermount3, as
+        // it was mounted.
         Err(_) => session.umount_and_join().map_or_else(MountEnd::Left, |()| MountEnd::Removed),
     }
 }

@@ -64,7 +64,8 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
     print(&results_text(&judged, &summary, args.all))
 }
 
-/// Returns the chosen cells: the generated loads, then the cells of the given traces.
+/// Returns the cells chosen by `--cells`: the generated loads, then the given traces, which are
+/// read here. Without any, the failure describes the names.
 fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
     // `part` is the divisor of each load's work.
@@ -89,8 +90,9 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     Ok(chosen)
 }
 
-/// Returns the output as text: the summary, the worst cells (all cells if `shows_all`), and the
-/// fixed policies.
+/// Returns the output as text: the summary, the worst cells, and the fixed policies. There are as
+/// many worst cells as in the summary. If `shows_all`, all cells are shown, in the order of the
+/// matrix.
 fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !shows_all {
@@ -101,9 +103,9 @@ fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all:
     format!("{}\n\n{}\n{}", summary_sentence(summary), cells_table(&shown), policies_table(summary))
 }
 
-/// Table with one row per cell: costs of the best baseline (the first), the judged policy, the
-/// optimum, and `two-lists`. A cost is divided by the cost without memory. `ratio` is the judged
-/// policy's cost ÷ the best baseline's.
+/// Table with one row per cell: costs of the best baseline (the first of at least one), the judged
+/// policy, the optimum, and `two-lists`. A cost is divided by the cost without memory. `ratio` is
+/// the judged policy's cost ÷ the best baseline's.
 fn cells_table(shown: &[&JudgedEviction]) -> Table {
     let columns: [Column<&JudgedEviction>; 7] = [
         ("cell", |cell| cell.cell.clone()),

@@ -199,7 +199,8 @@ fn filter_cells<T>(
 }
 
 /// Runs the cells on the modelled devices, in parallel, and compares each with its baselines.
-/// Writes the decision log first, if one is requested.
+/// Writes the decision log first, if one is requested. After an interrupt the results are
+/// incomplete, which the caller has to detect.
 fn judge_modelled(
     args: &EvalPoliciesArgs,
     policies: &Policies,
@@ -404,8 +405,9 @@ impl EarlierBaselines {
     }
 }
 
-/// Returns the output as text: the worst cells (all if `shows_all`), causes, fixed pairs, and
-/// workloads.
+/// Returns the output as text: the worst cells, the causes of their losses, fixed pairs, and
+/// workloads. There are as many worst cells as in the summary. If `shows_all`, all cells are shown,
+/// in the order of the matrix.
 fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !shows_all {

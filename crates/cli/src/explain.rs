@@ -191,14 +191,17 @@ fn headline(explanation: &Explanation) -> String {
 /// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
     let in_order = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
-    let unmeasured = in_order.clone().filter(|waits| waits.request_bytes.is_some());
-    let unmeasured_seconds: f64 = unmeasured.map(|waits| waits.seconds).sum();
-    let is_unmeasured = unmeasured_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
+    // Waits for the kernel's readahead have no `request_bytes`.
+    let single = in_order.clone().filter(|waits| waits.request_bytes.is_some());
+    let single_seconds: f64 = single.map(|waits| waits.seconds).sum();
+    // Half of the waits or more. Unknown waits count as more.
+    let are_most_single = single_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
     // A device with fewer requests may be faster with more.
     let is_depth_low = explanation.shape.depth < DEVICE_DEPTH_MIN;
     let diagnosis = match explanation.limit {
-        // Most of its waits are for single requests in order, and larger ones may be faster.
-        ProgramLimit::Device if is_unmeasured => "No diagnosis",
+        // Most of its waits are for single requests in order. Larger ones may be faster, which no
+        // measurement has shown.
+        ProgramLimit::Device if are_most_single => "No diagnosis",
         ProgramLimit::Device if is_depth_low => {
             "No fault was found in its reads; it waits for the device"
         }
@@ -264,7 +267,9 @@ fn other_reads_text(others: &OtherReads) -> String {
     )
 }
 
-/// Writes the explanation as text: first line, findings, and the shape of the reads.
+/// Writes the explanation as text: first line, wall time, caveats, findings, and the shape of the
+/// reads. Without findings, a sentence on the limit takes their place, and hidden waits have no
+/// line of their own.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     // The program, its time, and reads that are missing from the figures.
     writeln!(out, "{}", headline(explanation))?;
@@ -311,7 +316,8 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
-/// Name of the fetched bytes. Holes of files are among them, and need no request.
+/// Name of the fetched bytes. If less than half of them were requested from a device, as with holes
+/// of files, the name says so.
 fn name_of_fetch(shape: &ReadShape) -> String {
     match shape.few_device_bytes() {
         Some(bytes) => {

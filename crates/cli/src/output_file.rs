@@ -32,8 +32,9 @@ struct PartialFile {
 
 impl OutputFile {
     /// Begins the output to `path`. A file of this name stays as it is until
-    /// [`finish`](OutputFile::finish). An output that no other file can replace (a pipe, a device,
-    /// a descriptor of this process) is written directly, a regular file from length 0.
+    /// [`finish`](OutputFile::finish), and for good if the value is dropped before. An output that
+    /// no other file can replace (a pipe, a device, a descriptor of this process) is written
+    /// directly, a regular file from length 0.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
         let failure = |error: io::Error| Failure::usage_of(path.display(), error);
         let (target, old_permissions) = match open_existing(path).map_err(failure)? {

@@ -173,8 +173,8 @@ impl<R: BufRead> Read for ZstdReader<R> {
 /// `bytes_max` bytes.
 fn unpack_xz(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
-    // The decoder takes one stream. It names the fault of a file that has another form.
-    // A file without a stream is no xz file either.
+    // The decoder takes one stream at a time. Bytes of another form, or without a stream, are
+    // passed to it as a whole, for its error names their fault.
     let streams = xz_streams(compressed).filter(|streams| !streams.is_empty());
     for mut stream in streams.unwrap_or_else(|| vec![compressed]) {
         lzma_rs::xz_decompress(&mut stream, &mut unpacked).map_err(error_text)?;

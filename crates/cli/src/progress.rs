@@ -43,8 +43,9 @@ impl Drop for ModelledRunGuard {
 
 impl Interrupt {
     /// Listens for ctrl-C, SIGTERM and SIGHUP. The first signal sets the flag, so the run can end
-    /// in order. The second one ends the process with exit code 130. If a modelled run is in
-    /// progress 0.8 s after the first, scratch files are removed and the process ends.
+    /// in order. The second one ends the process at once with exit code 130; the next run removes
+    /// its scratch files. If a modelled run is in progress 0.8 s after the first, scratch files are
+    /// removed and the process ends.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
         let state = interrupt.0.clone();

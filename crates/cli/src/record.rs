@@ -199,7 +199,8 @@ const FINAL_READINGS: u32 = 3;
 
 /// Records or advises in the best way that the rights of the caller allow: by the kernel's
 /// tracepoints, else by a preloaded library, else by samples. Advice from recordings needs no
-/// tracepoints. Advice for a started program without a recording starts it before the tracing.
+/// tracepoints. Advice for a started program without a recording starts it before the tracing, if
+/// this process may trace.
 fn run(args: RecordPlan) -> CommandResult {
     let time_max = args.span.as_deref().map(|text| {
         let time_max = job::span(text)

@@ -213,8 +213,9 @@ fn show(path: &Path) -> CommandResult {
 }
 
 /// Copies the records that end within a time span, which becomes the recording's duration. Names,
-/// openings, mappings of files and advice stay. Totals of the whole recording are dropped. Reads,
-/// requests and samples count by their end; the other records have one time.
+/// devices, openings, mappings of files and advice stay. Totals of the whole recording are dropped.
+/// Reads, requests and samples count by their end; the other records have one time. A span without
+/// content is written too, and reported.
 fn cut(args: &CutArgs) -> CommandResult {
     let time_ns = |option: &str, text: &str| {
         let span = job::span(text);
@@ -229,6 +230,7 @@ fn cut(args: &CutArgs) -> CommandResult {
     }
     let mut is_empty = true;
     copy_with_changes(&args.recording, &args.output, |mut record| {
+        // The second time, which only some records have, is their begin.
         let is_inside =
             record.times_mut().is_some_and(|(end_ns, _)| (from_ns..to_ns).contains(&*end_ns));
         let is_kept = match &record {

@@ -23,7 +23,8 @@ pub struct ScratchFiles(Vec<(PathBuf, Record)>);
 
 impl ScratchFiles {
     /// Creates a file of `bytes` bytes, filled with incompressible data from `seed`, and writes it
-    /// back to storage. An interrupt is the failure `Interrupted`.
+    /// back to storage. An interrupt is the failure `Interrupted`. A file that is not complete
+    /// stays in this value, whose drop removes it.
     pub fn add(
         &mut self,
         path: &Path,

@@ -363,6 +363,7 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     // Files for which the process waited at least a hundredth of the interval, or with a tenth of
     // its bytes. Others, such as shared libraries, are read by every program.
     let is_notable = |file: &&FileStatistics| {
+        // An unknown wait is less than any.
         file.waited_seconds >= Some(0.01 * seconds) || 10 * file.got_bytes >= shape.got_bytes
     };
     for file in shape.files.iter().filter(is_notable).take(FILES_SHOWN) {

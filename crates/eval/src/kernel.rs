@@ -220,7 +220,8 @@ impl KernelFile {
         self.transfers.free_slots()
     }
 
-    /// Starts a read of `bytes` bytes at `offset`.
+    /// Starts a read of `bytes` bytes at `offset`. An error is reported by the completion, or by
+    /// the next [`wait`](KernelFile::wait) if the kernel refuses the submission.
     ///
     /// # Panics
     /// The read is larger than `bytes_max`, or the depth is reached.
@@ -239,19 +240,20 @@ impl KernelFile {
         self.start_transfer(id, Op::Write, offset, bytes, buffer);
     }
 
-    /// Submits the started requests and sleeps until one has completed or `deadline` has passed. It
-    /// may return early.
+    /// Submits the started requests, collects completions for [`poll`](KernelFile::poll), and
+    /// sleeps until one has come or `deadline` has passed. It may return early.
     ///
     /// # Errors
-    /// The kernel refuses the submission.
+    /// The kernel refuses the submission, now or at the start of a request.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), KernelError> {
         let submit_error =
             |error: io::Error| KernelError::Submit { errno: error.raw_os_error().unwrap_or(0) };
         self.transfers.wait(deadline).map_err(submit_error)
     }
 
-    /// Returns the next completion with the bytes of a read, which are valid until the next call.
-    /// `None` if no collected completion is left; does not wait.
+    /// Returns the next completion with the bytes of a read, which are valid until the next call. A
+    /// write and a failed read have none. Each completion frees a slot. `None` if no completion
+    /// collected by [`wait`](KernelFile::wait) is left; does not wait.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.last_polled.take() {
             self.free_buffers.push(previous.buffer);
@@ -282,8 +284,8 @@ impl KernelFile {
     }
 }
 
-/// Copies bytes out of a mapping of a file. A page that cannot be read causes `Err` with its
-/// address in place of SIGBUS.
+/// Copies bytes out of a mapping of a file. An unreadable page causes an `Err` in place of SIGBUS,
+/// with the address of the first byte that could not be read.
 ///
 /// # Safety
 /// After an error the rest of `from`, to the end of its last page, is anonymous memory that reads

@@ -48,7 +48,7 @@ pub struct SwapLock {
 }
 
 impl SwapLock {
-    /// Takes the lock. Returns `None` while another run holds it.
+    /// Takes the lock, without a wait. Returns `None` while another run holds it or releases it.
     ///
     /// # Errors
     /// The lock file cannot be created.

@@ -45,7 +45,8 @@ pub struct BenchCell {
     pub judged_ratio: Option<f64>,
     /// Minimum of `judged_ratio` that meets the goal.
     pub ratio_min: f64,
-    /// True if the cell meets its goal. `None` if no comparison is possible.
+    /// True if the cell meets its goal. False also if the library failed and a baseline has
+    /// figures. `None` if no comparison is possible.
     pub is_met: Option<bool>,
     /// Caveat about the figures.
     pub note: Option<String>,
@@ -64,7 +65,7 @@ pub struct QueueFigures {
 /// Figures of one contender: medians of its runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// Duration. If the runs were aborted, the time until the abort.
+    /// Median duration of the completed runs; with `is_lower_bound` the time until the abort.
     pub seconds: Option<f64>,
     /// Throughput: bytes requested by the accesses per second.
     pub mib_per_s: Option<f64>,
@@ -96,7 +97,8 @@ pub struct StateSummary {
     pub minimum: Option<f64>,
     /// Row with the smallest ratio.
     pub minimum_row: Option<String>,
-    /// Number of cells that miss their goal, including cells without a figure of the library.
+    /// Number of cells that miss their goal, including cells in which the library failed. The
+    /// latter have no ratio, and are not in `cells`.
     #[serde(rename = "below")]
     pub missed_goals: usize,
     /// Comparison with the fastest queue; null if no cell has one.
@@ -116,9 +118,9 @@ pub struct QueueSummary {
 }
 
 /// Computes the figures of a cell and compares them with its goal. The ratios divide the time of a
-/// baseline by the time of the library. `None` where one of the two has no figure. An aborted
-/// baseline is never the fastest. As the goal's own baseline it counts with its lower bound, and so
-/// does an aborted library.
+/// baseline by the time of the library. `None` where one of the two has no figure. A baseline with
+/// only a lower bound (`is_lower_bound`) is never the fastest. As the goal's own baseline it counts
+/// with its bound, and so does the library.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
     // Passes before the measurement, and measured ones.
     let [_, measured_passes] = cell.state.passes();
@@ -188,13 +190,13 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     }
 }
 
-/// Returns the queue with the shortest complete runs, or `None` if there is none.
+/// Returns the queue with the shortest median, or `None` if no queue has complete runs.
 pub fn fastest_queue(queues: &[QueueFigures]) -> Option<&QueueFigures> {
     fastest(queues.iter().map(|queue| (queue, &queue.figures))).map(|(queue, ..)| queue)
 }
 
-/// Returns the contender with the shortest complete runs, its figures, and their median in seconds.
-/// `None` if no contender has complete runs.
+/// Returns the contender with the shortest median, its figures, and the median in seconds.
+/// Contenders without a completed run and lower bounds are left out; `None` if no other is left.
 fn fastest<'f, T>(
     contenders: impl IntoIterator<Item = (T, &'f Figures)>,
 ) -> Option<(T, &'f Figures, f64)> {

@@ -132,7 +132,7 @@ pub fn run() -> CommandResult {
 }
 
 /// Opens the files, runs the passes of the cache state, and returns the figures, with the checksum
-/// of the last pass. Passes before the measurement are not counted.
+/// of the last pass. Passes before the measurement are not counted, except in the peak memory.
 fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();

@@ -4,8 +4,8 @@
 //! Rounds are the outer loop. Disturbances of the machine then affect all cells alike, and at the
 //! time limit all cells have about the same number of runs.
 //!
-//! A measurement is aborted after a multiple of the time of the cell's fastest baseline. The table
-//! then shows its time as a bound.
+//! A measurement is aborted after a multiple of the time of the cell's fastest baseline, at most
+//! [`TIME_LIMIT_MAX`]. The table then shows its time as a bound, except in the state `Second`.
 //!
 //! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
 
@@ -45,8 +45,8 @@ const TIME_LIMIT_MAX: Duration = Duration::from_secs(60);
 /// thrashing pass may take too long to wait for. This factor and the ones above are chosen.
 const COLD_PASS_TIME_LIMIT_FACTOR: u32 = 4;
 
-/// Number of OOM kills of a contender in a cell before the cell counts as out of memory. One or two
-/// may happen when reclaim is slower than the reads.
+/// Number of OOM kills of a contender in all runs of a cell after which it counts as out of memory.
+/// One or two may happen when reclaim is slower than the reads.
 const OOM_KILLS_MAX: u32 = 3;
 
 /// Plan of the measurements.
@@ -96,10 +96,11 @@ pub struct ContenderRuns {
     pub oom_kills: u32,
 }
 
-/// Reason for a measurement without figures.
+/// Reason for a measurement without figures. Each ends the runs of its contender in the cell,
+/// except [`OutOfMemory`](AbortReason::OutOfMemory), which does so when it is repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AbortReason {
-    /// The contender cannot run here.
+    /// The contender cannot run here, or its process ended without a valid answer.
     Failed(String),
     /// The memory of the group did not suffice.
     OutOfMemory,
@@ -213,9 +214,10 @@ impl<'r> Matrix<'_, 'r> {
         Ok(None)
     }
 
-    /// Makes one measurement in a new process. Returns the measurement, or the reason for which it
-    /// was aborted. An outer error ends the whole run. `cold_pass_seconds` is the duration of a
-    /// cold pass, if known.
+    /// Makes one measurement in a new process, which is killed after an abort. Returns the
+    /// measurement, or the reason for which it was aborted. An outer error ends the whole run. The
+    /// process starts before the files are prepared, and waits for its order meanwhile.
+    /// `cold_pass_seconds` is the duration of a cold pass, if known.
     fn measure_once(
         &self,
         cell: &mut RowState<'r>,
@@ -280,7 +282,8 @@ impl RowState<'_> {
     }
 
     /// Time limit of a measurement of `contender`, from its order to its answer. It is a multiple
-    /// of the time of the cell's fastest baseline. Before any baseline has completed, it is a
+    /// of the time of the cell's fastest baseline, in the state `Second` with a cold first pass
+    /// added. Before any baseline has completed, it is a
     /// multiple of `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the
     /// state. [`TIME_LIMIT_EXTRA`] is added. [`TIME_LIMIT_MAX`] is the upper bound, and the limit
     /// if both times are unknown.

@@ -211,7 +211,8 @@ impl Data {
     }
 }
 
-/// Returns all rows, in the order of the table. `scale` selects the sizes.
+/// Returns all rows, in the order of the table. `scale` selects the sizes. The numbers of files,
+/// reads and threads are chosen.
 pub fn rows(scale: Scale) -> Vec<Row> {
     // `divisor` reduces the numbers of files, reads and touches.
     let (small_bytes, large_bytes, divisor) = match scale {

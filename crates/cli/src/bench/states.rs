@@ -127,7 +127,8 @@ pub struct CellGoal {
     pub cpu_ratio_max: Option<f64>,
 }
 
-/// Brings the files into the cache state. Returns the number of pages that are in another one.
+/// Brings the files into the page cache state with which a measurement in `state` begins. Returns
+/// the number of pages that are in another one.
 ///
 /// Files for a cold state are read first and dropped then. Every contender thus finds the same free
 /// memory. A virtual machine may return free memory to its host; the first contender without free
@@ -156,8 +157,8 @@ pub fn prepare(
     Ok(stray_pages)
 }
 
-/// Reads the whole file into the kernel page cache. Returns the number of pages that are missing
-/// from it.
+/// Reads the whole file into the kernel page cache, unless all of it is there. Returns the number
+/// of pages that are missing from it afterwards.
 fn read_into_page_cache(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     let is_complete = |residency: cold::Residency| residency.resident == residency.pages;
     if is_complete(cold::residency(path)?) {

@@ -42,7 +42,7 @@ struct ServedState {
     device: BoxedDevice,
     /// Limits of the device: request size, queue depth, alignment.
     caps: DeviceCaps,
-    /// Number of parts in the device.
+    /// Number of parts in the device, without flushes, which need no slot.
     in_flight: u32,
     /// Parts that the device has no free slot for, in order of arrival.
     waiting: VecDeque<DeviceRequest>,
@@ -126,7 +126,7 @@ impl RealTimeDevice {
         });
     }
 
-    /// Gives the model a new request by `add`, at the present time.
+    /// Gives the model a new request by `add`, at the present time, and wakes the engine's thread.
     fn begin(&self, add: impl FnOnce(&mut ServedState, Time)) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
@@ -232,7 +232,8 @@ impl ServedState {
     }
 
     /// Splits a request into parts that the device accepts, aligned and not too large, and queues
-    /// them. `answer` is called at the end of the last part.
+    /// them; [`submit_waiting`](ServedState::submit_waiting) has to follow. `answer` is called at
+    /// the end of the last part. The device's largest request has at least its alignment.
     fn enqueue_parts(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let alignment_sectors = u64::from(self.caps.alignment_sectors);
         let sectors_max =
@@ -262,7 +263,8 @@ impl ServedState {
         }
     }
 
-    /// Records the completion of a part, and of its request with the last part.
+    /// Records the completion of a part, or of a flush, which counts as one. The last part ends its
+    /// request, which moves to `finished`; [`run_events`](EngineShared::run_events) answers it.
     fn complete_part(&mut self, part: u32, end: Time, outcome: Outcome) {
         let request = self.parts.remove(&part).expect("every part belongs to a request");
         let pending = self

@@ -23,7 +23,8 @@ const PLOT_HEIGHT: f64 = 260.0;
 /// Height of the plot area of the queue depth, in pixels.
 const DEPTH_PLOT_HEIGHT: f64 = 200.0;
 
-/// Page with the findings, the pictures, and the tables of files and threads.
+/// Page with the findings, the pictures, and the tables of files and threads. Without reads it ends
+/// after the findings.
 pub fn explanation_page(explanation: &Explanation, pictures: &Pictures) -> Page {
     let mut page = Page::new("What a program reads", &headline(explanation));
     if explanation.lost > 0 {
@@ -173,7 +174,8 @@ fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &lines::draw("Depth over time", &plot_area, &[line]));
 }
 
-/// Draws how many fetched bytes were returned, fetched again, or never requested.
+/// Draws how many bytes were returned to the program, fetched, fetched again, and never requested.
+/// If less than half of the fetched bytes came from a device, their bar is not named after devices.
 fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;

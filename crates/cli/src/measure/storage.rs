@@ -62,7 +62,7 @@ impl RequestExecutor for RealStorage<'_> {
     }
 
     /// Waits for the end of a read, and returns its ticket. An interrupt and a short read are
-    /// failures.
+    /// failures, after which the ticket stays without a buffer: the measurement ends.
     fn wait(&mut self) -> Result<usize, Failure> {
         let completed = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
         if self.interrupt.is_signalled() {

@@ -332,7 +332,8 @@ impl JobRun {
             });
         }
         let text = input::read_text(path, "a job file is text in fio's format")?;
-        // The first bytes of a pipe are known only here.
+        // A trace in a regular file was recognized above. One in a pipe is recognized only here,
+        // and refused.
         if TraceFormat::detect(text.as_bytes()).is_some() {
             check_is_file(path)?;
         }

@@ -157,7 +157,7 @@ impl TracePass {
             Err(error) => Some(Err(error)),
         });
         let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
-        // A request has at least one byte, so one bit is set.
+        // The summary has at least one request, and a request one byte: a bit is set.
         let granularity_bytes = 1 << bits.trailing_zeros();
         let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
         let note = note::join(note, reader.time_order_note());
@@ -238,7 +238,7 @@ impl TraceSource {
                 "is no trace in a format that is known",
             )
         })?;
-        // Ten thousandths of the recorded speed per percent.
+        // One percent of the recorded speed is 10 thousandths of it.
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let transform =
             RequestTransform { scale: scale.into(), align_bytes, skips, ..RequestTransform::NONE };

@@ -25,6 +25,7 @@ fn ignored_options(job: &Job) -> Vec<(&'static str, bool)> {
     let text = format!("[plain]\nioengine={engine}\niodepth={depth}\ndirect={is_direct}\n");
     let plain = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
     let (rate, plain_rate) = (&job.rate, &plain.rate);
+    // The replay gives no hint. The default and an explicit 0 are no contradiction.
     let is_hint_other = ![plain.hint, AdviceHint::None].contains(&job.hint);
     vec![
         ("`numjobs`", job.processes != plain.processes),

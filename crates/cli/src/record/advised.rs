@@ -2,13 +2,14 @@
 
 use readpath_record::capture::{AdviceResult, StopReason};
 
-/// Lines of the report, without the name of the command.
+/// Lines of the report, without the name of the command. Waits are printed for the parts of the run
+/// without and with advice in which files with absent pages were read.
 pub fn report_lines(result: &AdviceResult) -> Vec<String> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     if result.prefetched_bytes == 0 {
         return vec!["no page was prefetched: no read was predictable".to_owned()];
     }
-    // At most 100 % is reported as used.
+    // Both figures count pages at different times. At most 100 % is reported as used.
     let used_bytes = result.used_bytes.min(result.prefetched_bytes);
     let percent = used_bytes as f64 / result.prefetched_bytes as f64 * 100.0;
     let resident_text = result

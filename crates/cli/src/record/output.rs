@@ -26,9 +26,9 @@ pub struct Output(Rc<RefCell<State>>);
 /// State that all clones of an output share.
 #[derive(Debug)]
 struct State {
-    /// File that was opened, until the output begins. `None` without a file.
+    /// File that was opened, until the output begins. `None` from then on, and without a file.
     opened: Option<Opened>,
-    /// `None` without a file to write, and after an error.
+    /// File that is written. `None` until the output begins, after an error, and without a file.
     file: Option<BufWriter<File>>,
     /// Error that ended the file, until it is taken for the report.
     error: Option<io::Error>,
@@ -57,7 +57,8 @@ impl Output {
         Ok(Output::new(Some(open_for_writing(path)?)))
     }
 
-    /// Drops the old content of the file. Later writes go to it.
+    /// Drops the old content of the file. Later writes go to it; earlier ones were dropped. No
+    /// effect without a file.
     pub fn begin(&self) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         let file = match state.opened.take() {

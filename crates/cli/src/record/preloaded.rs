@@ -89,6 +89,7 @@ pub fn run(
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
     let recorded = preload.finish(writer, processor_ns, status.is_some()).map_err(failure)?;
     output_error.report_once(&sink, output.as_deref(), start);
+    // The failure of the output precedes all other results, which are then not printed.
     output_error.result()?;
     if recorded.programs == 0 {
         let samples = samples.or_else(|| sampling.map(Sampled::finish));

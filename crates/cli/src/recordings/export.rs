@@ -48,7 +48,8 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
                     write_line(format!("{us} {name} add"))?;
                     write_line(format!("{us} {name} open"))?;
                 }
-                // A fault of a mapping stands for reads of the pages that were used.
+                // A fault of a mapping stands for reads of the pages that were used. Any other read
+                // stands for itself.
                 for read in mapped.reads(&read) {
                     write_line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
                 }

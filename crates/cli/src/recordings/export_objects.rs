@@ -29,7 +29,8 @@ struct PageReference {
 }
 
 /// Passes the pages of each read to `on_page`, and each file with its path to `on_file`. The reads
-/// come in the order of their ends. A fault of a mapping counts as the pages that were used.
+/// come in the order of their ends. A fault of a mapping counts as the pages that were used. Reads
+/// without bytes are left out.
 fn for_each_page(
     path: &Path,
     on_file: &mut dyn FnMut(u32, String),

@@ -19,8 +19,8 @@ use crate::output_file::{OutputFile, check_not_needed};
 use crate::packed;
 
 /// Creates a recording from a trace of strace or of block requests. Prints the number of imported
-/// reads, and a note about calls and writes that are left out. Refuses the trace itself as the
-/// output, a recording, and an unknown format.
+/// reads, and caveats: calls and writes that are left out, uncertain names, and the parser's notes.
+/// Refuses the trace itself as the output, a recording, and an unknown format.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let trace_failure =
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);

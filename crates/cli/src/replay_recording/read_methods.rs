@@ -76,7 +76,7 @@ pub struct ReadMethods<'a> {
     recorded: &'a RecordedProgram,
     /// State of the library; `None` reads through the kernel.
     library: Option<LibraryState>,
-    /// Mappings of the kernel, by file.
+    /// Mappings of the kernel, by file. Empty if the library reads.
     kernel_mappings: BTreeMap<FileId, Arc<PlainMapping>>,
     /// Bytes that this process had read from storage before the replay. `None` if they are not
     /// counted.
@@ -237,8 +237,9 @@ impl LibraryState {
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 
-    /// Opens the file for a thread: a mapping, direct, or through the cache. The library has no
-    /// readahead of direct reads, and so no advice for them.
+    /// Opens the file for a thread: a mapping, direct, or through the cache. A thread of mappings
+    /// gets the one made by [`new`](LibraryState::new). The library has no readahead of direct
+    /// reads, and so no advice for them.
     fn open_file(
         &self,
         file: FileId,
@@ -309,7 +310,8 @@ fn map_files<M>(
     files.into_iter().map(mapped_file).collect()
 }
 
-/// Returns a read function that copies out of a mapping. `bytes_of` returns the mapped bytes.
+/// Returns a read function that copies out of a mapping. `bytes_of` returns the mapped bytes,
+/// within which all reads lie.
 fn copying_read_fn<M: Send + Sync + 'static>(
     mapping: &Arc<M>,
     bytes_of: fn(&M) -> &[u8],
@@ -363,7 +365,8 @@ fn mapping_advise_fn(mapping: &Arc<PlainMapping>, path: &Path) -> Result<AdviseF
     }))
 }
 
-/// Calls `posix_fadvise(2)`. Advice that fails has no effect.
+/// Calls `posix_fadvise(2)`, for 0 bytes up to the end of the file. Advice that fails has no
+/// effect.
 fn advise_kernel(file: &fs::File, advice: Advice, offset: u64, bytes: u64) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), fadvise_advice(advice));
 }

@@ -77,7 +77,8 @@ impl<'a> RealStorage<'a> {
         RealStorage { recording, recorded, seed, interrupt, scratch_folders: BTreeMap::new() }
     }
 
-    /// Checks that the folder exists and has enough free space for the files. Creates nothing.
+    /// Checks that the folder exists and has enough free space for the files, before any is
+    /// created. Other folders on the same file system are not counted.
     pub fn check_free_space(&self, folder: &Path) -> Result<(), Failure> {
         let failure = |problem: String| Err(Failure::usage_of(folder.display(), problem));
         if !folder.is_dir() {
@@ -100,8 +101,9 @@ impl<'a> RealStorage<'a> {
         Ok(())
     }
 
-    /// Replays the reads once, in a process of its own and with cold scratch files. Returns the
-    /// measurements and a caveat.
+    /// Replays the reads once, in a process of its own and with cold scratch files, which are
+    /// created at the first use of the folder. Returns the measurements, and a caveat of them or of
+    /// pages that stayed in memory.
     pub fn replay(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
         let paths = self.scratch_paths(row.folder)?;
         let run_failure = |problem: &dyn std::fmt::Display| {

@@ -167,8 +167,8 @@ fn record_operation_end(
     process.completed(end_time);
 }
 
-/// Runs a process with many cached reads in flight. Each write is a synchronous call on `raw_file`,
-/// which is `None` if the process does not write.
+/// Runs a process with many cached reads in flight, after all processes of its phase are prepared.
+/// Each write is a synchronous call on `raw_file`, which is `None` if the process does not write.
 pub fn run_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -200,7 +200,8 @@ pub fn run_batch(
                 let ticket = in_flight.insert((operation, now)) as u64;
                 batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
                 if operation.is_batch_end {
-                    // Submits the reads that were added since the last batch.
+                    // Submits the reads that were added since the last batch. `wait` would submit
+                    // them too, but later.
                     batch.start();
                 }
             }
@@ -234,8 +235,9 @@ pub fn run_batch(
 /// Longest sleep of a process between two checks of the interrupt. Chosen, not measured.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a process with up to its queue depth of direct transfers in flight, and counts them in
-/// `figures`. Reads end at `end_bytes`, the end of the file, at the latest.
+/// Runs a process with up to its queue depth of direct transfers in flight, after all processes of
+/// its phase are prepared, and counts them in `figures`. Reads end at `end_bytes`, the end of the
+/// file, at the latest.
 pub fn run_raw_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,

@@ -58,8 +58,8 @@ pub fn run(
     }
 }
 
-/// Runs the rows `rows_to_run` in the plan's rounds, until an interrupt or the first failure. Adds
-/// each finished run to the row's element of `runs_of_rows`.
+/// Runs the rows `rows_to_run` in the plan's rounds, until an interrupt, which is no error here, or
+/// the first failure. Adds each finished run to the row's element of `runs_of_rows`.
 fn run_rows(
     plan: &JobPlan,
     rows_to_run: &[&JobRow],
@@ -119,17 +119,17 @@ fn run_order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)
     })
 }
 
-/// Creates the missing files of the rows, if the plan requests that. Dropping the result removes
-/// them.
+/// Creates the missing files of the rows, if the plan requests that. If the job may write to
+/// created files only, an existing file is an error. Dropping the result removes the created files.
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
     let mut created_files = ScratchFiles::default();
     let Some(bytes) = plan.created_file_bytes else { return Ok(created_files) };
     let mut created_paths = BTreeSet::new();
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
-        // The data of an existing file must not be lost: its creation fails.
         // A created file may have a second spelling, such as `./new` for `new`.
         let is_created = path.canonicalize().is_ok_and(|path| created_paths.contains(&path));
         if (plan.writes_only_created && !is_created) || !path.exists() {
+            // Fails for an existing file, whose data must not be lost.
             created_files.add(path, bytes, plan.run.seed, interrupt)?;
             created_paths.extend(path.canonicalize());
         }

@@ -59,7 +59,7 @@ fn window_kib(queue: &QueueLimits) -> u64 {
 
 /// Runs one process on a file of `file_bytes` bytes, from its first operation to its last
 /// completion. Returns its figures. After an interrupt no further operation starts, and the process
-/// ends with its last operation in flight.
+/// ends with its last operation in flight, without [`record_end`](ProcessFigures::record_end).
 ///
 /// # Errors
 /// The file cannot be opened, the kernel refuses the priority, or the engine fails to wait. A

@@ -121,7 +121,8 @@ impl SwapCounts {
 }
 
 /// Runs the load once and fills the row with its figures. Waits for the lock of the kernel's swap.
-/// The swap area, the memory group and `vm.page_cluster` are restored at its end.
+/// At its end, also after a failure, the swap area and the memory group are removed, and
+/// `vm.page_cluster` is restored.
 fn run_once(
     run: &LoadRun,
     path: &Path,

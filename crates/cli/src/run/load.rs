@@ -77,7 +77,7 @@ fn simulate(
     if bar.should_continue() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }
 
-/// Turns a row without figures into a failure of the command.
+/// Fails with the reason of the first row without figures. `Ok` if all rows have them.
 fn fail_if_unmeasured(rows: &[LoadRow]) -> CommandResult {
     let row = rows.iter().find(|row| row.seconds.is_none());
     row.map_or(Ok(()), |row| {

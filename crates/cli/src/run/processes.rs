@@ -236,7 +236,7 @@ impl RunFigures {
     }
 }
 
-/// Sets the device requests of a row, their `bytes`, and their mean size.
+/// Sets the device requests of a row, their `bytes`, and their mean size, which 0 requests lack.
 pub fn set_device_requests(row: &mut ResultRow, requests: u64, bytes: u64) {
     row.device_requests = Some(requests);
     row.device_bytes = Some(bytes);
@@ -246,8 +246,9 @@ pub fn set_device_requests(row: &mut ResultRow, requests: u64, bytes: u64) {
 }
 
 /// Runs phase after phase. All processes of a phase run at the same time, and `poll_observer` is
-/// called repeatedly. Returns the sums of all processes, or the first failure. The time of a phase
-/// continues the time of the one before, without its own preparation.
+/// called repeatedly. Returns the sums of all processes, or the first failure. After a failure the
+/// other processes of the phase still run to their end, and no later phase begins. The time of a
+/// phase continues the time of the one before, without its own preparation.
 pub fn run_processes(
     run: &JobRun,
     path: &Path,

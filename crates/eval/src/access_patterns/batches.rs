@@ -48,7 +48,7 @@ impl RingReads {
 
 impl Accesses for RingReads {
     /// Performs all reads with as many in flight as there are slots. Returns the checksum of their
-    /// data.
+    /// data. After an error reads may still be in flight, and no further pass may follow.
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
         let offsets: Vec<u64> =

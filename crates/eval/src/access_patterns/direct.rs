@@ -116,7 +116,8 @@ impl Read for DirectStream {
     /// Reads from the position, directly if position, length and memory are aligned, else through
     /// the stream's own buffer. Bytes that are buffered already are returned first, without another
     /// read. Returns the number of bytes, 0 at the end of the file, and advances the position. It
-    /// may be less than `buffer` holds before the end too.
+    /// may be less than `buffer` holds before the end too. An unaligned read thus returns at most
+    /// [`STREAM_BYTES`].
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut count = 0;
         if !self.buffered_range.contains(&self.position) {

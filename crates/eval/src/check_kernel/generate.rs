@@ -102,7 +102,8 @@ impl StepGenerator {
         }
     }
 
-    /// Appends one random pattern of at most `reads_max` reads. Returns its number of reads.
+    /// Appends one random pattern of at most `reads_max` reads, which may be touches. Returns their
+    /// number.
     fn append_pattern(&mut self, reads_max: usize) -> usize {
         let bytes = self.draw_bytes();
         // Up to 80 reads (chosen, not measured), fewer if they are large.

@@ -66,9 +66,10 @@ pub(super) fn install() -> std::io::Result<()> {
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Runs `access`, which uses the `bytes` bytes of a mapping at `start`. Returns the address of
-/// the first bus error in the range. After an error the rest of the range, to the end of its last
-/// page, is private empty memory.
+/// Runs `access`, which uses the `bytes` bytes of a mapping at `start`. The handler is
+/// [installed](install) before. Returns the address of the first bus error in the range. After an
+/// error the rest of the range, to the end of its last page, is private empty memory, which stays
+/// until the caller replaces it.
 pub(super) fn catch_bus_error(
     start: usize,
     bytes: usize,
@@ -86,7 +87,8 @@ pub(super) fn catch_bus_error(
 }
 
 /// Signal handler of `SIGBUS`. Records the first address in the declared range, and maps zeros over
-/// the rest of the range. Other addresses go to the previous handler.
+/// the rest of the range. Other addresses go to the previous handler, and so do the ones that
+/// cannot be covered.
 extern "C" fn handle_bus_error(
     signal: i32,
     info: *mut libc::siginfo_t,

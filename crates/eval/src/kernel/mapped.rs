@@ -43,8 +43,8 @@ impl Mapped {
     /// the advice for all of it. The mapping allows writes if `is_writable`.
     ///
     /// # Errors
-    /// The handler of bus errors cannot be installed, the file system does not support mappings, or
-    /// the address space is too small.
+    /// The handler of bus errors cannot be installed, the file is empty, or the address space is
+    /// too small. The file system may also refuse mappings, and the kernel the advice.
     pub(super) fn new(
         file: &File,
         file_bytes: u64,

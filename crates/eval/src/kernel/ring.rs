@@ -43,7 +43,8 @@ impl UringEngine {
         Ok(UringEngine { ring, fd })
     }
 
-    /// Submits the queued transfers, and sleeps until `count` have completed, at most `time_max`.
+    /// Submits the queued transfers, and sleeps until `count` completions wait to be collected, at
+    /// most `time_max`. Returns early after a signal, or if the kernel is short of room.
     fn enter(&mut self, count: usize, time_max: Option<Duration>) -> io::Result<()> {
         let entered = match time_max {
             None => self.ring.submit_and_wait(count),

@@ -169,7 +169,7 @@ impl FileTransfers {
     /// is in flight and there is no deadline.
     ///
     /// # Errors
-    /// The kernel refuses the submission.
+    /// The kernel refuses the submission, or has refused a start since the last call.
     pub(super) fn wait(&mut self, deadline: Option<Time>) -> io::Result<()> {
         if let Some(error) = self.start_error.take() {
             return Err(error);
@@ -256,6 +256,7 @@ impl Drop for FileTransfers {
     /// Waits for all transfers in flight, because the kernel uses their memory.
     fn drop(&mut self) {
         while self.free_tokens.len() < self.transfers.len() {
+            // `wait` collects nothing while ended transfers are left.
             self.ended.clear();
             let no_deadline = None;
             // After an error the end of the kernel's access to the memory is unknown, so the memory

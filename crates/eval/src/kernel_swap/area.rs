@@ -143,7 +143,7 @@ impl SwapArea {
     }
 
     /// Writes the header of an area of `bytes` bytes, records the area for clean-up, and adds it to
-    /// the kernel's swap areas.
+    /// the kernel's swap areas. After an error the drop of the value removes a created file.
     fn switch_on(mut self, bytes: u64) -> Result<SwapArea, SwapError> {
         write_header(&self.file, bytes / PAGE_BYTES)
             .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;

@@ -7,11 +7,11 @@
 //! `deadline`.
 //!
 //! The machine has one description for all cells: twelve 7,200 rpm drives in RAID-0 behind a
-//! controller. Each file has an equal part of the volume, in shuffled order. With adjacent files at
-//! the volume's edge the arms would hardly move between them, and the new detection, which serves
-//! one process at a time, would not decline. It declines because a drive's arm is in another file
-//! when a record's first page is read. `deadline` also loses the benefit of idling here: when two
-//! processes meet on one of the twelve drives, each page of both records costs a seek.
+//! controller. Each file begins an equal part of the volume, in shuffled order. With adjacent files
+//! at the volume's edge the arms would hardly move between them, and the new detection, which
+//! serves one process at a time, would not decline. It declines because a drive's arm is in another
+//! file when a record's first page is read. `deadline` also loses the benefit of idling here: when
+//! two processes meet on one of the twelve drives, each page of both records costs a seek.
 //!
 //! Not reproduced are:
 //!
@@ -274,8 +274,9 @@ fn simulated_rate(
     Ok(row.bytes as f64 / row.seconds / load.unit_bytes)
 }
 
-/// Returns the text of a job with one section per process, whose file is an equal part of the
-/// volume. The seed shuffles the parts.
+/// Returns the text of a job with one section per process. The volume is divided into equal parts,
+/// and each process reads a file at the start of one, of the size in the load's options. No part is
+/// smaller. The seed shuffles the parts.
 fn job_text(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();
