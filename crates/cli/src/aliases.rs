@@ -29,7 +29,7 @@ const OPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Returns the command line in present words, and a note for each old word. `arguments` begins with
-/// the name of the program.
+/// the name of the program. Arguments from `--` on, and ones that are not UTF-8, stay as they are.
 pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut notes = Vec::new();
     let mut translated = Vec::with_capacity(arguments.len() + 1);

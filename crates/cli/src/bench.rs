@@ -119,6 +119,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         results: &judged,
     };
     print_results(args, &document)?;
+    // An interrupt with printed figures has a message of its own.
     outcome.map_err(|failure| failure.after_figures(judged.len()))
 }
 

@@ -323,6 +323,7 @@ fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
         line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
         table.add_row(line);
     }
+    // Policies that do not fit into a terminal stand in further blocks, and none is left out.
     table.in_blocks()
 }
 

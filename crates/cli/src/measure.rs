@@ -279,17 +279,17 @@ fn measure_all(
     let repeat_bytes = budget.bytes / u64::from(REPEAT_BUDGET_DIVISOR);
     for measurement_index in 0..count * ROUNDS {
         let time_left = rounds_time.saturating_sub(start.elapsed());
-        let bytes_left = measurement.bytes_left.saturating_sub(repeat_bytes);
+        let rounds_bytes_left = measurement.bytes_left.saturating_sub(repeat_bytes);
         // The first round measures every cell, even when the time or bytes are spent. Its limits
         // are then 0, with which a measurement makes its fewest requests.
-        if measurement_index >= count && (time_left.is_zero() || bytes_left == 0) {
+        if measurement_index >= count && (time_left.is_zero() || rounds_bytes_left == 0) {
             break;
         }
         let measurements_left = (count * ROUNDS - measurement_index) as u32;
         measurement.measure_cell(
             measurement_index % count,
             time_left / measurements_left,
-            bytes_left / u64::from(measurements_left),
+            rounds_bytes_left / u64::from(measurements_left),
         )?;
         bar.inc(1);
     }

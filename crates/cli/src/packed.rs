@@ -155,7 +155,8 @@ impl<R: BufRead> Read for ZstdReader<R> {
                 }
                 continue;
             }
-            // The decoder keeps a window of bytes, so one call may yield none.
+            // The decoder keeps a window of unpacked bytes, and `can_collect` counts the ones that
+            // may leave it. One call may therefore yield none.
             while self.decoder.can_collect() < to.len() && !self.decoder.is_finished() {
                 let bytes = to.len() - self.decoder.can_collect();
                 let up_to = BlockDecodingStrategy::UptoBytes(bytes);

@@ -84,6 +84,7 @@ fn print_completed<R>(
     if !rows.is_empty() || matches!(outcome, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }
+    // An interrupt with printed figures has a message of its own.
     outcome.map_err(|failure| failure.after_figures(rows.len()))
 }
 

@@ -189,10 +189,10 @@ pub struct JudgedCell {
     /// Throughput of the policies under test, divided by the best baseline's.
     pub ratio: f64,
     /// 99th percentile of the latency of a read under the best baseline, divided by the one under
-    /// the policies under test. Null for memory loads.
+    /// the policies under test. Null if one is unknown, as for memory loads, or the latter is 0.
     #[serde(default)]
     pub p99_ratio: Option<f64>,
-    /// Cause of the loss. Null if the ratio is no regret.
+    /// Cause of the loss. Null if the ratio is no regret, and on real storage.
     #[serde(default)]
     pub cause: Option<RegretCause>,
     /// Results of the policies under test: `adaptive`, unless others were named.

@@ -1,7 +1,8 @@
 //! Results of the cells: medians, the ratio to the fastest baseline, and the comparison with the
 //! goal.
 //!
-//! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
+//! A *cell* is one row of accesses in one cache state. A *contender* is the library, a baseline, or
+//! a program with a queue, which is no baseline.
 
 use readpath_eval::access_patterns::Baseline;
 use readpath_eval::policy_matrix::geometric_mean;
@@ -27,7 +28,7 @@ pub struct BenchCell {
     /// Figures of `O_DIRECT`, which bypasses the kernel page cache.
     pub o_direct: Figures,
     /// Figures of a program that keeps many reads in flight, by their number. Empty without
-    /// `--queue`, and for rows that no queue can read.
+    /// `--queue`, for states other than `Cold`, and for rows that no queue can read.
     pub queues: Vec<QueueFigures>,
     /// Time of the fastest queue ÷ the library's time; null without one.
     pub queue_ratio: Option<f64>,
@@ -221,7 +222,7 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
     let contender_notes = cell.contenders.iter().filter_map(|runs| {
         let contender = runs.contender;
         let text = match &runs.abort_reason {
-            // The table already shows an aborted baseline.
+            // The table shows other contenders that were too slow: by a bound, or without a figure.
             Some(AbortReason::TooSlow { .. }) if contender != Contender::Ours => None,
             Some(reason) => Some(reason.text()),
             None if runs.oom_kills > 0 => Some(format!(

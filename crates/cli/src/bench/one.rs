@@ -27,7 +27,7 @@ use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
 use crate::worker::{OrderPath, Orders, WorkerTask, write_answer};
 
-/// Contender: the library or a baseline.
+/// Contender: the library, a baseline, or a program with a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contender {
@@ -81,7 +81,7 @@ pub struct MeasurementOrder {
     pub row: String,
     /// Scale of the data, with which the process finds the row by its name.
     pub scale: Scale,
-    /// The library or a baseline, which makes the reads.
+    /// Contender that makes the reads.
     pub contender: Contender,
     /// Cache state. The parent process has already prepared it.
     pub state: CacheState,
@@ -197,35 +197,36 @@ impl MeasurementStart {
 
 /// Accesses of a row with its files open, by the kind of contender.
 enum OpenAccesses {
+    /// The library, which may have a caveat.
     Ours(LibraryAccesses),
-    Baseline(Box<dyn Accesses>),
+    /// A baseline or a queue.
+    Other(Box<dyn Accesses>),
 }
 
 impl OpenAccesses {
     /// Opens the accesses of the row for one contender.
     fn open_by(contender: Contender, row: &Row, files: &[PathBuf]) -> io::Result<OpenAccesses> {
         Ok(match (contender, contender.baseline()) {
-            (Contender::Queue { depth }, _) => {
-                OpenAccesses::Baseline(open_queue(depth, row, files)?)
-            }
-            (_, Some(baseline)) => OpenAccesses::Baseline(open_baseline(baseline, row, files)?),
+            (Contender::Queue { depth }, _) => OpenAccesses::Other(open_queue(depth, row, files)?),
+            (_, Some(baseline)) => OpenAccesses::Other(open_baseline(baseline, row, files)?),
             (_, None) => OpenAccesses::Ours(LibraryAccesses::open(row.work, row.data, files)?),
         })
     }
 
-    /// Returns the opened accesses, of the library or of a baseline.
+    /// Returns the opened accesses of any contender.
     fn accesses(&mut self) -> &mut dyn Accesses {
         match self {
             OpenAccesses::Ours(ours) => &mut *ours.accesses,
-            OpenAccesses::Baseline(accesses) => &mut **accesses,
+            OpenAccesses::Other(accesses) => &mut **accesses,
         }
     }
 
-    /// Returns the caveat of the library about its figures. `None` without one, and for baselines.
+    /// Returns the caveat of the library about its figures. `None` without one, and for all other
+    /// contenders.
     fn note(&self) -> Option<String> {
         match self {
             OpenAccesses::Ours(ours) => ours.note(),
-            OpenAccesses::Baseline(_) => None,
+            OpenAccesses::Other(_) => None,
         }
     }
 }

@@ -7,7 +7,8 @@
 //! A measurement is aborted after a multiple of the time of the cell's fastest baseline, at most
 //! [`TIME_LIMIT_MAX`]. The table then shows its time as a bound, except in the state `Second`.
 //!
-//! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
+//! A *cell* is one row of accesses in one cache state. A *contender* is the library, a baseline, or
+//! a program with a queue, which is no baseline.
 
 use std::collections::HashMap;
 use std::num::NonZero;

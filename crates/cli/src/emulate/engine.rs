@@ -54,7 +54,7 @@ struct ServedState {
     next_number: u32,
     /// Completed requests whose answers are due, with their due times.
     finished: Vec<(Time, Pending)>,
-    /// One entry per answer: from its due time to the time it was given.
+    /// One entry per answer to a read or write: from its due time to the time it was given.
     answer_counters: ReadCounters,
     /// True if the thread must end when no request is in flight.
     is_stopping: bool,
@@ -184,7 +184,8 @@ impl EngineShared {
                 let answered = self.give_answers(finished);
                 state = self.lock();
                 // Flushes have no bytes.
-                for (due, answered_at, bytes) in answered.into_iter().filter(|it| it.2 > 0) {
+                let with_bytes = answered.into_iter().filter(|&(_, _, bytes)| bytes > 0);
+                for (due, answered_at, bytes) in with_bytes {
                     state.answer_counters.record(due, answered_at, bytes);
                 }
                 // Events may have become due during the answers.

@@ -314,9 +314,9 @@ impl TraceSource {
         file
     }
 
-    /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
-    /// placement and widened requests. `is_real` is true for real storage, on which fewer
-    /// operations are open at once, and writes are not widened. The storage accepts direct
+    /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat: the one of the
+    /// trace, its placement and widened requests. `is_real` is true for real storage, on which
+    /// fewer operations are open at once, and writes are not widened. The storage accepts direct
     /// transfers of whole blocks of `block_bytes` bytes. A widened read may end behind a real file,
     /// within its last block.
     pub fn workload(

@@ -158,7 +158,8 @@ fn print_unrecorded_program(
     )))
 }
 
-/// True if the program has ended. It stays a zombie, to be waited for later.
+/// True if the program has ended. It stays a zombie until `wait_counted`, which reads the kernel's
+/// counts around its wait.
 fn has_ended(child: &Child) -> std::io::Result<bool> {
     let process = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -56,8 +56,8 @@ pub struct Policies {
 /// Function that fills a buffer from an offset of one file, or returns an error message.
 type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
 
-/// Function that gives advice about a number of bytes at an offset of one file. Advice that fails
-/// has no effect.
+/// Function that gives advice about a file. Its arguments are the advice, an offset, and a number
+/// of bytes. Advice that fails has no effect.
 type AdviseFn = Box<dyn Fn(Advice, u64, u64) + Send + Sync>;
 
 /// Open file of a thread.
@@ -290,6 +290,7 @@ impl LibraryState {
                 Advice::DontNeed if bytes < advised.len() => {
                     without_effect.fetch_add(1, Ordering::Relaxed);
                 }
+                // All of the file, and hints about the order of accesses, whatever their range.
                 _ => advised.advise(advice),
             }),
         })
@@ -351,8 +352,9 @@ fn map_by_library(
     unsafe { builder.open(path) }.map_err(|error| error.to_string())
 }
 
-/// Returns the function for advice about a file that the kernel maps. Hints about the order are for
-/// the mapping, and other advice for the page cache of the file at `path`.
+/// Returns the function for advice about a file that the kernel maps. Hints about the order of
+/// accesses are for the whole mapping, whatever their range. Other advice is for its range of the
+/// page cache of the file at `path`: for a mapping, `DontNeed` would only empty the page table.
 fn mapping_advise_fn(mapping: &Arc<PlainMapping>, path: &Path) -> Result<AdviseFn, String> {
     let mapping = Arc::clone(mapping);
     let file = fs::File::open(path).map_err(|error| error.to_string())?;

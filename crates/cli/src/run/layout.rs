@@ -15,7 +15,7 @@ pub struct Layout {
     pub workload: Workload,
     /// Length of the existing file in bytes.
     pub file_bytes: u64,
-    /// Caveat about the placement of a trace on the file.
+    /// Caveat about a trace: its own, its placement on the file, and widened requests.
     pub note: Option<String>,
 }
 

@@ -111,7 +111,7 @@ pub fn run(
     Ok(row)
 }
 
-/// Checks that [`run_nfs`] could start, without running.
+/// Checks that [`run_nfs`] could start, without running. Opens the file on the server.
 pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
     let logs_decisions = false;
     open_nfs(run, url, path_builder(run, setup, logs_decisions)).map(drop)

@@ -222,7 +222,7 @@ pub struct RunFigures {
     pub measured: RunMeasurements,
     /// Names of the engines that executed the operations.
     pub engines: String,
-    /// Requests to the device.
+    /// Requests of all processes that bypass the read path.
     pub counted: RequestCounts,
     /// Processor time in seconds of this process while its jobs ran, without their preparation.
     pub cpu_seconds: f64,

@@ -111,6 +111,7 @@ impl StepGenerator {
         let reads = reads_max.min(reads as usize);
         let start = self.draw_offset();
         match self.random.below(8) {
+            // In sequence: the stride is the size of a read.
             0 => self.append_strided(reads, start, bytes, bytes),
             1 => self.append_random(reads, bytes),
             2 => {
