@@ -188,7 +188,8 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
 }
 
 /// Creates the data files of the rows in a scratch folder of the run below `parent`, and syncs them
-/// to storage. Refuses a `parent` that is no folder or has too little free space.
+/// to storage. Rows with equal data share their files. Refuses a `parent` that is no folder or has
+/// too little free space.
 fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut data_sets: Vec<Data> = Vec::new();
     for row in rows {

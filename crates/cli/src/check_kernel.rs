@@ -35,6 +35,8 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let steps = steps_to_compare(args, file_bytes)?;
     let mut scratch = ScratchFiles::default();
     let path = args.file.clone().map_or_else(|| make_scratch_file(&mut scratch), Ok)?;
+    // Drops the file's cached pages first, and repeats the steps if the kernel evicts some
+    // meanwhile.
     let kernel = oracle::record(&path, &steps).map_err(recording_failure)?;
     drop(scratch);
     // `ondemand` with the largest folio of the recorded kernel.

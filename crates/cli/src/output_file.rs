@@ -109,7 +109,7 @@ pub fn check_not_needed(
 
 /// True if both paths lead to the same file or block device, also by links. Two missing files are
 /// compared by their folders and names. Pipes and character devices can have several writers, and
-/// count as different.
+/// count as different, and so do a missing file and an existing one.
 pub fn is_same_file(left: &Path, right: &Path) -> bool {
     match (fs::metadata(left), fs::metadata(right)) {
         (Ok(left), Ok(right)) => {

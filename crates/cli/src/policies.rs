@@ -89,8 +89,9 @@ fn list_text() -> String {
     text + "\n`readpath policies NAME` prints one policy in full.\n"
 }
 
-/// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`
-/// is unambiguous. An unknown name is an error that lists the known ones.
+/// Returns the policies with this name, of all kinds or with `KIND/` before it of one. `none` is a
+/// readahead and a swap-in policy; `swap-in/none` is unambiguous. An unknown name is an error that
+/// lists the known ones.
 fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all_policies = || {
         kinds().into_iter().flat_map(|(kind, kind_name, policies)| {

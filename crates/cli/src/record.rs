@@ -257,7 +257,7 @@ fn run(args: RecordPlan) -> CommandResult {
 ///
 /// Prints a notice for each event that the kernel lacks, and for processes of an ended program that
 /// run on. A control group has ended as a whole, so it has none. Returns the objects in the kernel,
-/// to be removed, and the result of the command.
+/// which the caller removes, and the result of the command.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,

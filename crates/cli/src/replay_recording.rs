@@ -151,6 +151,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         true => Ok(()),
         false => Err(Failure::Run(problems.join("; "))),
     };
+    // Without a predicted row, the recorded one has nothing to be compared with.
     if rows.len() == 1 {
         return outcome;
     }

@@ -85,7 +85,8 @@ impl Table {
         }
     }
 
-    /// Text of the table with lines of at most `columns_max` characters.
+    /// Text of the table with lines of at most `columns_max` characters, if possible. Columns that
+    /// do not fit stand in further blocks, or else the least columns are left out.
     pub fn fitted_text(&self, columns_max: usize) -> String {
         let widths = self.widths();
         let columns: Vec<usize> = (0..self.header.len()).collect();

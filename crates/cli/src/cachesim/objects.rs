@@ -163,8 +163,8 @@ fn find_format(name: &str) -> Result<ObjectFormat, Failure> {
     })
 }
 
-/// Reads one trace of at most `references_max` references. Without `format`, detects the format
-/// from the name and the first bytes.
+/// Reads and unpacks one trace of at most `references_max` references. Without `format`, detects
+/// the format from the name, without the ending of a compression, and the first bytes.
 fn read_trace(
     path: &Path,
     format: Option<ObjectFormat>,

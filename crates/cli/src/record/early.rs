@@ -218,7 +218,9 @@ fn advise_until_end(recorder: Recorder, name: &str, process: u32) {
     // The parent process keeps the time, and closes the pipe at its end.
     let time_max = None;
     let result = record_traced(&plan, recorder, time_max, |recorder| {
+        // A program that has ended is no error.
         recorder.attach_program(process).map_err(Failure::usage)?;
+        // While the program uses short files only, which get no advice, the recorder rests.
         recorder.rest_at_short_files();
         // The zero byte: the program is being advised.
         let _ = std::io::stderr().write_all(&[0]);

@@ -27,6 +27,7 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
     // Read the pages of the recordings, in the order of their first use.
     let mut recorded_set = RecordedSet::default();
     for path in &plan.from {
+        // Each recording has numbers of files of its own.
         recorded_set.begin_recording();
         for_each_record(path, |record| {
             recorded_set.take(&record);
@@ -86,6 +87,7 @@ fn report_lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<St
     let mib = |bytes| format!("{} MiB", table::mib(Some(bytes)));
     let files =
         |count: usize| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+    // Files of the recordings without the ones that are left out.
     let usable = result.files as usize - result.changed.len() - result.missing.len();
     let mut lines = vec![format!(
         "brought in {} of {} in {:.2} s, next to {program}; {} were in memory",

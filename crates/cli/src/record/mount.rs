@@ -24,7 +24,7 @@ const SEARCH_TIME: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 20_000;
 
 /// Measures the readahead window of the storage at `path_argument`, a folder, a file or a block
-/// device. Prints the command that sets the best window.
+/// device. Prints the command that sets the best window, or that the present one is as good.
 pub fn run(path_argument: &Path) -> CommandResult {
     let interrupt = Interrupt::listen();
     let failure = |error| Failure::usage_of(path_argument.display(), error);

@@ -148,6 +148,7 @@ fn input_paths(plan: &JobPlan) -> Vec<PathBuf> {
 /// Checks that a row can run on its storage, without running it.
 fn check_row(run: &JobRun, row: &JobRow) -> CommandResult {
     match &row.runner {
+        // The plan has checked it.
         JobRunner::Modelled => Ok(()),
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
         JobRunner::Library(path) => library::check(run, path, &row.setup),

@@ -58,7 +58,7 @@ impl From<SwapError> for RunAbort {
 }
 
 /// Runs the load and returns its row. A system that cannot run it yields a row without figures,
-/// with the reason in its note.
+/// with the reason in its note, and so do `ATTEMPTS` attempts that the OOM killer ended.
 ///
 /// `page_cluster` is the value of `vm.page_cluster` during the run; `None` leaves it unchanged.
 pub fn run(

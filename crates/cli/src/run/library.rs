@@ -282,6 +282,7 @@ impl LibraryRun {
 }
 
 /// Runs the job, counts its device requests, and returns its row. `name` is the storage in the row.
+/// `path` is the file, which some processes open themselves; for NFS it is a mere name.
 fn run_and_count(
     run: &JobRun,
     name: &str,
@@ -310,7 +311,8 @@ fn run_and_count(
     let (mapping_requests, mapping_bytes) =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
     let requested_bytes = library_run.requested_bytes.load(Ordering::Relaxed);
-    // The kernel does not report its device requests, only the bytes read for this process.
+    // The kernel does not report its device requests, only the bytes read for this process. A job
+    // without cached reads has no part in the page cache.
     let is_kernel_cached =
         requested_bytes > 0 && library_run.file.page_cache() == PageCache::Kernel;
     let is_kernel_mapping =
@@ -336,6 +338,7 @@ fn run_and_count(
         row.coverage = Some(cached_bytes as f64 / requested_bytes as f64);
         row.waste_bytes = is_counted.then_some(stats.unused_bytes);
     }
+    // Both numbers of bytes contain the writes, and an amplification is of reads alone.
     if !run.writes() && row.bytes > 0 {
         row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }
