@@ -56,7 +56,8 @@ pub struct NamedTrace {
     pub trace: BlockTrace,
 }
 
-/// Prints the miss ratios and, on request, draws them as a picture.
+/// Prints the miss ratios, and writes the picture and the page if requested. With `--objects` it
+/// does so, without picture and page, for objects.
 pub fn run(args: &CachesimArgs) -> CommandResult {
     if args.objects {
         return objects::run(args);

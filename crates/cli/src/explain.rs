@@ -120,6 +120,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     // then were recorded all the same. A recording that could not begin has nothing to explain.
     match recorded {
         Ok(()) | Err(Failure::Run(_)) if is_recording(&path) => {
+            // A failure of the explanation precedes the one of the recording.
             print_explanation(&path, &args).and(recorded)
         }
         other => other,
@@ -194,7 +195,7 @@ fn no_findings_text(explanation: &Explanation) -> String {
     // Waits for the kernel's readahead have no `request_bytes`.
     let single = in_order.clone().filter(|waits| waits.request_bytes.is_some());
     let single_seconds: f64 = single.map(|waits| waits.seconds).sum();
-    // Half of the waits or more. Unknown waits count as more.
+    // Half of the waited time or more. False if the waited time is unknown.
     let are_most_single = single_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
     // A device with fewer requests may be faster with more.
     let is_depth_low = explanation.shape.depth < DEVICE_DEPTH_MIN;

@@ -73,7 +73,8 @@ use commands::{Cli, Command, DevicesCommand, EvalCommand};
 use worker::WorkerTask;
 
 /// Runs the command with the arguments of this process, and returns its exit code: 0 done, 1 some
-/// operations failed, 2 bad input, 3 the system lacks something, 130 interrupted.
+/// operations failed, 2 bad input, 3 the system lacks something, 130 interrupted. Wrong arguments,
+/// `--help` and `--version` end the process instead.
 ///
 /// Policies and devices must be registered before. Measurements start this program again as a
 /// worker, so `main` must not do other work first.

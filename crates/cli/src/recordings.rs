@@ -127,7 +127,8 @@ pub enum ExportFormat {
 
 /// Executes a subcommand of `readpath recording`.
 pub fn run(command: &RecordingCommand) -> CommandResult {
-    // A signal may end the process at once: an incomplete output is a scratch file.
+    // A signal may end the process at once: an incomplete output is a scratch file. The flag of the
+    // result is never set.
     Interrupt::ending_at_once();
     match command {
         RecordingCommand::Show(args) => show(&args.recording),

@@ -230,7 +230,7 @@ impl<'r> Matrix<'_, 'r> {
             Failure::Run(format!("{}: {step}: {error}", cell.row.name))
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
-        // A group comes with the list of groups of killed runs that it replaced, which is not used.
+        // A group comes with the list of the removed groups of killed runs, which is not used.
         let group = group.map_err(|error| failure_at("a memory group", &error))?;
         // Locals drop in reverse order: the process ends before its memory group is removed.
         let mut worker = WorkerProcess::start(WorkerTask::Bench)
@@ -284,10 +284,9 @@ impl RowState<'_> {
 
     /// Time limit of a measurement of `contender`, from its order to its answer. It is a multiple
     /// of the time of the cell's fastest baseline, in the state `Second` with a cold first pass
-    /// added. Before any baseline has completed, it is a
-    /// multiple of `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the
-    /// state. [`TIME_LIMIT_EXTRA`] is added. [`TIME_LIMIT_MAX`] is the upper bound, and the limit
-    /// if both times are unknown.
+    /// added. Before any baseline has completed, it is a multiple of `cold_pass_seconds`, the time
+    /// of a cold pass over the data, for each pass of the state. [`TIME_LIMIT_EXTRA`] is added.
+    /// [`TIME_LIMIT_MAX`] is the upper bound, and the limit if both times are unknown.
     fn time_limit(&self, contender: Contender, cold_pass_seconds: Option<f64>) -> Duration {
         let limit_factor = match contender {
             Contender::Ours => LIBRARY_TIME_LIMIT_FACTOR,

@@ -51,7 +51,7 @@ pub struct FirstAndSecond {
 }
 
 /// Judges the workloads on the storage at `path`. `path` is a file, a block device, or a folder for
-/// scratch files. `policies` is the tested pair; `None` tests a path with default options.
+/// scratch files. `policies` is the tested pair; `None` tests a read path with default options.
 pub fn judge_all(
     path: &Path,
     workloads: &[MatrixWorkload],

@@ -131,8 +131,8 @@ fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) 
     }
 }
 
-/// Draws each read at its begin and its latency, on a logarithmic scale. Reads that waited for a
-/// device have a colour of their own.
+/// Draws each kept read at its begin and its latency, on a logarithmic scale. Reads that waited for
+/// a device have a colour of their own. Without kept reads there is no picture.
 fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
     if reads.is_empty() {

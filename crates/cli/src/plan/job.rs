@@ -235,6 +235,7 @@ impl Policies {
                             (format!("{storage} {readahead}"), scheduler_index > 0)
                         }
                         JobRunner::Raw(_) => (format!("{storage} {chunking}"), !is_first_pair),
+                        // A modelled device runs raw jobs and others together.
                         _ if is_raw => {
                             (format!("{storage} {readahead} {scheduler} {chunking}"), false)
                         }

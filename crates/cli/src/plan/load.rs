@@ -168,6 +168,7 @@ impl LoadOnStorage<'_> {
         };
         let (load, storage) = (self.load.clone(), self.storage.to_string());
         let row = LoadRun { load, storage, seed: self.args.seed, runner };
+        // Builds the device and the policies, without a simulation.
         if let LoadRunner::Modelled(setup) = &row.runner {
             check_load(&row.load, setup).map_err(|error| row.failure(&error))?;
         }

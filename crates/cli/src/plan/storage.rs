@@ -28,7 +28,8 @@ pub enum Storage {
 
 impl Storage {
     /// Parses the values of `--on`. A value with a path is one storage; modelled devices may be a
-    /// list separated by commas. The default is `hdd`.
+    /// list separated by commas. The default is `hdd`. A URL of another server than NFS is an
+    /// error. Prints a notice about ignored properties of a device.
     pub fn parse_all(texts: &[String]) -> Result<Vec<Storage>, Failure> {
         let mut storages = Vec::new();
         for text in texts {
@@ -47,7 +48,6 @@ impl Storage {
                 _ => {
                     let specs = input::parse_specs(text)?;
                     specs.iter().try_for_each(|spec| refuse_path(text, spec))?;
-                    // A notice about properties of the device that the model lacks.
                     specs.iter().for_each(print_unmodelled);
                     storages.extend(specs.into_iter().map(Storage::Modelled));
                 }

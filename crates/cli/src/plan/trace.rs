@@ -136,7 +136,8 @@ struct TracePass {
 }
 
 impl TracePass {
-    /// Reads the whole trace.
+    /// Reads the whole trace, and returns the result for the requests that `transform` keeps. A
+    /// malformed request is an error, and so is a trace of which none is kept.
     fn read(
         path: &Path,
         format: TraceFormat,

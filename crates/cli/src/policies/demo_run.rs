@@ -111,7 +111,7 @@ fn draw_readahead(policy: Spec) -> Scene {
     let name = policy.to_string();
     let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
     let (_row, events) = simulate_job(job, &setup);
-    let is_used = used_pages_of(&events);
+    let used_flags = used_pages_of(&events);
     let mut marks = Vec::new();
     let (mut used_pages, mut unused_pages) = (0u64, 0u64);
     for request in &events.requests {
@@ -121,9 +121,9 @@ fn draw_readahead(policy: Spec) -> Scene {
         let pages: Vec<u64> = (first_page..end_page).collect();
         // Each run of pages that are all used, or all unused, is one mark.
         let have_equal_use =
-            |left: &u64, right: &u64| is_used[*left as usize] == is_used[*right as usize];
+            |left: &u64, right: &u64| used_flags[*left as usize] == used_flags[*right as usize];
         for run in pages.chunk_by(have_equal_use) {
-            let is_used = is_used[run[0] as usize];
+            let is_used = used_flags[run[0] as usize];
             *if is_used { &mut used_pages } else { &mut unused_pages } += run.len() as u64;
             let mib = |page: u64| (page * PAGE_BYTES) as f64 / MIB;
             let colour = if is_used { Colour::Read } else { Colour::Waste };
@@ -167,17 +167,17 @@ fn draw_readahead(policy: Spec) -> Scene {
 fn used_pages_of(events: &Events) -> Vec<bool> {
     let end_byte =
         events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
-    let mut is_used = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
+    let mut used_flags = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
     for read in &events.reads {
         let bytes = read.bytes.expect("a modelled disk without faults completes every read");
         // The file starts at the device's first byte: offsets in both are equal.
         for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
-            if let Some(is_used) = is_used.get_mut(page as usize) {
+            if let Some(is_used) = used_flags.get_mut(page as usize) {
                 *is_used = true;
             }
         }
     }
-    is_used
+    used_flags
 }
 
 /// Draws the swap area's requests of a sweep and of random touches.
@@ -243,6 +243,7 @@ fn draw_scheduler(policy: Spec) -> Scene {
     };
     let (row, events) = simulate_job(FOUR_STREAMS, &setup);
     let marks = events.requests.iter().map(|request| {
+        // The files of the programs lie one after the other on the disk.
         let process = request.sector * SECTOR_BYTES / STREAM_BYTES;
         let (from, to) = device_range_mib(request);
         Mark {

@@ -134,8 +134,9 @@ impl Write for Output {
     }
 }
 
-/// Opens a path for writing. Follows symbolic links only of this user and of root. As root, files
-/// of other users and files with several names are to be replaced.
+/// Opens a path for writing. Follows symbolic links only of this user and of root. As root, pipes
+/// of other users are refused, and their files and files with several names are to be replaced. A
+/// file that is exchanged meanwhile is an error.
 fn open_for_writing(path: &Path) -> io::Result<Opened> {
     let own_user = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();

@@ -157,6 +157,7 @@ impl<'a> ReadMethods<'a> {
                     });
                     Ok(OpenedFile { read, advise: mapping_advise_fn(mapping, path)? })
                 }
+                // A thread that reads by calls, or a file that a thread of mappings only advises.
                 _ => open_kernel(path, thread),
             },
         }

@@ -81,6 +81,7 @@ fn run_rows(
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         let row_observers = (log, observer.as_ref());
         let measured = run_row(&plan.run, row, row_observers, &operations, interrupt);
+        // A failure of the logs precedes one of the measurement.
         let mut measured = operations.finish().and(measured)?;
         // Caveats of the measurement, of the job file, and of the names of the logs.
         let log_note = match rows_to_run.len() {

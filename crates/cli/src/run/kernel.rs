@@ -186,17 +186,17 @@ fn record_completions(
         let error = match completion.outcome {
             Outcome::Done => None,
             // A trace's last read, widened to whole blocks, has all bytes to the end of the file.
-            Outcome::Short { bytes }
+            Outcome::Short { bytes: moved_bytes }
                 if operation.op == Op::Read
-                    && shared.offset(operation) + bytes == in_flight.file_bytes
-                    && bytes > 0 =>
+                    && shared.offset(operation) + moved_bytes == in_flight.file_bytes
+                    && moved_bytes > 0 =>
             {
-                operation.bytes = bytes;
+                operation.bytes = moved_bytes;
                 None
             }
-            Outcome::Short { bytes } => Some(format!(
+            Outcome::Short { bytes: moved_bytes } => Some(format!(
                 "{} of {} bytes at {}: the file ends there",
-                bytes, operation.bytes, operation.offset
+                moved_bytes, operation.bytes, operation.offset
             )),
             Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
         };

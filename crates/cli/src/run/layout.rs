@@ -62,7 +62,8 @@ pub fn lay_out(
     Ok(Layout { workload, file_bytes: have_bytes, note: None })
 }
 
-/// Lays out the files of a job file's jobs, like [`lay_out`].
+/// Lays out the files of a job file's jobs, like [`lay_out`]. Fails if the file is too small for
+/// them.
 fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     let job_failure = |error| Failure::usage(run.job_file_error(error));
     let seed = run.seed;
