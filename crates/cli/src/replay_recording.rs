@@ -491,8 +491,8 @@ fn describe_differences(
     }
 }
 
-/// Caveats about the rows: reads that hit memory before the recording, lost events, advice that is
-/// not repeated, long waits for other things than reads, and the notes of single rows.
+/// Caveats about the rows: reads that hit memory before the recording, lost events, left-out
+/// advice, long waits for other things than reads, and the notes of single rows.
 fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
     let RecordedProgram { cached_before: cached_reads, lost: lost_events, .. } = *recorded;
     let cached_note = (cached_reads > 0).then(|| {

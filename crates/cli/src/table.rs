@@ -119,8 +119,9 @@ impl Table {
 
     /// Text of the table with columns left out until it is at most `columns_max` characters wide.
     /// Empty columns go first, then texts that are equal in all rows, then the last numeric
-    /// columns. The first column stays. Lines below the table give the equal texts and the names of
-    /// the other columns left out. `widths` has the width of every column.
+    /// columns. The first column stays. In a table that is still wider, texts are broken into
+    /// lines. Lines below the table give the equal texts and the names of the numeric columns left
+    /// out. `widths` has the width of every column.
     fn without_least_columns(&self, widths: &[usize], columns_max: usize) -> String {
         let is_empty =
             |column: usize| self.rows.iter().all(|row| matches!(&*row[column], "" | "-"));
@@ -131,7 +132,8 @@ impl Table {
             whole_rows().count() > 1 && whole_rows().all(|row| Some(&row[column]) == first)
         };
         let mut shown: Vec<usize> = (0..self.header.len()).collect();
-        // Texts of the columns left out because all rows have the same, and names of the others.
+        // Texts of the columns left out because all rows have the same, and names of the numeric
+        // ones.
         let (mut equal, mut hidden) = (Vec::new(), Vec::new());
         while line_width(widths, &shown) > columns_max {
             // The last columns are left out first.

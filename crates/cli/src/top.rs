@@ -326,8 +326,8 @@ fn interval_text(
     text + &table.fitted_text(columns) + "\n"
 }
 
-/// Adds the row of a process and the rows of its notable files, with rates over an interval of
-/// `seconds`.
+/// Adds the row of a process and the rows of its notable files, at most [`FILES_SHOWN`], with rates
+/// over an interval of `seconds`.
 fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let explanation = &live.explanation;
     let shape = &explanation.shape;

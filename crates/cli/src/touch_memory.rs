@@ -89,7 +89,8 @@ pub struct Touched {
 }
 
 /// Takes the order, maps and fills the memory, and answers. Then waits for the order to begin,
-/// makes the touches, and answers with their figures.
+/// makes the touches, and answers with their figures. Memory that cannot be mapped, and a wrong
+/// page, are answered as failures.
 pub fn run() -> CommandResult {
     let mut orders = Orders::from_stdin(WorkerTask::Touch);
     let order: TouchTask = orders.next()?;

@@ -43,8 +43,8 @@ fn with_plain_reason(error: clap::Error) -> clap::Error {
     )
 }
 
-/// Returns the value that the option expects, for errors of Rust's own parsers. `None` for other
-/// errors.
+/// Returns the value that the option expects, for errors of Rust's own parsers and numbers out of
+/// range. `None` for other errors.
 fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = source.downcast_ref::<ParseIntError>() {
         let expected = match error.kind() {

@@ -114,7 +114,7 @@ impl WorkerProcess {
     }
 
     /// Waits for the next answer, until `deadline` if there is one. Fails after an interrupt, at
-    /// the deadline, or at the end of the process.
+    /// the deadline, at the end of the process, or if the answer has another form.
     pub fn receive_answer<A: DeserializeOwned>(
         &mut self,
         deadline: Option<Instant>,

@@ -64,7 +64,8 @@ impl PageCacheTrace {
     /// Each read of the pipe returns whole lines.
     ///
     /// # Errors
-    /// [`TracefsError::LostEvents`] when the buffer overflowed.
+    /// [`TracefsError::LostEvents`] when the buffer overflowed. Other errors if the pipe cannot be
+    /// read, or if an event has an unknown format.
     pub fn drain(&mut self) -> Result<Vec<Folio>, TracefsError> {
         let mut chunk = [0; 1 << 16];
         loop {
@@ -97,7 +98,8 @@ impl PageCacheTrace {
 }
 
 /// Parses one line of the pipe: a folio event, a loss message, or another line (`None`). A loss
-/// message is an error. Without a readable number it counts as one lost event.
+/// message is an error. Without a readable number it counts as one lost event. A folio event
+/// without its fields is an error too.
 fn parse_line(line: &str) -> Result<Option<Folio>, TracefsError> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1);

@@ -219,7 +219,8 @@ pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<MatrixCell> {
     cells_on(devices.iter().map(|(name, text)| (name.as_str(), text.as_str())), parts)
 }
 
-/// Returns the cells on the given devices whose names contain each of `parts`.
+/// Returns the cells on the given devices whose names contain each of `parts`. Devices that cannot
+/// hold swap have no memory loads.
 fn cells_on<'a>(
     devices: impl Iterator<Item = (&'a str, &'a str)>,
     parts: &[&str],
@@ -317,8 +318,8 @@ impl MatrixCell {
     }
 
     /// Simulates the cell under these policies with the first seed, and passes every logged
-    /// decision to `on_decision`. Returns false for memory loads, because swap-in policies keep no
-    /// log.
+    /// decision to `on_decision`. Memory loads are not simulated and return false, because swap-in
+    /// policies keep no log.
     ///
     /// # Errors
     /// Fails in the same cases as [`run`](MatrixCell::run).
@@ -346,7 +347,8 @@ impl MatrixCell {
         Ok(true)
     }
 
-    /// Simulates the cell with one seed. `work_divisor` divides the work.
+    /// Simulates the cell with one seed. `work_divisor` divides the work; a given workload stays
+    /// as it is.
     fn run_once(
         &self,
         policies: &Policies,

@@ -24,7 +24,7 @@ impl RingReads {
     /// `is_direct`. The reads of a pattern of several threads come thread by thread.
     ///
     /// # Errors
-    /// The file cannot be opened, or io_uring is not available.
+    /// Fails in the same cases as [`KernelFile::open`].
     pub fn open(
         path: &Path,
         pattern: AccessPattern,

@@ -75,7 +75,8 @@ const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
     ReadLoad::Scans { step_bytes, scans }
 }
 
-/// Number of reads that do not belong to a scan, over a whole load. Chosen, not measured.
+/// Work of a whole load: in most loads about the number of reads that do not belong to a scan.
+/// Streams have half as many, and a loop has only a scan. Chosen, not measured.
 const READS_OUTSIDE_SCANS: u64 = 40_000;
 /// Minimum of that number for a shortened load. It is twice the pages of a quarter of the memory,
 /// the lead of the first reader in [`reader_and_follower`], which needs more turns than that.
@@ -99,8 +100,8 @@ impl ReadLoad {
         Workload::from_lists(files.0, lists.into_iter().map(list_of).collect())
     }
 
-    /// Returns the reads of each process. `turns` is the amount of work: the number of reads in the
-    /// hot set, approximately. Adds the files to `files`.
+    /// Returns the reads of each process. `turns` is the amount of work, as in
+    /// [`READS_OUTSIDE_SCANS`]. Adds the files to `files`.
     fn reads_of_processes(
         self,
         files: &mut LoadFiles,

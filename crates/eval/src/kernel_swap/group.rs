@@ -59,7 +59,7 @@ impl MemoryGroup {
     /// groups of killed runs first, and returns one entry for each.
     ///
     /// # Errors
-    /// No hierarchy has a memory controller, or the group cannot be created.
+    /// No hierarchy has a memory controller, or the group cannot be created, recorded or limited.
     pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
         let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
         let cleaned = remove_abandoned(&parent.path);

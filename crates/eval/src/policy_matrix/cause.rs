@@ -107,7 +107,7 @@ fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
         (inverse(depth), "less depth"),
         (ratio(late_share(run), late_share(best)), "more waited for"),
     ];
-    // A ratio above 1 means that `run` is worse. It is not finite if the value of `best` is 0.
+    // A ratio above 1 means that `run` is worse. It is not finite if the divisor is 0.
     worse.retain(|(ratio, _)| {
         ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
     });

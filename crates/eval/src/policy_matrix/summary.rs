@@ -120,7 +120,7 @@ fn workload_summaries(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
 }
 
 /// Returns the results of each pair of classic policies. For direct reads, where readahead has no
-/// effect, a pair has the result of its scheduler.
+/// effect, a pair has the result of its scheduler. Memory loads have no pairs.
 fn fixed_pair_results(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     // Pairs of readahead policy and scheduler, as the baselines of cached reads have them.
     let mut pairs: Vec<(String, String)> = Vec::new();

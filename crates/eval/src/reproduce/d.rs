@@ -150,7 +150,8 @@ const RANDOM: TableLoad = TableLoad {
     ..MAPPED
 };
 
-/// Simulates all loads on the array and on the single drive. `divisor` shortens the work.
+/// Simulates all loads on the single drive, and all but the random one on the array. `divisor`
+/// shortens the work.
 fn run(
     seed: u64,
     divisor: u32,

@@ -125,9 +125,9 @@ fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
     rank.wrapping_mul(splitmix::STEP) % blocks
 }
 
-/// Returns the reads of two of `columns` columns over `row_groups` row groups. A file has eight row
-/// groups, each with a chunk of 64 to 512 KiB per column. The order follows Parquet readers: the
-/// last 8 bytes, the footer of up to 64 KiB, then the two columns, 64 KiB at a time.
+/// Returns the reads of two of `columns` columns over `row_groups` row groups. A file has up to
+/// eight row groups, each with a chunk of 64 to 512 KiB per column. The order follows Parquet
+/// readers: the last 8 bytes, the footer of up to 64 KiB, then the two columns, 64 KiB at a time.
 pub(super) fn column_reads(
     files: &mut WorkloadFiles,
     row_groups: u64,
