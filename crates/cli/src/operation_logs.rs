@@ -57,7 +57,8 @@ impl OperationLogs {
         Ok(logs)
     }
 
-    /// Creates a log file, unless an earlier process of the row has the same one.
+    /// Creates a log file, unless an earlier process of the row has the same one. Refuses one that
+    /// would overwrite an input of the run.
     fn add(&mut self, kind: LogKind, path: PathBuf, input_paths: &[PathBuf]) -> CommandResult {
         if self.files.contains_key(&path) {
             return Ok(());

@@ -446,7 +446,8 @@ fn has_ended(
     match &args.cgroup {
         Some(group) if listed_at.elapsed() >= GROUP_LIST_INTERVAL => {
             *listed_at = Instant::now();
-            // A control group can be removed only when it has no process.
+            // New processes of the group are attached on the way. A control group can be removed
+            // only when it has no process.
             Ok(!group.exists() || attach_group(group, recorder)? == 0)
         }
         _ => Ok(false),

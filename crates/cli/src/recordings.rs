@@ -284,8 +284,8 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
     record
 }
 
-/// Replaces the names of the program, files and threads in a record by numbers, and clears inodes.
-/// The names of devices and of the kernel stay.
+/// Replaces the names of files and threads in a record by numbers and the program's by a fixed
+/// word, and clears inodes. The names of devices and of the kernel stay.
 fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),

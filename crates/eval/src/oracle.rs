@@ -227,7 +227,8 @@ impl Session<'_> {
     /// for single pages, and [`FOLIO_ORDER_MAX`] if any folio is larger, since the order of the
     /// largest cannot be observed here. Two streams are read that would get large folios. One is a
     /// single read of up to a quarter of the file, which works with any readahead window. The other
-    /// reads single pages, and works in small files.
+    /// reads single pages, and works in small files. The pages that were read stay cached, and the
+    /// file is open without readahead state.
     fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
         let first_read_bytes = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
         let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
@@ -320,7 +321,8 @@ impl Session<'_> {
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
     }
 
-    /// Writes the file back and drops all its cached pages. Returns an error if some remain.
+    /// Writes the file back and drops all its cached pages, which may then be added again. Returns
+    /// an error if some remain.
     fn drop_pages(&mut self) -> Result<(), OracleError> {
         // Mapped pages cannot be dropped from the kernel page cache.
         if let Some(mapping) = &self.mapping {

@@ -164,9 +164,10 @@ impl FileTransfers {
         self.request_rest(token);
     }
 
-    /// Submits the started transfers and collects results. Sleeps until a transfer has ended or
-    /// until `deadline`. Returns at once if an ended transfer is collected already, or if nothing
-    /// is in flight and there is no deadline.
+    /// Submits the started transfers and collects results. Sleeps until a result arrives or until
+    /// `deadline`. It may return without an ended transfer: early, or after a short result, whose
+    /// rest it has requested. Returns at once if an ended transfer is collected already, or if
+    /// nothing is in flight and there is no deadline.
     ///
     /// # Errors
     /// The kernel refuses the submission, or has refused a start since the last call.
@@ -233,6 +234,7 @@ impl FileTransfers {
                     transfer.retries += 1;
                     return self.request_rest(answer.token);
                 }
+                // The rest of a direct transfer that has met the end of the file.
                 libc::EINVAL if transfer.bytes_moved > 0 => {
                     Outcome::Short { bytes: transfer.bytes_moved as u64 }
                 }
