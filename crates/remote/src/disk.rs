@@ -121,8 +121,8 @@ impl DiskTier {
         &self.0.0
     }
 
-    /// Opens a folder, and finds its entries: up to 20 us for each. If the folder cannot be
-    /// created, read or written, the tier is off from its start.
+    /// Opens a folder, finds its entries (up to 20 us for each), and removes the ones beyond the
+    /// budget. If the folder cannot be created, read or written, the tier is off from its start.
     ///
     /// # Errors
     /// The budget is too small, or the path is a symbolic link, a folder of another user, or one
@@ -219,7 +219,7 @@ impl DiskStore {
 
     /// An object in one version. `tag` is its strong ETag, if it has one. `None` if its blocks
     /// cannot be in the folder: the tier is off, or there is no strong ETag, or a name is too long
-    /// or contains a zero byte.
+    /// or contains a zero byte. Each reason but the first counts as `unversioned`.
     pub(crate) fn object(
         &self,
         location: &str,
@@ -269,8 +269,9 @@ impl DiskObject {
         self.shared().lock().admission.on_answer(now, id, bytes);
     }
 
-    /// Offers fetched bytes of the object from `start` on. The whole pages among them are written
-    /// if they are worth it; the last page of the object counts as a whole one.
+    /// Offers fetched bytes of the object from `start` on. The whole pages among them are queued
+    /// for a write if they are worth it, and dropped if the queue is full. The last page of the
+    /// object counts as a whole one.
     pub(crate) fn offer(&self, start: u64, chunks: Vec<Bytes>) {
         let tier = self.shared();
         if tier.open_folder().is_none() {
@@ -293,8 +294,9 @@ impl DiskObject {
 }
 
 impl Tier {
-    /// Keeps the parts of a fetch that are worth a write, and records in `admission` that they were
-    /// fetched. Returns the number of all parts. The costs of the whole fetch decide.
+    /// Keeps the parts of a fetch that are worth a write; with [`Admit::All`] every part. Records
+    /// in `admission` that all of them were fetched. Returns the number of all parts. The costs of
+    /// the whole fetch decide, even if only its new or its seen parts are written.
     fn select(&self, key: &VersionKey, parts: &mut Vec<Part>) -> u64 {
         let count = parts.len() as u64;
         let admission = &mut self.lock().admission;

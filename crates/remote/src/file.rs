@@ -72,7 +72,7 @@ pub type OnOpen = Arc<dyn Fn(&ObjectMeta) + Send + Sync>;
 /// Called while an opening waits. False ends it.
 pub type WhileWaiting = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Time in which an opening calls [`WhileWaiting`] again.
+/// Interval at which a waiting opening calls [`WhileWaiting`].
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of a file.
@@ -297,6 +297,7 @@ pub fn open_object(
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
+    // The read path of the file is built after that, and may still fail.
     if let Some(on_open) = on_open {
         on_open(source.meta());
     }

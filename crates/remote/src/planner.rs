@@ -130,7 +130,7 @@ pub enum Event {
 /// Use of the bytes of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The planner has used the bytes.
+    /// The planner has used the bytes, or the report about the fetch.
     Accepted,
     /// The fetch has ended or been dropped: its file has another generation, or is closed. Its
     /// transfer may be cancelled.
@@ -186,7 +186,7 @@ pub struct Planner {
     work: Work,
     /// First sectors of retired sites, whose reads and fetches may not have ended.
     retired: Vec<u64>,
-    /// Reads that begin at the next poll: first sector of the site, offset, identifier.
+    /// Reads that begin at the next poll or before: first sector of the site, offset, identifier.
     unbegun: Vec<(u64, u64, ReadId)>,
     /// Ranges to prefetch at the next poll: gaps between reads, and windows of neighbourhoods.
     gaps: Vec<(HandleId, Range<u64>)>,
@@ -269,8 +269,8 @@ impl Planner {
 
     /// Sets the size and the generation of an open file. If either differs from before, all pages
     /// of the older generation are dropped, reads in progress fail with [`ReadFailure::Changed`],
-    /// and arrivals for its fetches are ignored. Handles stay open, with a new readahead state.
-    /// Returns true in that case.
+    /// and arrivals for its fetches are ignored. Reads that have ended keep their bytes. Handles
+    /// stay open, with a new readahead state. Returns true in that case.
     ///
     /// # Errors
     /// The file is not open, or the same errors as [`open_file`](Planner::open_file).
@@ -313,7 +313,7 @@ impl Planner {
     }
 
     /// Closes a file without handles, and drops its pages. Its reads in progress fail with
-    /// [`ReadFailure::Closed`].
+    /// [`ReadFailure::Closed`]. Reads that have ended keep their bytes until they are taken.
     ///
     /// # Errors
     /// The file is not open, or has handles.

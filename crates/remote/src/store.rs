@@ -271,6 +271,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
     /// The `get_ranges` of the store is not used. The one of `object_store` reads gaps of up to
     /// 1 MiB, and panics if a body ends early or a range begins past the end.
     async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        // `u64::MAX`: the size of a run has no limit.
         let runs = near_ranges::runs(ranges, GAP_BYTES_MIN, u64::MAX);
         // Each request has the indexes of its members in `ranges`, and the range that it is for.
         let mut requests: Vec<(Vec<usize>, Range<u64>)> =
@@ -293,6 +294,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
                     let past = start..part_end;
                     return Err(own_error(format!("{location}: {past:?} begins past the end")));
                 }
+                // A range that ends past the end of the object gets the bytes up to there.
                 let offset = |position: u64| (position.min(end) - range.start) as usize;
                 Ok((at, fetched.slice(offset(start)..offset(part_end))))
             };

@@ -89,7 +89,7 @@ impl Admission {
     pub(super) fn on_answer(&mut self, now: Time, id: RequestId, bytes: Option<u64>) {
         self.in_flight[id.0 as usize] = false;
         if let Some(bytes) = bytes {
-            // The second time is the earliest possible one of the arrival: the answer is new.
+            // Both times are `now`: the answer is reported at its arrival, so its time is exact.
             self.store.on_completion(now, now, id, bytes);
         }
     }
@@ -113,8 +113,9 @@ impl Admission {
     }
 
     /// Remembers fetched pages of a block: bit n is set for page n. Returns true if most of them
-    /// were fetched before, as far as remembered. The block that was fetched first is forgotten
-    /// when there are more than [`SEEN_MAX`].
+    /// were fetched before, as far as remembered, and counts a repeated read then. Otherwise it
+    /// counts a fetch of new pages, and halves both counts above [`FETCHES_MAX`]. The block that
+    /// was fetched first is forgotten when there are more than [`SEEN_MAX`].
     pub(super) fn on_fetched(&mut self, name: EntryName, pages: u64) -> bool {
         let seen = self.seen.entry(name).or_insert_with(|| {
             self.seen_order.push_back(name);
@@ -157,7 +158,8 @@ impl Admission {
             self.refused += u64::from(!is_worth);
             return is_worth || self.refused.is_multiple_of(SAMPLE_DISTANCE);
         }
-        // p × saved > write, without a division.
+        // p × saved > write, without a division. No write is made only as a sample here: the ones
+        // of seen pages measure W for both.
         let (again, new) = (self.read_again + 1, self.new_fetches + PRIOR_FETCHES);
         u128::from(saved_ps) * u128::from(again) > u128::from(write_ps) * u128::from(new)
     }

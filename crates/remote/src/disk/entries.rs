@@ -133,8 +133,9 @@ enum BadEntry {
 }
 
 impl Tier {
-    /// Reads the bytes at both ends of a range, up to the first absent page from either end. Both
-    /// parts are empty if the tier is off.
+    /// Reads the bytes at both ends of a range, up to the first absent page from either end. Each
+    /// block that is looked up counts once, as a hit or a miss. Both parts are empty if the tier is
+    /// off.
     pub(super) fn read(&self, job: &ReadJob) -> DiskRead {
         let Some(folder) = self.open_folder() else { return DiskRead::default() };
         let ReadJob { key, range } = job;
@@ -180,9 +181,9 @@ impl Tier {
         DiskRead { prefix: prefix.into(), suffix: parts.concat().into() }
     }
 
-    /// Reads bytes of one block, from one side up to the first absent page. `None` without a valid
-    /// entry of this key, and after a read that failed. A damaged entry is removed, if the lock is
-    /// free and a second read finds the damage too.
+    /// Reads bytes of one block, from one side up to the first absent page: no bytes if the page at
+    /// this side is absent. `None` without a valid entry of this key, and after a read that failed.
+    /// A damaged entry is removed, if the lock is free and a second read finds the damage too.
     fn read_block(
         &self,
         folder: &Folder,
@@ -503,8 +504,8 @@ fn read_entry(
         }
         Err(error) => return Err(error),
     }
-    for (page, data) in pages.clone().zip(data.chunks(PAGE_BYTES as usize)) {
-        if head.sums[page as usize] != key.page_sum(block, page, data) {
+    for (page, page_data) in pages.clone().zip(data.chunks(PAGE_BYTES as usize)) {
+        if head.sums[page as usize] != key.page_sum(block, page, page_data) {
             return Ok(Err(BadEntry::Damaged));
         }
     }
@@ -545,9 +546,9 @@ fn write_pages(
         file.write_all_at(bytes, HEAD_BYTES + first * PAGE_BYTES)?;
         written += bytes.len() as u64;
     }
-    for (page, data) in pages {
+    for (page, page_data) in pages {
         if !head.has(page) {
-            head.sums[page as usize] = key.page_sum(part.block, page, data);
+            head.sums[page as usize] = key.page_sum(part.block, page, page_data);
             head.pages |= 1 << page;
         }
     }

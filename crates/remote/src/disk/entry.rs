@@ -12,8 +12,9 @@
 //! | 32–544 | checksum of each page |
 //! | 544–4096 | key, then zeros |
 //!
-//! A checksum is XXH3 with 64 bits. Its seed comes from the key and the page's number, so the bytes
-//! of another page, object or version do not match.
+//! A checksum is XXH3 with 64 bits. The seed for a page comes from the key and the page's number,
+//! so the bytes of another page, object or version do not match. The seed for a head is the number
+//! of its block.
 //!
 //! The *ledger* of the folder has the number of bytes of all entries.
 
@@ -199,7 +200,8 @@ impl Head {
     }
 }
 
-/// Checksum of a head without its first 16 bytes.
+/// Checksum of the head of this block, without its first 16 bytes: they are [`MAGIC`] and the
+/// checksum itself.
 fn head_sum(bytes: &[u8], block: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(block, &bytes[16..])
 }

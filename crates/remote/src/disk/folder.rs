@@ -71,11 +71,12 @@ pub(super) struct Found {
 }
 
 impl Folder {
-    /// Opens a folder, which is created with mode 0700 if it does not exist.
+    /// Opens a folder and its ledger, which are created if they do not exist: the folder with its
+    /// parents, with mode 0700.
     ///
     /// # Errors
-    /// The folder is a symbolic link, of another user, or open to other users; or a system call
-    /// has failed.
+    /// The path is a symbolic link or no folder, the folder is of another user or open to other
+    /// users, or a system call has failed.
     pub(super) fn open(path: &Path) -> Result<Folder, OpenFailure> {
         let create = || {
             use std::os::unix::fs::DirBuilderExt;
@@ -145,7 +146,7 @@ impl Folder {
         Ok(File::from(file))
     }
 
-    /// All entries, the oldest first.
+    /// All entries that are regular files, the one with the oldest write first.
     pub(super) fn scan(&self) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
         for file in Dir::read_from(&self.dir)? {

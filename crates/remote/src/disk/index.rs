@@ -111,6 +111,7 @@ impl Index {
     /// Removes the victim of the policy from the index, and returns it with its bytes. The caller
     /// removes its file. `None` without a known entry.
     pub(super) fn take_victim(&mut self) -> Option<(EntryName, u64)> {
+        // The policy takes the frame off its list.
         let frame = self.policy.victim(&mut self.lists, &mut NoBits)?;
         let Known { name, bytes, .. } = self.frames[frame.0 as usize];
         self.forget(frame);

@@ -62,7 +62,8 @@ pub struct DiskCounters {
     /// Blocks that were not written because too many writes were waiting, or because the removal of
     /// all other entries made no place for them.
     pub dropped: u64,
-    /// Fetches of objects without a strong ETag, or with a name that is too long for a head.
+    /// Fetches of objects without a strong ETag, or with a name that is too long for a head or
+    /// contains a zero byte.
     pub unversioned: u64,
     /// Entries that were removed because a checksum did not match, or because their write was not
     /// finished.
@@ -97,8 +98,8 @@ pub enum DiskOff {
 }
 
 impl DiskOff {
-    /// The reason that an error of a write is; `None` if the next write may succeed, as after a
-    /// shortage of descriptors or memory.
+    /// Reason for which this error of a write turns the tier off; `None` if the next write may
+    /// succeed, as after a shortage of descriptors or memory.
     pub(super) fn of_error(error: &io::Error) -> Option<DiskOff> {
         use rustix::io::Errno;
         let errno = error.raw_os_error().unwrap_or(0);

@@ -126,7 +126,9 @@ impl ObjectSource {
 }
 
 impl Version {
-    /// Fetches the bytes of a range, and reports the end.
+    /// Fetches the bytes of a range, and reports the end. Bytes that came with the opening, or that
+    /// the disk tier has, are not requested. After an error the missing bytes are requested again,
+    /// with `retries_max` retries for each `part_bytes` bytes.
     async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
         let mut retries_left = self.requests.retries_max;
         let mut blocks = self.requests.disk.blocks(&self.meta);
@@ -157,6 +159,7 @@ impl Version {
                     fetch.fill(&suffix);
                     return fetch.finish();
                 }
+                // The end needs no report: no reader waits for it.
                 Try::Ignored => return,
                 Try::Changed(error) => break (error, DeviceError::Stale),
                 Try::Failed(error) if !may_succeed_later(&error) || retries_left == 0 => {

@@ -47,7 +47,8 @@ impl OpenedBytes {
 
 /// Returns the description of an object, and at most `first_bytes` bytes of its start, or of its
 /// end if its name has one of the extensions [`INDEX_AT_END`]. At the end there is one page more.
-/// There are no bytes if the body of the answer failed, or has not exactly its range.
+/// If the store refuses a range at the end, or fails in a way that may pass, the start is requested
+/// instead. There are no bytes if the body of the answer failed, or has not exactly its range.
 ///
 /// A server without byte ranges is an error, unless the object is empty: with `first_bytes` 0, one
 /// byte is requested to find that out. `is_kept` is true if a disk tier has bytes of the object,
@@ -104,6 +105,7 @@ async fn begin_with(
     };
     let meta = result.meta.clone();
     let Range { start, end } = result.range;
+    // True if the answer is for the requested end of the object.
     let is_requested = match range {
         GetRange::Suffix(_) => end == meta.size,
         _ => start == 0,

@@ -147,7 +147,9 @@ impl<A: Access> LayeredAccess for ReadpathAccess<A> {
         }
     }
 
-    /// Asks the storage. A known object of another version is forgotten.
+    /// Asks the storage. A known object is forgotten if the answer has another version, or if there
+    /// is no such object. Otherwise its version counts as checked. A stat of an older version or
+    /// with a condition, and one that fails, leaves it as it is.
     async fn stat(&self, path: &str, args: OpStat) -> Result<RpStat> {
         let (started, location) = (self.0.now(), location_of(path));
         let is_plain = is_plain(&args);

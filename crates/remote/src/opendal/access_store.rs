@@ -305,6 +305,7 @@ impl<A: Access> ObjectStore for AccessStore<A> {
                 };
                 return Ok(result_of(meta, &metadata, requested, body));
             }
+            // The unread body is dropped. From here on the version is asked for separately.
             self.has_versions.store(false, Ordering::Relaxed);
         }
         if range.is_full() {

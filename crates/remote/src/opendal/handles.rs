@@ -99,7 +99,7 @@ fn is_refused(error: &Error) -> bool {
 pub struct LayeredWriter<A: Access, W> {
     /// The writer or copier of the storage.
     writer: W,
-    /// `None` after the end.
+    /// Forgets the object when it is dropped, unless the write was refused. `None` after the end.
     guard: Option<ObjectWriteGuard<AccessStore<A>>>,
 }
 

@@ -9,8 +9,8 @@ use super::{Arrival, FetchId, Planner};
 
 impl Planner {
     /// Stores the next bytes of a fetch, in the order of the file. With more bytes than are
-    /// left, the fetch fails, and with it its reads ([`ReadFailure::WrongLength`]). Bytes of a
-    /// fetch that has ended or been dropped are ignored.
+    /// left, the fetch fails as by [`fail`](Planner::fail), and reads that fail with it get
+    /// [`ReadFailure::WrongLength`]. Bytes of a fetch that has ended or been dropped are ignored.
     ///
     /// [`ReadFailure::WrongLength`]: super::ReadFailure::WrongLength
     pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
@@ -32,7 +32,7 @@ impl Planner {
                 let direct = reads.get_mut(&read).and_then(|read| read.direct.as_mut());
                 let direct = direct.expect("a read keeps its buffer until the machine ends it");
                 let start = start as usize + offset;
-                // The last sector of the file may reach past its last byte.
+                // The last piece may end past its buffer, by less than a sector.
                 let fitting = bytes.len().min(direct.data.len().saturating_sub(start));
                 direct.data[start..start + fitting].copy_from_slice(&bytes[..fitting]);
             }
@@ -48,8 +48,8 @@ impl Planner {
         Arrival::Accepted
     }
 
-    /// Ends a fetch whose bytes have all arrived. With too few bytes the fetch fails: bytes of a
-    /// shorter answer are never used.
+    /// Ends a fetch whose bytes have all arrived. With too few bytes the fetch fails, as with too
+    /// many in [`fill`](Planner::fill): bytes of a shorter answer are never used.
     pub fn finish(&mut self, now: Time, id: FetchId) -> Arrival {
         let now = self.advance(now);
         let Some(fetch) = self.work.fetching.get(&id) else { return Arrival::Ignored };

@@ -171,10 +171,11 @@ impl Neighbourhood {
         }
         let share_pages = facts.memory_pages / 2 / sharers;
         let pages = passed_pages.min(WINDOW_COST_FACTOR * facts.cost_pages).min(share_pages);
-        // The first window has the holes, too. Without a hole it begins at the end.
+        // The first window has the holes, too, all of them below the end. Without a hole it begins
+        // at the end.
         let lowest_hole = self.holes.first_key_value().map_or(self.end, |(&first, _)| first);
         // A later window begins where the last one ended, but not below the lowest hole.
-        let first = self.prefetch_end.unwrap_or(lowest_hole).max(lowest_hole.min(self.end));
+        let first = self.prefetch_end.unwrap_or(lowest_hole).max(lowest_hole);
         let end = (self.end + pages).min(facts.file_pages);
         let missing_pages = end.saturating_sub(first);
         // A small window waits for later requests to enlarge it, except at the end of the file.

@@ -1,8 +1,8 @@
 //! Reads: from their start until their bytes are taken.
 //!
-//! A read *starts* with a call, and *begins* at a later poll, when the *machine* gets it: the page
-//! cache, readahead policy and scheduler of the core. A *site* is the machine's file for one
-//! generation of a file.
+//! A read *starts* with a call. It *begins* at a later poll, or in `begin_started`, when the
+//! *machine* gets it: the page cache, readahead policy and scheduler of the core. A *site* is the
+//! machine's file for one generation of a file.
 
 use std::ops::Range;
 
@@ -20,9 +20,9 @@ impl Planner {
     /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
     /// half of the memory or more bypasses the cache, with a buffer of its own.
     ///
-    /// The read begins at the next [`poll`](Planner::poll), after all reads with lower offsets that
-    /// start before it. The order in which concurrent readers call carries no information. It would
-    /// hide a sequential stream.
+    /// The read begins at the next [`poll`](Planner::poll), after all reads of its file with lower
+    /// offsets that start before that poll. The order in which concurrent readers call carries no
+    /// information. It would hide a sequential stream.
     ///
     /// # Errors
     /// The handle is not open, too many reads are open, or no memory is available for the buffer.
@@ -146,6 +146,7 @@ impl Planner {
                 self.observe(start_sector, handle, request);
             }
         }
+        // Last: a gap then meets the requests on both of its sides, and is merged with them.
         for (handle, gap) in std::mem::take(&mut self.gaps) {
             // The handle may have been closed since.
             let _ = self.advise(now, handle, Advice::WillNeed, gap);
@@ -169,7 +170,8 @@ impl Planner {
         }
     }
 
-    /// Returns true if all bytes of the range are in memory or being fetched.
+    /// Returns true if all bytes of the range are in memory or being fetched. The range is cut at
+    /// the end of the file, and a range without bytes counts as cached.
     ///
     /// # Errors
     /// The handle is not open.

@@ -162,18 +162,19 @@ impl Work {
         self.completions.push_back(Completion::at(now, fetch.request, outcome));
     }
 
-    /// Retires a site: its fetches end, and its waiting reads fail. The caller of the planner gets
-    /// no bytes of the site after that, except by reads that have ended.
+    /// Retires a site: its fetches end, and its waiting reads fail. Fetches that the caller of the
+    /// planner has not polled are withdrawn. After that the caller gets no bytes of the site,
+    /// except by reads that have ended.
     pub(super) fn retire(&mut self, now: Time, start_sector: u64, failure: ReadFailure) {
         let site = self.sites.get_mut(&start_sector).expect("the site of an open file");
         site.is_retired = true;
         let of_site = self.fetching.iter().filter(|(_, fetch)| fetch.site == start_sector);
         let fetches: Vec<FetchId> = of_site.map(|(&id, _)| id).collect();
-        let is_ended = |event: &Event| match event {
+        let is_withdrawn = |event: &Event| match event {
             Event::Fetch(fetch) => fetches.contains(&fetch.id),
             Event::Ended(_) => false,
         };
-        self.events.retain(|event| !is_ended(event));
+        self.events.retain(|event| !is_withdrawn(event));
         for id in fetches {
             self.end_fetch(now, id, Outcome::Failed(DeviceError::Stale));
         }

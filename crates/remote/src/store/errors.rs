@@ -44,7 +44,8 @@ pub(crate) fn may_succeed_later(error: &Error) -> bool {
     matches!(error, Error::Generic { .. })
 }
 
-/// A copy of an error for another reader: of the same kind, with the original as its source.
+/// A copy of an error for another reader, with the original as its source. It has the kind of the
+/// original if a get distinguishes that kind, and is `Generic` otherwise.
 pub(super) fn copy_of(error: &Arc<Error>, location: &Path) -> Error {
     let path = location.to_string();
     let source = Box::new(Arc::clone(error));

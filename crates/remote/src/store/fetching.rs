@@ -117,14 +117,15 @@ impl<S: ObjectStore> FetchTask<S> {
                 state.planner.finish(now, fetch.id);
             }
             Try::Ignored => {}
+            // The forgotten object's file is closed. Its reads end, and their gets begin again.
             Try::Changed => state.forget_version(now, location, &fetch.generation),
             Try::Failed(error) | Try::WrongLength(error) => state.fail(now, fetch.id, error),
         });
     }
 
-    /// Takes the bytes that the disk tier has. No effect if the known version is not the one of the
-    /// fetch. If the body of another request is at hand, the folder is not read: the first bytes
-    /// come from that body.
+    /// Takes the bytes that the disk tier has. No effect if the object was forgotten, or if its
+    /// known version is not the one of the fetch. If the body of another request is at hand, the
+    /// folder is not read: the first bytes come from that body.
     async fn look_at_disk(&mut self, has_body: bool) {
         let known =
             self.shared.lock().objects.find(&self.location).map(|object| &object.meta).cloned();
@@ -243,7 +244,7 @@ impl<S: ObjectStore> FetchTask<S> {
                 return Try::WrongLength(too_long(&self.location, &range));
             }
             position = last;
-            // Only the bytes from `self.at` to the end of the fetch are needed.
+            // Only the bytes from `self.at` to `needed_end` are needed.
             chunk.truncate(last.min(needed_end).saturating_sub(first) as usize);
             let skipped = self.at.saturating_sub(first).min(chunk.len() as u64);
             let needed = chunk.slice(skipped as usize..);

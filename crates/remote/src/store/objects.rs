@@ -98,7 +98,7 @@ fn modified_at(meta: &ObjectMeta) -> Option<Duration> {
 
 /// Known objects by location.
 ///
-/// Invariant: `by_file` and `by_use` have the locations of `objects`, and no others.
+/// Invariant: `by_use` has the locations of `objects`, and `by_file` the ones that have a file.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     objects: BTreeMap<Path, Object>,

@@ -57,6 +57,7 @@ impl<S: ObjectStore> Pieces<S> {
     /// The next piece. An error is the last one. `None` after the last piece or an error.
     async fn next(mut self) -> Option<(Result<Bytes>, Pieces<S>)> {
         let piece = match self.started.pop_front()? {
+            // One more read starts before this one is awaited: they run at the same time.
             Ok(read) => {
                 self.start_next().await;
                 read.await.map_err(|failure| self.shared.error_of(failure, &self.location))

@@ -107,6 +107,7 @@ pub(super) fn delete_stream<S: ObjectStore>(
         if let Ok(location) = location {
             match reported.remove(location) {
                 Some(guard) => drop(guard),
+                // The store reports a location twice, or one that it was not given.
                 None => owner.run(|state, now| state.forget(now, location)),
             }
         }
