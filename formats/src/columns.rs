@@ -30,7 +30,8 @@ pub enum Requests {
     Coalesced,
 }
 
-/// Reads columns of a Parquet object. `groups` are the row groups to read; `None` for all.
+/// Reads columns of a Parquet object, which the batches have in the order of the schema. `groups`
+/// are the row groups to read; `None` for all.
 ///
 /// # Errors
 /// The object is no Parquet file, lacks a column, or cannot be read. If it changes while it is
@@ -49,7 +50,9 @@ pub async fn read_columns(
     if let Some(groups) = groups {
         builder = builder.with_row_groups(groups);
     }
-    builder.with_projection(mask).with_batch_size(1 << 16).build()?.try_collect().await
+    // Number of rows of a batch, chosen.
+    let batch_rows = 1 << 16;
+    builder.with_projection(mask).with_batch_size(batch_rows).build()?.try_collect().await
 }
 
 /// A Parquet object in one version.

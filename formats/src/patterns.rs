@@ -118,7 +118,8 @@ async fn read_table(
     Ok((columns.len() * groups.len() * GROUP_ROWS * 8) as u64)
 }
 
-/// Compares the values of batches with the values of these columns and rows in a version.
+/// Compares the values of batches with the values of these columns and rows in a version. The
+/// columns are in ascending order, as the batches have them.
 ///
 /// # Panics
 /// A value differs.

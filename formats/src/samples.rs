@@ -20,7 +20,7 @@ pub const COLUMNS: usize = 8;
 /// Number of rows in a row group. A column chunk has 128 KiB.
 pub const GROUP_ROWS: usize = 16_384;
 
-/// Value of a row in a column of a table.
+/// Value of a row in a column of a table: version, column and row from the high bits to the low.
 pub fn table_value(version: u8, column: usize, row: usize) -> i64 {
     (i64::from(version) << 48) | ((column as i64) << 40) | row as i64
 }
@@ -57,7 +57,7 @@ pub const CHUNK_SHAPE: [u64; 3] = [8, 64, 64];
 /// Shape of a shard, an object with 64 chunks and an index.
 pub const SHARD_SHAPE: [u64; 3] = [32, 256, 256];
 
-/// Value of an element of an array.
+/// Value of an element of an array; never 0 for a version from 1 on.
 pub fn array_value(version: u8, [z, y, x]: [u64; 3]) -> u32 {
     u32::from(version) << 24 | ((z * ARRAY_SHAPE[1] + y) * ARRAY_SHAPE[2] + x) as u32
 }
@@ -75,7 +75,9 @@ pub async fn array(
     let memory = Arc::new(InMemory::new());
     let store = Arc::new(AsyncObjectStore::new(Arc::clone(&memory)));
     let object_shape = if is_sharded { SHARD_SHAPE } else { CHUNK_SHAPE };
-    let mut builder = ArrayBuilder::new(ARRAY_SHAPE, object_shape, data_type::uint32(), 0_u32);
+    // No element has this value, so each chunk is stored.
+    let fill_value = 0_u32;
+    let mut builder = ArrayBuilder::new(ARRAY_SHAPE, object_shape, data_type::uint32(), fill_value);
     if is_sharded {
         builder.subchunk_shape(CHUNK_SHAPE.to_vec());
     }

@@ -25,7 +25,7 @@ pub struct Network {
     pub bandwidth: Option<u64>,
 }
 
-/// Faults of `GET` requests. Each number n means every n-th request of the server; 0 means none.
+/// Faults of `GET` requests. Each number n means every n-th `GET` of the server; 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Status 503 with `Retry-After: 1`.
@@ -38,7 +38,7 @@ pub struct Faults {
     /// it. The answer for a whole object has its size in this header alone: no client could see
     /// the fault.
     pub truncations: u64,
-    /// The object is replaced by its next version before the answer.
+    /// The object is replaced by its next version before the answer. The last version stays.
     pub changes: u64,
 }
 
@@ -72,6 +72,7 @@ struct Shared {
 struct State {
     objects: BTreeMap<String, Object>,
     faults: Faults,
+    /// Number of requests other than `HEAD` so far.
     gets: u64,
     /// Open connections, to shut them down.
     connections: Vec<TcpStream>,
@@ -191,6 +192,7 @@ struct Request {
 fn serve(connection: &TcpStream, shared: &Shared) -> Result<()> {
     connection.set_nodelay(true)?;
     let mut reader = BufReader::new(connection);
+    // Each connection has a jitter of its own.
     let mut seed = connection.peer_addr()?.port().into();
     while let Some(request) = read_request(&mut reader)? {
         shared.requests.fetch_add(1, Ordering::Relaxed);
@@ -207,8 +209,8 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The next request; `None` at the end of the connection, also within the headers. A line without
-/// a colon ends the headers.
+/// The next request; `None` at the end of the connection, also within the headers. A method other
+/// than `HEAD` counts as `GET`. A line without a colon ends the headers.
 fn read_request(reader: &mut impl BufRead) -> Result<Option<Request>> {
     let mut request = Request::default();
     let mut line = String::new();
@@ -247,8 +249,9 @@ fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Answers a request. Returns false if the connection must be reset. If several faults are due, the
-/// reset comes first, then the status 503. A change of the object is made in any case.
+/// Answers a request. Returns false if the connection must be reset: before the answer, or after
+/// half of its body. If several faults are due, the reset comes first, then the status 503. A
+/// change of the object is made in any case.
 fn answer(connection: &TcpStream, shared: &Shared, request: &Request) -> Result<bool> {
     let mut state = shared.lock();
     let faults = state.faults;

@@ -93,7 +93,8 @@ impl From<Failure> for PyErr {
 }
 
 impl Failure {
-    /// The exception, which has the name of the file that was read as its filename.
+    /// The exception. The one of a read error has the name of the file that was read as its
+    /// filename. Other failures have a name of their own, or none.
     pub fn of_file(self, name: Py<PyAny>) -> PyErr {
         match self {
             Failure::Read(error) => {
@@ -166,7 +167,7 @@ fn backend_error(error: &BackendError) -> PyErr {
 
 /// Exception for paged memory that cannot be created. If the folder or file is the reason, the
 /// OSError has its path as the filename, and the message no longer begins with it. An error without
-/// a number of the system gets EIO.
+/// a number of the system gets EIO, and EINVAL if it is about the folder or file.
 pub fn pager_error(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return local_open_error(error),

@@ -69,7 +69,8 @@ pub struct LocalFile {
 }
 
 impl LocalFile {
-    /// Runs `work` with the file, without Python's lock. Raises ValueError if the file is closed.
+    /// Runs `work` with the file, without Python's lock. Raises ValueError if the file is closed,
+    /// and OSError if a child of `fork` cannot open it again.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -111,8 +112,9 @@ impl LocalFile {
 
 #[pymethods]
 impl LocalFile {
-    /// Opens a file or block device, or a server's file by its `nfs://` URL, through a `ReadPath`.
-    /// Raises the OSError of the system, ValueError for an invalid URL.
+    /// Opens a file or block device, a server's file by its `nfs://` URL, or an object by its URL.
+    /// `within` is the `ReadPath` of Python. Raises the OSError of the system, ValueError for an
+    /// invalid URL.
     #[new]
     fn new(
         py: Python<'_>,
@@ -238,7 +240,8 @@ impl LocalFile {
     /// Closes the file. Reads in flight on other threads end normally. No effect if it is closed.
     fn close(&self, py: Python<'_>) {
         let file = self.state.lock().expect("no thread panics while holding it").take();
-        // `None` while another thread reads it: the last reader then closes the file.
+        // `None` while another thread reads it: the last reader then closes the file. `None` too in
+        // a child of `fork` that has not opened it again: the file belongs to the parent.
         let file = file.and_then(Arc::into_inner).and_then(Own::into_inner);
         py.detach(|| drop(file));
     }
@@ -401,6 +404,7 @@ impl LocalFile {
             ReadRange { offset, memory: BufferMemory(address), bytes }
         };
         let reads: Vec<ReadRange> = offsets.into_iter().zip(memories).map(read).collect();
+        // All of these bytes are filled below, or an exception is raised.
         let counts = PyList::new(py, reads.iter().map(|read| read.bytes))?;
         // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
         // another thread that uses the memory sees some of the new bytes.

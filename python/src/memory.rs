@@ -344,7 +344,8 @@ pub struct PagedMemory(ExportedMemory<Region>);
 #[pymethods]
 impl PagedMemory {
     /// Creates zeroed memory over an unnamed file in the folder `swap`, or over the block device
-    /// `swap`. Raises OSError without enough space, or if faults cannot be served.
+    /// `swap`. Raises OSError without enough space, or if faults cannot be served; ValueError for
+    /// an unusable size, policy or backend.
     #[new]
     fn new(
         py: Python<'_>,

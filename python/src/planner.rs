@@ -127,9 +127,10 @@ impl Planner {
 impl Planner {
     /// Creates the read path of a file of `file_bytes` bytes.
     ///
-    /// `memory_bytes`: size of its cache, and the same again at most for ranges in flight; at least
-    /// 16 pages. `readahead`: the policy. `request_bytes`: maximum size of a range, whole pages.
-    /// `depth`: maximum number of ranges in flight.
+    /// `memory_bytes`: size of its cache, at least 16 pages. The bytes of ranges in flight take as
+    /// much again at most, in Python, until `finish` copies them. `readahead`: the policy.
+    /// `request_bytes`: maximum size of a range, whole pages. `depth`: maximum number of ranges in
+    /// flight.
     ///
     /// Raises ValueError for an unusable option.
     #[new]
@@ -140,6 +141,7 @@ impl Planner {
         request_bytes: u64,
         depth: u32,
     ) -> PyResult<Planner> {
+        // These are the planner's own limits. Here the messages have the names of Python's options.
         if file_bytes > FILE_BYTES_MAX {
             return Err(refused(format!("a file of {file_bytes} bytes: none has 2⁶³ or more")));
         }
@@ -231,7 +233,8 @@ impl Planner {
         })
     }
 
-    /// Fails a range, and with it the reads that need it. No effect if it is not in flight.
+    /// Fails a range, and with it the reads that need it. If it has more bytes than these need,
+    /// `poll` first returns the needed ones once more. No effect if it is not in flight.
     fn fail(&self, id: u64) {
         let mut plan = self.plan();
         if plan.fetching.remove(&id).is_some() {

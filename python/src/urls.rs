@@ -159,6 +159,7 @@ pub fn open(
         disk: disk.map(|tier| tier.store(DISK_STORE_NAME)),
         ..defaults
     };
+    // The client takes the last value of a name: options replace variables.
     let client_options = variables.into_iter().chain(options.client_options.iter().cloned());
     let key = key_of(url);
     let escaped_url = match key {
@@ -295,7 +296,7 @@ fn location_of(url: &Url, key: Option<&str>) -> Result<Path> {
             false => Err(not_supported(sent.path())),
         };
     };
-    let location = ObjectStoreScheme::parse(url).map_err(not_sendable)?.1;
+    let (_scheme, location) = ObjectStoreScheme::parse(url).map_err(not_sendable)?;
     let location = Path::parse(location).map_err(not_sendable)?;
     // The parser of URLs removes `..`, and spaces at the end.
     match location.as_ref() == key {
@@ -409,6 +410,7 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         // Another try may have the same end, and fsspec opens the object.
         OpenObjectError::NoVersion { .. } | OpenObjectError::Unsettled { .. } => EOPNOTSUPP,
         OpenObjectError::NoThread(_) => EAGAIN,
+        // Such as an opening that a signal has ended: its caller raises the signal's exception.
         _ => EIO,
     };
     let cure = match errno {

@@ -35,8 +35,8 @@ struct Borrowed {
 impl AsMut<[u8]> for Borrowed {
     /// The memory of the caller.
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: guaranteed by the caller of `fill_interruptibly`, which drops the future before
-        // it returns. A future writes only while it is polled.
+        // SAFETY: the caller of `fill_interruptibly` keeps the memory until that function returns,
+        // and the function drops its futures before. A future writes only while it is polled.
         unsafe { BufferMemory(self.memory.0).slice(self.bytes) }
     }
 }

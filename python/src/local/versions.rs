@@ -112,6 +112,7 @@ impl LocalFile {
     pub(super) fn revalidate_file(&self, py: Python<'_>) -> PyResult<bool> {
         let file = self.file_of_any_version(py)?;
         let check = move || {
+            // After a change this clone has the new version, and the file in use the old one.
             let mut file = file.get().expect("this process has opened it").clone();
             file.revalidate().map(|has_changed| (Own::new(file), has_changed))
         };
@@ -130,6 +131,7 @@ impl LocalFile {
     ) -> PyResult<bool> {
         // For its errors, and because the first call in a child of `fork` compares the versions.
         self.file_of_any_version(py)?;
+        // The opening stores the current version in `reports`.
         let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
         let has_changed = !self.version.is_of_object(reports);
         self.replace_if(py, has_changed, current_file)
