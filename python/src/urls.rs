@@ -162,6 +162,7 @@ pub fn open(
     // The client takes the last value of a name: options replace variables.
     let client_options = variables.into_iter().chain(options.client_options.iter().cloned());
     let key = key_of(url);
+    // The key is the end of the URL.
     let escaped_url = match key {
         Some(key) => Cow::Owned(url[..url.len() - key.len()].to_owned() + &escaped(key)),
         None => Cow::Borrowed(url),
@@ -394,6 +395,7 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         OpenObjectError::Open(error) => return open_error(error, shown_name(url).as_ref()),
         // The remedy is a store of the program, which Python has not; fsspec reads such an object.
         OpenObjectError::Url { url, why } if why.contains(OWN_STORE) => {
+            // The part before the remedy.
             let reason = why.split([',', ';']).next().unwrap_or_default();
             let text = format!("{reason}; open it with client='fsspec'");
             return match reason.contains("query") {
@@ -410,7 +412,7 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
         // Another try may have the same end, and fsspec opens the object.
         OpenObjectError::NoVersion { .. } | OpenObjectError::Unsettled { .. } => EOPNOTSUPP,
         OpenObjectError::NoThread(_) => EAGAIN,
-        // Such as an opening that a signal has ended: its caller raises the signal's exception.
+        // Also an opening that a signal has ended: its caller raises the signal's exception.
         _ => EIO,
     };
     let cure = match errno {

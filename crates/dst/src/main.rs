@@ -107,9 +107,9 @@ fn run_and_check_leaks(scenario: &Scenario) -> Report {
 
 /// Arguments of the command.
 struct Arguments {
-    /// The first seed.
+    /// The seed of the first run. Each run counts it up by one, also a run of a regression.
     first: u64,
-    /// Number of seeds.
+    /// Number of runs, the ones of regressions included.
     seeds: u64,
     /// Time after which no further run begins, in minutes.
     minutes: u64,
@@ -131,7 +131,7 @@ struct Arguments {
 /// `--seeds` and `--long-runs` replace that limit. The error is a message for the user, with the
 /// usage.
 fn parse_arguments() -> Result<Arguments, String> {
-    /// A number of minutes without a limit: its seconds still fit into 64 bits.
+    /// Stands for no limit of the time: as a number of seconds, it still fits into 64 bits.
     const NO_TIME_LIMIT: u64 = u64::MAX / 60;
     let mut parsed = Arguments {
         first: 1,
@@ -289,10 +289,10 @@ impl Totals {
 }
 
 /// Runs scenarios on the worker with this number until a limit of the arguments is reached, or a
-/// run of any worker has failed. The first scenarios are `regressions`, the others are drawn.
-/// Prints the first failure, and its scenario after it is shortened. If the arguments show each
-/// scenario before its run, nothing is shortened. A single run that succeeds prints its steps and
-/// its hash.
+/// run of any worker has failed. The first scenarios are `regressions`, each in place of one seed,
+/// and the others are drawn. Prints the first failure, and its scenario after it is shortened. If
+/// the arguments show each scenario before its run, nothing is shortened. A single run that
+/// succeeds prints its steps and its hash.
 fn run_worker(
     worker: usize,
     arguments: &Arguments,

@@ -176,7 +176,7 @@ impl Memory {
                 ..*page
             };
             self.present_pages -= 1;
-            self.count_left(address);
+            self.count_left(address); // It is no longer kept in its place.
         }
         self.present_pages += u64::from(!is_present(old_state) && is_present(state));
     }
@@ -327,7 +327,7 @@ impl World {
 
     /// Ends a transfer or a system call that uses these pages. The kernel releases each page now,
     /// or in one case of four up to 30 µs later. A page that was moved or removed meanwhile has a
-    /// later generation, and no longer counts this use.
+    /// later generation, and no longer counts this use. Each write-out counts as ended.
     pub(super) fn end_use(&self, pinned_pages: &[PinnedPage]) {
         for pinned_page in pinned_pages {
             let released_at_ns = if self.random_below(4) == 0 {

@@ -111,7 +111,7 @@ impl Model {
         &self,
         disk: &Disk,
         visible_state: VisibleState,
-        (_, offset, bytes): ScenarioRead,
+        (_file_index, offset, bytes): ScenarioRead,
     ) -> ReadStart {
         let change = disk.inodes[visible_state.inode as usize].changes;
         let dropped_range_count = self.dropped_ranges.len();

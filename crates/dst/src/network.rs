@@ -114,7 +114,8 @@ impl World {
             NetworkEventKind::Sendable => connection_state.is_full = false,
             NetworkEventKind::Arrived(bytes) => connection_state.arrived_bytes += bytes,
             NetworkEventKind::Lost(errno) => {
-                // Bytes sent before a close arrive. Bytes in transit at a reset are lost.
+                // At a close (0), all bytes sent before arrive. At a reset, all bytes that the
+                // client has not received are lost.
                 connection_state.arrived_bytes =
                     if errno == 0 { connection_state.unreceived.len() } else { 0 };
                 connection_state.lost_errno = Some(errno);

@@ -2,11 +2,11 @@
 //! *pagers*, are unchanged, over a simulated userfaultfd ([memory](super::memory)). A seed decides
 //! storage, time and the order of threads.
 //!
-//! A region is compared with a copy. Each eighth of a page contains the number of its last write,
-//! which reveals bytes that are too old, too new or of another page. A mapping is compared with its
-//! file. Each block shows the file at some time since the mapping was made, or the current file in
-//! a window delegated to the kernel. A touch may end in a bus error if the storage has failed or
-//! the file has been shorter, and never in other bytes.
+//! A region is compared with a copy. The bytes of each eighth of a page follow from the number of
+//! its last write, so that bytes are found which are too old, too new or of another page. A mapping
+//! is compared with its file. Each block shows the file at some time since the mapping was made, or
+//! the current file in a window delegated to the kernel. A touch may end in a bus error if the
+//! storage has failed or the file has been shorter, and never in other bytes.
 //!
 //! Each change of a file has a number, and the bytes of the file show it ([disk](super::disk)).
 

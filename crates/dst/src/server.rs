@@ -333,7 +333,8 @@ impl World {
 
     /// Appends the results of a READ of `count` bytes from `offset` on. `handle` names the file.
     /// The answer is a status NFS3ERR_IO if one of the pages is bad on the disk, and sometimes
-    /// shorter than requested. A READ above the limits of the server fails the run.
+    /// shorter than requested. A READ above the limit of the server, or above `rsize` of the
+    /// client, fails the run.
     fn push_read_results(
         &self,
         server: &SimulatedServer,

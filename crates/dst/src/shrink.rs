@@ -21,7 +21,8 @@ impl Scenario {
     /// Like [`shrunk`](Scenario::shrunk), with a separate function that runs a scenario.
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let (mut shortest, mut report) = (self.clone(), run(self));
-        // Until neither fewer faults nor fewer actions fail.
+        // After a removal another one may succeed that failed before. The loop ends after a round
+        // without a removal that counts.
         loop {
             let length_before = shortest.scenario_length();
             (shortest, report) = shortest.without_faults(report, run);
@@ -32,8 +33,9 @@ impl Scenario {
         }
     }
 
-    /// Number of actions, threads and faults, which measures the length of a scenario. Not counted
-    /// are `dies_after`, the reads of a batch, and unexpected errors, which no shortening removes.
+    /// Number of actions, threads and faults, which measures the length of a scenario. Unexpected
+    /// errors are not counted, as no shortening removes them. Neither are `dies_after` and the
+    /// reads of an action: their removal alone is no reason for another round.
     fn scenario_length(&self) -> usize {
         let faults = &self.faults;
         let fault_rates = [

@@ -82,8 +82,8 @@ impl Backend for SimulatedBackend {
         Ok(has_queued_request)
     }
 
-    /// Starts the queued transfers, sleeps until an answer arrives or the ring is idle, and takes
-    /// the answers. Fails once the ring is dead.
+    /// Starts the queued transfers, sleeps until an answer arrives or the ring is idle, at most as
+    /// long as `sleep` allows, and adds the answers to `answers`. Fails once the ring is dead.
     fn exchange(
         &mut self,
         sleep: Sleep,

@@ -74,20 +74,24 @@ impl Thread {
     }
 
     /// Polls several reads as futures, in `polls` rounds at most, or until all are done for 0. The
-    /// buffers and wakers panic at the call at which `countdown` ends; never for 0.
+    /// reads that are not done then are abandoned. `countdown` is the number of the use of the
+    /// buffers, and of the call of the waker, that panics; 0 for none.
     pub(super) fn poll_futures(&mut self, ranges: &[ScenarioRead], polls: u64, countdown: u64) {
         let task_waker =
             Arc::new(TaskWaker { task: self.world.task(), countdown: AtomicU64::new(countdown) });
         let waker = Waker::from(Arc::clone(&task_waker));
         let mut context = Context::from_waker(&waker);
+        // All buffers count down together, the waker apart from them.
         let buffer_countdown = Rc::new(Cell::new(countdown));
         // The futures, which do nothing before their first poll.
         let mut reads = Vec::new();
         for &range in ranges {
             let (file_index, offset, bytes) = range;
             let (file, visible_state) = self.file(file_index);
-            let countdown = Rc::clone(&buffer_countdown);
-            let buffer = PanickingBuffer { bytes: vec![0; bytes as usize], countdown };
+            let buffer = PanickingBuffer {
+                bytes: vec![0; bytes as usize],
+                countdown: Rc::clone(&buffer_countdown),
+            };
             reads.push(Some(FutureInProgress {
                 range,
                 visible_state,

@@ -279,9 +279,10 @@ impl Tier {
         }
     }
 
-    /// Writes the absent ones of these pages of a block, whose bytes are `data`. Returns the number
-    /// of written bytes; `None` if all pages are present, or if the budget has no place for them. A
-    /// write that fails removes the whole entry.
+    /// Writes the absent pages among the ones of `part`. `data` has the bytes of all of them.
+    /// Returns the number of written bytes; `None` if all pages are present, or if the budget has
+    /// no place for them. A write that fails removes the whole entry. The folder stays locked
+    /// meanwhile.
     fn write_block(
         &self,
         folder: &Folder,

@@ -95,7 +95,7 @@ pub(super) enum ReadState {
     /// Has all its bytes. Entered by `on_done`; left by the release.
     Done,
     /// Its result is not needed any more. Entered when its reader abandons it, and in `retire`;
-    /// left by the release in `on_done`.
+    /// left by the release, in `on_done` or when a read is abandoned that has not begun.
     Unwanted,
 }
 

@@ -65,7 +65,7 @@ pub(super) struct State {
     /// Errors of fetches, by the reason given to the planner.
     errors: VecDeque<(i32, Arc<Error>)>,
     /// The reason given last: failures are numbered.
-    next_reason: i32,
+    last_reason: i32,
     /// True while a task is due that begins the reads that have started: see [`BeginReads`].
     is_begin_due: bool,
     /// True once the runtime has dropped a task: it runs no more.
@@ -108,7 +108,7 @@ impl<S: ObjectStore> Shared<S> {
             bodies: BTreeMap::new(),
             reads: BTreeMap::new(),
             errors: VecDeque::new(),
-            next_reason: 0,
+            last_reason: 0,
             is_begin_due: false,
             has_ended: false,
         };
@@ -254,14 +254,15 @@ impl State {
         actions
     }
 
-    /// Fails a fetch with an error for its readers.
+    /// Fails a fetch with an error for its readers. The planner gets the number under which the
+    /// error is kept. The oldest error is dropped when there are [`ERRORS_MAX`].
     pub(super) fn fail(&mut self, now: Time, fetch: FetchId, error: Error) {
         if self.errors.len() == ERRORS_MAX {
             self.errors.pop_front();
         }
-        self.next_reason = self.next_reason.wrapping_add(1);
-        self.errors.push_back((self.next_reason, Arc::new(error)));
-        self.planner.fail(now, fetch, self.next_reason);
+        self.last_reason = self.last_reason.wrapping_add(1);
+        self.errors.push_back((self.last_reason, Arc::new(error)));
+        self.planner.fail(now, fetch, self.last_reason);
     }
 
     /// The error with which a fetch failed; `None` if it is no longer kept.
