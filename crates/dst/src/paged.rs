@@ -3,7 +3,7 @@
 //! storage, time and the order of threads.
 //!
 //! A region is compared with a copy. The bytes of each eighth of a page follow from the number of
-//! its last write, so that bytes are found which are too old, too new or of another page. A mapping
+//! its last write. Bytes that are too old, too new or of another page differ from them. A mapping
 //! is compared with its file. Each block shows the file at some time since the mapping was made, or
 //! the current file in a window delegated to the kernel. A touch may end in a bus error if the
 //! storage has failed or the file has been shorter, and never in other bytes.
