@@ -113,7 +113,7 @@ macro_rules! before {
     };
 }
 
-/// Calls `sigaltstack(2)`, and keeps the new stack if the call succeeds.
+/// Calls `sigaltstack(2)` (`real`), and records the thread's new stack if the call succeeds.
 #[inline(always)]
 fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let result = real();
@@ -123,8 +123,8 @@ fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> s
     result
 }
 
-/// Calls `syscall(2)`, and handles the calls of AIO, of sandboxes and of signal stacks. The tuple
-/// has the first four arguments of the call `number`.
+/// Calls `syscall(2)` (`real`), and handles the calls of AIO, of sandboxes and of signal stacks.
+/// All other calls only go through. The tuple has the first four arguments of the call `number`.
 #[inline(always)]
 fn call_syscall(
     number: c_long,
@@ -200,8 +200,8 @@ fn advice_call(
     read_at(ADVICE + advice_number.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
 }
 
-/// Calls `readahead(2)`, and records it as the advice `WILLNEED`. A call for no bytes reads nothing,
-/// while advice of no bytes extends to the end of the file.
+/// Calls `readahead(2)`, and records it as the advice `WILLNEED`. A call for no bytes is not
+/// recorded: it reads nothing, while advice of no bytes extends to the end of the file.
 fn call_readahead(
     descriptor: c_int,
     offset: off64_t,
@@ -220,6 +220,7 @@ const POPULATE_READ: c_int = 22;
 /// Returns true for advice on reads of memory. Allocators often advise that memory is free, and
 /// this advice is neither recorded nor counted.
 fn is_read_advice(advice: c_int) -> bool {
+    // 0 to 3: normal, random, sequential, and `WILL_NEED`.
     matches!(advice, 0..=3 | POPULATE_READ)
 }
 

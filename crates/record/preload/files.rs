@@ -10,9 +10,9 @@ use crate::c::{self, ssize_t};
 use crate::layout::{ABANDONED, Cells, RecordRing};
 use crate::{publish, take_ticket, thread};
 
-/// Hash table of the descriptors and files whose names were reported. The index depends on both, and
-/// the entry also on the flags of the open file. A file that is opened again with other flags at
-/// the same descriptor is reported again, as is a name after a collision.
+/// Hash table of the descriptors and files whose names were reported. The index depends on both,
+/// and the entry also on the flags of the open file. A file that is opened again with other flags
+/// at the same descriptor is reported again, as is a name after a collision.
 static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
 
 /// Lifetime in nanoseconds of a cached descriptor. The library does not see a close by the C
@@ -150,7 +150,7 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
 fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;
     let (device, inode) = (attributes.device, attributes.inode);
-    // The length of an empty file wraps around to the largest number.
+    // The length of an empty file wraps around to the largest number: it is always reported.
     let unreported_bytes_max = ring.head().unreported_bytes_max.load(Ordering::Relaxed);
     if attributes.bytes.wrapping_sub(1) < unreported_bytes_max {
         return Some((UNREPORTED, 0));
@@ -174,7 +174,8 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opti
 
 /// Reports the name of a file to the recorder, with its descriptor and the flags of the open file.
 /// `now_ns` is the end of the read. A path too long for a short cell goes into a long
-/// one, and is cut there. A path that cannot be read is empty. Returns `None` if no cell was free.
+/// one, and is cut there. A path that cannot be read is empty. Returns `None` if no cell was free;
+/// the read then counts as lost.
 #[inline(never)]
 fn report_name(
     ring: RecordRing,

@@ -82,7 +82,8 @@ impl Cells {
 pub const BYTES: u64 = Cells::Long.end();
 
 /// First method number of advice. Methods of reads: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4
-/// `sendfile`, `splice` and `copy_file_range`, 5 AIO. Advice: this plus the number of `posix_fadvise(2)`.
+/// `sendfile`, `splice` and `copy_file_range`, 5 AIO. Advice: this plus the number of
+/// `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
 /// First method number of advice on memory. It is this plus the number of `madvise(2)`: 0 to 3, and
@@ -112,7 +113,8 @@ pub struct Head {
     pub filters: AtomicU64,
     /// Next ticket of each ring.
     pub tickets: [AtomicU64; 3],
-    /// Reads lost because a ring was full.
+    /// Reads lost because a ring was full, or because the library had no free entry or buffer for
+    /// them.
     pub lost: AtomicU64,
     /// Programs that have found this file.
     pub programs: AtomicU64,

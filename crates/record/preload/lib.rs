@@ -244,7 +244,7 @@ impl RecordedCall {
         }
         let (end_ns, error_number) = (now_ns(), errno());
         if self.method >= ADVICE && result != 0 {
-            // The result is an error's number: the kernel ignored the advice.
+            // The result is an error's number, or -1: the kernel ignored the advice.
             return result;
         }
         let value = if result < 0 { -(error_number as i64) } else { result as i64 };

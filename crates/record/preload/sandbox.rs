@@ -64,7 +64,8 @@ pub fn enters_by_syscall(number: c_long, first: c_long, second: c_long) -> bool 
 static STATUS: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 
 /// Returns true if the program runs under more filters than the recorder: a sandboxed program has
-/// started it. An unreadable status counts as a sandbox. Called before the program has threads.
+/// started it. Also true if the program may not read the clock. An unreadable status counts as a
+/// sandbox. Called before the program has threads.
 pub fn is_inherited(recorder_filters: u64) -> bool {
     // SAFETY: the name is terminated.
     let file = unsafe { c::open(c"/proc/self/status".as_ptr(), c::O_RDONLY | c::O_CLOEXEC) };
@@ -89,6 +90,7 @@ pub fn is_inherited(recorder_filters: u64) -> bool {
         // Linux before 5.9 counts no filters. 0: the process has none.
         None => number_after(text, b"\nSeccomp:") != Some(0),
     };
+    // The second query is a system call that a further filter might not expect.
     has_filter || has_no_clock()
 }
 

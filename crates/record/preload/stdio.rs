@@ -95,11 +95,11 @@ fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
         let end = (&raw const (*stream).read_end).read_volatile();
         let begin = (&raw const (*stream).read_begin).read_volatile();
         let mut available = current_bytes(stream);
-        // The bytes of the file then wait in the saved buffer.
+        // Behind pushed-back characters, the bytes of the file wait in the saved buffer.
         if (&raw const (*stream).flags).read_volatile() & IS_PUSHED_BACK != 0 {
-            let end = (&raw const (*stream).saved_end).read_volatile();
-            let begin = (&raw const (*stream).saved_begin).read_volatile();
-            available += end.saturating_sub(begin);
+            let saved_end = (&raw const (*stream).saved_end).read_volatile();
+            let saved_begin = (&raw const (*stream).saved_begin).read_volatile();
+            available += saved_end.saturating_sub(saved_begin);
         }
         let offset = (&raw const (*stream).offset).read_volatile();
         Some(Buffer { available, filled: end.saturating_sub(begin), offset })

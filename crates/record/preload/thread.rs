@@ -15,6 +15,7 @@ use crate::{GENERATION, c};
 /// measures the use (`a_handler_on_a_small_signal_stack_does_not_overrun_it`).
 pub const STACK_ROOM: usize = 1024;
 
+// Space for a `ThreadState`, which has 48 bytes.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
