@@ -101,7 +101,8 @@ impl Pattern {
     }
 }
 
-/// Reads columns of row groups, and checks their values.
+/// Reads columns of row groups, and checks their values. Returns the number of bytes of the values:
+/// eight for each.
 async fn read_table(
     store: &Arc<dyn ObjectStore>,
     requests: Requests,
@@ -138,7 +139,8 @@ pub fn check_table(
     }
 }
 
-/// Reads boxes of an array one after the other, and checks their values.
+/// Reads boxes of an array one after the other, and checks their values. Returns the number of
+/// bytes of the values: four for each.
 async fn read_boxes(
     store: &Arc<dyn ObjectStore>,
     name: &str,

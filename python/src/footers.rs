@@ -242,6 +242,7 @@ impl<'a> Reader<'a> {
         for shift in (0..u64::BITS).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
+            // Bits that the shift loses are beyond 64.
             if bits << shift >> shift != bits {
                 break;
             }
@@ -302,6 +303,7 @@ impl<'a> Reader<'a> {
         mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Wrong>,
     ) -> Result<Vec<T>, Wrong> {
         let (count, found) = self.list_head()?;
+        // An empty list may have any type.
         if found != kind && count > 0 {
             return Err("a list of another type");
         }
@@ -331,6 +333,7 @@ impl<'a> Reader<'a> {
             }
             number = match head >> 4 {
                 0 => self.integer()?,
+                // No field has a number beyond 64 bits.
                 step => number.checked_add(step.into()).ok_or("a field of another type")?,
             };
             field(self, number, head & 15)?;

@@ -86,8 +86,8 @@ impl LocalFile {
         result.map_err(|failure| failure.of_file(self.name(py)))
     }
 
-    /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a range above
-    /// [`HINT_BYTES_MAX`], so it is announced on a separate thread while signals are handled.
+    /// Gives a hint about `bytes` bytes by a call of `hint`. The kernel takes long for more than
+    /// [`HINT_BYTES_MAX`], so `hint` is then called on a separate thread while signals are handled.
     fn hint(
         &self,
         py: Python<'_>,

@@ -399,7 +399,7 @@ pub fn url_error(url: &str, error: &OpenObjectError) -> PyErr {
             let reason = why.split([',', ';']).next().unwrap_or_default();
             let text = format!("{reason}; open it with client='fsspec'");
             return match reason.contains("query") {
-                // Only a caller that names this client gets here.
+                // A URL with a query gets here only if the caller has excluded fsspec.
                 true => refused(format!("{url}: {text}")),
                 false => PyOSError::new_err((EOPNOTSUPP, text, url.clone())),
             };

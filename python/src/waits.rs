@@ -129,6 +129,7 @@ unsafe fn fill_directly(file: &File, range: &ReadRange) -> Result<bool, Failure>
     // SAFETY: guaranteed by the caller.
     let buffer = unsafe { range.memory.slice(range.bytes) };
     let mut signal = Ok(());
+    // The closure is called again and again during the read; false ends the read.
     let read = file.read_direct_at(buffer, range.offset, || {
         signal = Python::attach(|py| py.check_signals());
         signal.is_ok()

@@ -315,6 +315,7 @@ impl World {
         for (&token, transfer) in queued {
             transfer.is_started = true;
             *transfers_started += 1;
+            // Until the transfer ends, these pages cannot be moved. An unusable one fails the run.
             transfer.pinned_pages = self.begin_transfer(transfer.op, &transfer.segments);
             match transfer.op {
                 Op::Read => fill_with_garbage(&transfer.segments),

@@ -46,7 +46,7 @@ impl Engine {
             while state.machine.meter().in_device() > 0
                 || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
             {
-                // This thread waits for no read's queue.
+                // This thread waits for no read's queue. The call sleeps without the lock.
                 let queue = None;
                 state = self.lead(state, queue);
             }

@@ -415,8 +415,8 @@ impl PagedShared {
     }
 
     /// Uses a page in a system call for `use_us` microseconds, and checks that it stays in its
-    /// place. If `writes_page` is true, the call writes to the page at its end. No effect past the
-    /// end of the memory, or after a bus error.
+    /// place. If `writes_page` is true, the call writes to the page at its end, provided that it is
+    /// a page of a region in its place. No effect past the end of the memory, or after a bus error.
     fn use_in_system_call(&self, world: &World, page: u64, writes_page: bool, use_us: u64) {
         let writes_page = writes_page && matches!(self.memory_object, MemoryObject::Region(_));
         if page >= self.pages || !self.touch_and_check(world, page, writes_page) {

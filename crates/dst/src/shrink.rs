@@ -13,7 +13,8 @@ const SCHEDULES_PER_SCENARIO: u64 = 40;
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
-    /// Returns the shortest scenario that was found to fail, with the report of its run.
+    /// Returns the shortest scenario that was found to fail, with the report of its run. This one
+    /// fails: its failure stays if no shorter scenario fails.
     pub fn shrunk(&self) -> (Scenario, Report) {
         self.shrunk_by(&Scenario::run)
     }

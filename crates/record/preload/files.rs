@@ -63,7 +63,7 @@ pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t
 
 /// Returns device and inode of a descriptor, from the cache or from the kernel. `None` for a
 /// descriptor without positions, for a file that is too short to be reported, and when its name
-/// could not be reported.
+/// could not be reported. `now_ns` is the end of the read.
 pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let cached = CACHED_FILES.get(descriptor as usize);
     let is_valid = |entry: &&CachedFile| now_ns < entry.valid_until_ns.load(Ordering::Acquire);

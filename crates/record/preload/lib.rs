@@ -259,6 +259,7 @@ impl RecordedCall {
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let file = match self.position {
+            // Memory has no file: both numbers are 0.
             ReadPosition::InMemory(_) => Some((0, 0)),
             _ => files::device_and_inode(ring, self.descriptor, end_ns),
         };

@@ -259,7 +259,8 @@ impl DiskObject {
         self.tier.workers().read(job).wait().await
     }
 
-    /// A request to the store begins.
+    /// A request to the store begins. Returns its identifier, for the one call of `on_answer` that
+    /// must follow.
     pub(crate) fn on_request(&self, now: Time) -> RequestId {
         self.shared().lock().admission.on_request(now)
     }

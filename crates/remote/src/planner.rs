@@ -249,7 +249,7 @@ impl Planner {
         Ok(file)
     }
 
-    /// Adds a site without handles. Returns its first sector.
+    /// Adds a site without handles. Returns its first sector. Fails as `open_file` does.
     fn add_site(
         &mut self,
         file: FileId,
@@ -376,7 +376,8 @@ impl Planner {
     }
 
     /// Hint about a range of the file, or about the use of the handle, as in `posix_fadvise(2)`:
-    /// `WillNeed` prefetches the range as far as memory allows, and `DontNeed` drops its pages.
+    /// `WillNeed` prefetches the range as far as memory allows, and `DontNeed` drops its pages. The
+    /// range is cut at the end of the file, and has no effect on other advice.
     ///
     /// # Errors
     /// The handle is not open.

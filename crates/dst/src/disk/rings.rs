@@ -54,6 +54,7 @@ impl Backend for SimulatedBackend {
             is_started: false,
             pinned_pages: Vec::new(),
         };
+        // The pages may exceed the pager's limit from here to the end of their write-out.
         if transfer.op == Op::Write {
             world.count_written(transfer.segments);
         }

@@ -65,6 +65,7 @@ pub(crate) unsafe fn make_ioctl(
                 world.wake_range(start as usize, len as usize);
                 Ok(())
             }
+            // The pager makes no other call.
             _ => Err(Errno::NOTTY),
         }
     };

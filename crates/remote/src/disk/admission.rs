@@ -68,7 +68,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// A request to the store begins.
+    /// A request to the store begins. Returns its identifier, which is in use until `on_answer`.
     pub(super) fn on_request(&mut self, now: Time) -> RequestId {
         let index = match self.in_flight.iter().position(|is_used| !is_used) {
             Some(index) => index,

@@ -196,6 +196,7 @@ impl Version {
         let bytes = range.end - range.start;
         blocks.on_request(self.now());
         let end = self.request(range, fetch, blocks).await;
+        // `None` for any other end: its time does not count.
         blocks.on_answer(self.now(), matches!(end, Try::Done).then_some(bytes));
         end
     }

@@ -32,6 +32,7 @@ pub(super) fn to_store(location: &Path, metadata: &Metadata) -> ObjectMeta {
     let tag = metadata.etag().map(str::to_owned);
     let has_strong_tag = tag.as_deref().is_some_and(|tag| !is_weak(tag));
     let version = metadata.version().map(str::to_owned);
+    // A strong ETag comes first, then the version, then a weak ETag.
     let tag = match &version {
         Some(version) if !has_strong_tag => Some(format!("{VERSION_TAG}{version}")),
         _ => tag,

@@ -211,6 +211,7 @@ impl Planner {
         let bytes = open.bytes;
         let data = match open.direct.take() {
             Some(mut direct) => {
+                // The buffer begins on a sector, and the requested bytes may begin within it.
                 if direct.skipped > 0 {
                     direct.data.copy_within(direct.skipped as usize.., 0);
                 }
