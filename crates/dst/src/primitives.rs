@@ -50,7 +50,8 @@ impl<T> Mutex<T> {
                 }
                 // The lock is taken in spite of the panic, which is a failure of the run by itself.
                 Err(TryLockError::Poisoned(_)) => self.inner.clear_poison(),
-                // Sleeps until the lock is released.
+                // Sleeps until the lock is released. Without a timeout (`None`), the result is
+                // always true.
                 Err(TryLockError::WouldBlock) => drop(world.block(self.address(), None)),
             }
         }

@@ -123,8 +123,8 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
         return false;
     }
     let local = memory_piece { begin: (&raw const *to).cast(), bytes: from.bytes };
-    // The own process, in the upper half. The call fails at a wrong address, where a direct access
-    // would end the program.
+    // The own process, in the upper half. The call copies one piece to one piece, and fails at a
+    // wrong address, where a direct access would end the program.
     let process = (thread::task() >> 32) as c_int;
     // SAFETY: the local piece is within `to`, and the kernel checks the other address.
     let copied = unsafe { c::process_vm_readv(process, &raw const local, 1, from, 1, 0) };

@@ -109,7 +109,8 @@ pub struct DiskTier(Arc<Owner>);
 struct Owner(Arc<Workers>);
 
 impl Drop for Owner {
-    /// Ends the threads. Queued writes are executed first, while the process runs.
+    /// Ends the threads, without a wait. They execute the queued writes first, while the process
+    /// runs.
     fn drop(&mut self) {
         self.0.close();
     }
@@ -167,8 +168,8 @@ impl DiskTier {
         DiskCounters { off: tier.off(), ..tier.lock().counters }
     }
 
-    /// Waits until all blocks that were fetched before are written. Blocks the thread. Returns at
-    /// once in a child made by `fork`, which has no writer.
+    /// Waits until the blocks that were queued before are written, or their writes have failed.
+    /// Blocks the thread. Returns at once in a child made by `fork`, which has no writer.
     pub fn flush(&self) {
         if self.workers().tier.is_of_process() {
             self.workers().flush();

@@ -259,12 +259,19 @@ impl Planner {
         if bytes > FILE_BYTES_MAX {
             return Err(PlannerError::FileTooLarge { file_bytes: bytes });
         }
-        let start = self.addresses.allocate(bytes).ok_or(PlannerError::TooManyFiles)?;
-        let machine_file = self.machine.add_file(bytes, start).expect("the range is allocated");
-        let (handles, is_retired) = (BTreeMap::new(), false);
-        let site = Site { file, machine_file, bytes, generation, handles, is_retired };
-        self.work.sites.insert(start, site);
-        Ok(start)
+        let start_sector = self.addresses.allocate(bytes).ok_or(PlannerError::TooManyFiles)?;
+        let machine_file =
+            self.machine.add_file(bytes, start_sector).expect("the range is allocated");
+        let site = Site {
+            file,
+            machine_file,
+            bytes,
+            generation,
+            handles: BTreeMap::new(),
+            is_retired: false,
+        };
+        self.work.sites.insert(start_sector, site);
+        Ok(start_sector)
     }
 
     /// Sets the size and the generation of an open file. If either differs from before, all pages
@@ -283,22 +290,22 @@ impl Planner {
     ) -> Result<bool, PlannerError> {
         let now = self.advance(now);
         let generation = generation.into();
-        let old = self.files.get(&file).ok_or(PlannerError::NotOpen)?.site;
-        let site = &self.work.sites[&old];
+        let old_sector = self.files.get(&file).ok_or(PlannerError::NotOpen)?.site;
+        let site = &self.work.sites[&old_sector];
         if site.bytes == bytes && site.generation == generation {
             return Ok(false);
         }
         // A closed handle stays in its site until its last read is released.
         let is_open = |handle: &HandleId| self.handles.contains_key(handle);
         let handles: Vec<HandleId> = site.handles.keys().copied().filter(is_open).collect();
-        let new = self.add_site(file, bytes, generation)?;
-        let site = self.work.sites.get_mut(&new).expect("it was added just now");
+        let new_sector = self.add_site(file, bytes, generation)?;
+        let site = self.work.sites.get_mut(&new_sector).expect("it was added just now");
         for handle in handles {
             site.handles.insert(handle, SiteHandle::new(self.machine.open(site.machine_file)));
         }
-        self.files.get_mut(&file).expect("found above").site = new;
-        self.work.retire(now, old, ReadFailure::Changed);
-        self.retired.push(old);
+        self.files.get_mut(&file).expect("found above").site = new_sector;
+        self.work.retire(now, old_sector, ReadFailure::Changed);
+        self.retired.push(old_sector);
         Ok(true)
     }
 
@@ -363,8 +370,9 @@ impl Planner {
     /// The handle is not open.
     pub fn request_cost_bytes(&mut self, handle: HandleId) -> Result<u64, PlannerError> {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
-        let handle = self.work.sites[&self.files[file].site].handles[&handle].handle;
-        Ok(self.machine.readahead_state(handle).marginal_cost_pages * PAGE_BYTES)
+        let site = &self.work.sites[&self.files[file].site];
+        let machine_handle = site.handles[&handle].machine_handle;
+        Ok(self.machine.readahead_state(machine_handle).marginal_cost_pages * PAGE_BYTES)
     }
 
     /// Returns true while reads of the present generation of the file hold memory: until each is
@@ -393,8 +401,8 @@ impl Planner {
         let site = &self.work.sites[&self.files[file].site];
         let bytes = range.end.min(site.bytes).saturating_sub(range.start);
         let pages = PageRange::covering(range.start, bytes);
-        let handle = site.handles[&handle].handle;
-        self.machine.advise(now, handle, THE_PROCESS, advice, pages);
+        let machine_handle = site.handles[&handle].machine_handle;
+        self.machine.advise(now, machine_handle, THE_PROCESS, advice, pages);
         Ok(())
     }
 

@@ -70,7 +70,8 @@ impl Backend for SimulatedBackend {
     fn cancel(&mut self, token: u64) {
         let world = world().expect(OUTSIDE_SIMULATION);
         if world.random_below(2) == 0 {
-            world.schedule(0, Answered { ring: self.ring, token, is_cancelled: true });
+            let delay_ns = 0;
+            world.schedule(delay_ns, Answered { ring: self.ring, token, is_cancelled: true });
         }
     }
 
@@ -102,8 +103,9 @@ impl Drop for SimulatedBackend {
     fn drop(&mut self) {
         let Some(world) = world() else { return };
         world.start_queued_transfers(self.ring);
+        let no_timeout = None;
         while !world.disk.borrow().rings[self.ring].transfers.is_empty() {
-            world.block(SLEEP_KEY + self.ring, None);
+            world.block(SLEEP_KEY + self.ring, no_timeout);
         }
     }
 }

@@ -319,7 +319,8 @@ impl World {
         let is_report_read =
             |pending_move: &Move| pending_move.from == from && pending_move.is_reported;
         while !self.memory().kernel_memory.moves.iter().any(is_report_read) {
-            self.block(from, None);
+            let no_timeout = None;
+            self.block(from, no_timeout);
         }
         self.memory().kernel_memory.moves.retain(|pending_move| pending_move.from != from);
         Ok(())

@@ -8,7 +8,7 @@ use super::super::memory::Kernel;
 use super::super::scenario::{
     Action, Draw, MappingTouch, Paged, Scenario, Settings, draw_faults, draw_kinds, draw_threads,
 };
-use super::PAGE_PARTS;
+use super::{FILE, PAGE_PARTS};
 use crate::target::Coherence;
 
 /// Least memory of regions and mappings in pages.
@@ -120,7 +120,9 @@ impl Scenario {
         let threads = draw_threads(&mut draw, actions, |draw, count| {
             let mut run = DrawnRun { next_page: draw.number_below(pages), is_descending: false };
             let draw_next = |_| match draw.number_below(50) {
-                0 if changes_file => Action::Replace(0, 1 + draw.number_below(pages * PAGE_BYTES)),
+                0 if changes_file => {
+                    Action::Replace(FILE, 1 + draw.number_below(pages * PAGE_BYTES))
+                }
                 0..20 => draw_action(draw, pages, kinds, changes_file),
                 _ => Action::Touch(run.next_part(draw, pages, large_pages)),
             };
@@ -194,8 +196,8 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
             13 => MappingTouch::DropByMadvise(first, count.min(8)),
             14 => MappingTouch::CheckCounters,
             _ if changes_file => match part {
-                0..3 => return Action::Resize(0, 1 + draw.number_below(pages * PAGE_BYTES)),
-                _ => return Action::Write(0, first, count),
+                0..3 => return Action::Resize(FILE, 1 + draw.number_below(pages * PAGE_BYTES)),
+                _ => return Action::Write(FILE, first, count),
             },
             _ => return Action::Pause(duration_us),
         });

@@ -141,35 +141,41 @@ impl Tier {
         let ReadJob { key, range } = job;
         // True for a block in which bytes were found, from either side: each block counts once.
         let mut found: BTreeMap<u64, bool> = BTreeMap::new();
-        // `absent` is a block without a valid entry: it is not looked up again from the other end.
-        let (mut prefix, mut at, mut absent) = (Vec::new(), range.start, None);
+        // From the first byte up: all before `at` was found.
+        let mut prefix = Vec::new();
+        let mut at = range.start;
+        // A block without a valid entry: it is not looked up again from the other end.
+        let mut absent = None;
         while at < range.end {
             let block = at / BLOCK_BYTES;
-            let end = range.end.min((block + 1) * BLOCK_BYTES);
-            let bytes = self.read_block(folder, key, at..end, Side::First);
-            if bytes.is_none() {
+            let part_end = range.end.min((block + 1) * BLOCK_BYTES);
+            let read = self.read_block(folder, key, at..part_end, Side::First);
+            if read.is_none() {
                 absent = Some(block);
             }
-            let bytes = bytes.unwrap_or_default();
+            let bytes = read.unwrap_or_default();
             found.insert(block, !bytes.is_empty());
             at += bytes.len() as u64;
             prefix.extend_from_slice(&bytes);
-            if at < end {
+            if at < part_end {
                 break;
             }
         }
-        let (mut parts, mut end) = (Vec::new(), range.end);
+        // From the last byte down: all from `end` on was found.
+        let mut parts = Vec::new();
+        let mut end = range.end;
         while end > at {
             let block = (end - 1) / BLOCK_BYTES;
             if absent == Some(block) {
                 break;
             }
-            let start = at.max(block * BLOCK_BYTES);
-            let bytes = self.read_block(folder, key, start..end, Side::Last).unwrap_or_default();
+            let part_start = at.max(block * BLOCK_BYTES);
+            let read = self.read_block(folder, key, part_start..end, Side::Last);
+            let bytes = read.unwrap_or_default();
             *found.entry(block).or_default() |= !bytes.is_empty();
             end -= bytes.len() as u64;
             parts.push(bytes);
-            if end > start {
+            if end > part_start {
                 break;
             }
         }

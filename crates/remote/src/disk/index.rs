@@ -46,6 +46,7 @@ impl Index {
     pub(super) fn new() -> Index {
         Index {
             policy: Sieve::new(),
+            // The lists grow with the entries.
             lists: FrameLists::new(0),
             frames: Vec::new(),
             free: Vec::new(),

@@ -127,7 +127,8 @@ impl Workers {
         let of_thread = Arc::clone(self);
         if !start("readpath-disk-write", move || write_loop(&of_thread)) {
             let mut queue = self.lock();
-            (queue.has_writer, queue.queued_bytes) = (false, 0);
+            queue.has_writer = false;
+            queue.queued_bytes = 0;
             queue.writes.clear();
             drop(queue);
             self.flushed.notify_all();

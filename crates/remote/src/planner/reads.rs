@@ -51,14 +51,23 @@ impl Planner {
         site.handles.get_mut(&handle).expect("an open handle").open_reads += 1;
         let id = ReadId(self.next_id);
         self.next_id += 1;
-        let (read, site, state) = (None, start_sector, ReadState::Waiting);
-        self.work.reads.insert(id, OpenRead { read, site, handle, offset, bytes, direct, state });
+        let read = OpenRead {
+            machine_read: None,
+            site: start_sector,
+            handle,
+            offset,
+            bytes,
+            direct,
+            state: ReadState::Waiting,
+        };
+        self.work.reads.insert(id, read);
         self.unbegun.push((start_sector, offset, id));
         Ok(id)
     }
 
     /// Starts several reads at once, as [`start`](Planner::start) does. Ranges that are close
-    /// together leave in one fetch of at most `part_bytes`, with the gaps between them.
+    /// together leave in one fetch of at most `part_bytes`, with the gaps between them, where
+    /// [`read_gaps`](Planner::read_gaps) reads these.
     ///
     /// # Errors
     /// As for [`start`](Planner::start); none of the reads is open then.
@@ -96,8 +105,9 @@ impl Planner {
         ranges: &[Range<u64>],
     ) -> Result<(), PlannerError> {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
-        let id = self.work.sites[&self.files[file].site].handles[&handle].handle;
-        let costs = self.machine.readahead_state(id).costs;
+        let site = &self.work.sites[&self.files[file].site];
+        let machine_handle = site.handles[&handle].machine_handle;
+        let costs = self.machine.readahead_state(machine_handle).costs;
         // Sorted once: the sorts of both functions then take one pass each.
         let mut in_order = ranges.to_vec();
         in_order.sort_unstable_by_key(|range| range.start);
@@ -128,7 +138,7 @@ impl Planner {
             let site = &self.work.sites[&start_sector];
             let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
             let transfer = Transfer {
-                handle: site.handles[&read.handle].handle,
+                handle: site.handles[&read.handle].machine_handle,
                 process: THE_PROCESS,
                 offset: read.offset - skipped,
                 bytes: read.direct.as_ref().map_or(read.bytes, |direct| direct.data.len() as u64),
@@ -139,7 +149,8 @@ impl Planner {
                 Some(_) => ReadAccess::Direct,
             };
             let begun = self.machine.read(now, access, transfer);
-            read.read = Some(begun.expect("size, alignment and number were checked at the start"));
+            let begun = begun.expect("size, alignment and number were checked at the start");
+            read.machine_read = Some(begun);
             // A direct read has no pages in the cache, with which prefetched ones would be used.
             if read.direct.is_none() {
                 let (handle, request) = (read.handle, PageRange::covering(read.offset, read.bytes));
@@ -161,7 +172,7 @@ impl Planner {
         let file_pages = site.bytes.div_ceil(PAGE_BYTES);
         let handle = site.handles.get_mut(&id).expect("the handle of an open read");
         let surroundings = Surroundings {
-            cost_pages: self.machine.readahead_state(handle.handle).marginal_cost_pages,
+            cost_pages: self.machine.readahead_state(handle.machine_handle).marginal_cost_pages,
             memory_pages: self.pool.len() as u64 / PAGE_BYTES,
             file_pages,
         };
@@ -179,9 +190,9 @@ impl Planner {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
         let site = &self.work.sites[&self.files[file].site];
         let bytes = range.end.min(site.bytes).saturating_sub(range.start);
-        let handle = site.handles[&handle].handle;
+        let machine_handle = site.handles[&handle].machine_handle;
         let mut pages = PageRange::covering(range.start, bytes).pages();
-        Ok(pages.all(|page| self.machine.is_cached(handle, page)))
+        Ok(pages.all(|page| self.machine.is_cached(machine_handle, page)))
     }
 
     /// Number of bytes of an ended read, or its failure; `None` while it waits, and for a read that
@@ -268,7 +279,7 @@ impl Planner {
         }
         let mut skipped = open.offset % PAGE_BYTES;
         let mut left = bytes;
-        for frame in self.machine.read_frames(open.read.expect("an ended read has begun")) {
+        for frame in self.machine.read_frames(open.machine_read.expect("an ended read has begun")) {
             let part = left.min(PAGE_BYTES - skipped);
             let start = u64::from(frame.0) * PAGE_BYTES + skipped;
             each(&self.pool[start as usize..][..part as usize]);
@@ -287,7 +298,7 @@ impl Planner {
                 self.work.release(&mut self.machine, now, read)
             }
             // The read has not begun: the machine does not know it.
-            Some(OpenRead { read: None, .. }) => {
+            Some(OpenRead { machine_read: None, .. }) => {
                 self.work.release(&mut self.machine, now, read);
             }
             // The machine still reads its pages, and releases the read at its end.

@@ -38,8 +38,8 @@ pub(super) struct Site {
 /// A handle of a site.
 #[derive(Debug)]
 pub(super) struct SiteHandle {
-    /// The machine's handle.
-    pub(super) handle: machine::HandleId,
+    /// The handle of the machine.
+    pub(super) machine_handle: machine::HandleId,
     /// Number of reads that the machine has not released.
     pub(super) open_reads: u64,
     /// True if the handle closes with the last of these reads.
@@ -50,9 +50,9 @@ pub(super) struct SiteHandle {
 
 impl SiteHandle {
     /// Wraps a new handle of the machine.
-    pub(super) fn new(handle: machine::HandleId) -> SiteHandle {
+    pub(super) fn new(machine_handle: machine::HandleId) -> SiteHandle {
         let neighbourhoods = Neighbourhoods::default();
-        SiteHandle { handle, open_reads: 0, is_closing: false, neighbourhoods }
+        SiteHandle { machine_handle, open_reads: 0, is_closing: false, neighbourhoods }
     }
 }
 
@@ -62,7 +62,7 @@ impl Site {
         let Some(handle) = self.handles.get_mut(&id) else { return };
         handle.is_closing = true;
         if handle.open_reads == 0 {
-            machine.close(handle.handle);
+            machine.close(handle.machine_handle);
             self.handles.remove(&id);
         }
     }
@@ -72,7 +72,7 @@ impl Site {
 #[derive(Debug)]
 pub(super) struct OpenRead {
     /// The read of the machine; `None` before it begins.
-    pub(super) read: Option<machine::ReadId>,
+    pub(super) machine_read: Option<machine::ReadId>,
     /// First sector of its site.
     pub(super) site: u64,
     /// The planner's handle by which it was started.
@@ -191,8 +191,8 @@ impl Work {
     /// closes it. No effect on a read that is not open.
     pub(super) fn release(&mut self, machine: &mut Machine, now: Time, id: ReadId) {
         let Some(read) = self.reads.remove(&id) else { return };
-        if let Some(read) = read.read {
-            machine.release(now, read);
+        if let Some(machine_read) = read.machine_read {
+            machine.release(now, machine_read);
         }
         let site = self.sites.get_mut(&read.site).expect("a site outlives its reads");
         let handle = site.handles.get_mut(&read.handle).expect("a handle outlives its reads");

@@ -64,8 +64,8 @@ impl Disk {
         let tag = meta.e_tag.as_deref().filter(|tag| !is_weak(tag));
         let (location, store) = (meta.location.as_ref(), self.store.as_ref());
         let object = store.and_then(|store| store.object(location, tag, meta.size));
-        let (request, chunks) = (None, Vec::new());
-        Blocks { inner: object.map(|object| Inner { object, request, start: 0, chunks }) }
+        let inner = |object| Inner { object, request: None, start: 0, chunks: Vec::new() };
+        Blocks { inner: object.map(inner) }
     }
 }
 

@@ -150,8 +150,15 @@ impl Objects {
         }
         self.by_use.insert(self.uses, location.clone());
         let Found { meta, attributes, checked_at, settles_at } = found;
-        let (doubted_at, used) = (None, self.uses);
-        let object = Object { meta, attributes, file, settles_at, checked_at, doubted_at, used };
+        let object = Object {
+            meta,
+            attributes,
+            file,
+            settles_at,
+            checked_at,
+            doubted_at: None,
+            used: self.uses,
+        };
         let old = self.objects.insert(location, object);
         debug_assert!(old.is_none(), "the location was forgotten before");
     }
