@@ -19,7 +19,8 @@ const BATCH_REQUESTS: usize = 16;
 /// Entries that are tried for a request, chosen. A request without a free entry is counted as lost.
 const ATTEMPTS: usize = 16;
 
-/// Values of [`SubmittedRead::request`] for a free entry, and for one that is being written.
+/// Values of [`SubmittedRead::request_address`] for a free entry, and for one that is being
+/// written.
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
@@ -47,7 +48,8 @@ struct Request {
 #[derive(Clone, Copy)]
 pub struct Event {
     _data: u64,
-    request: u64,
+    /// Address of the request that has ended.
+    request_address: u64,
     result: i64,
     _result2: i64,
 }
@@ -55,7 +57,7 @@ pub struct Event {
 /// A read that was submitted and whose result was not yet fetched.
 struct SubmittedRead {
     /// Address of the request, or [`FREE`], or [`TAKEN`].
-    request: AtomicU64,
+    request_address: AtomicU64,
     /// Time of the submission, by the monotonic clock.
     begin_ns: AtomicU64,
     /// Descriptor of the file.
@@ -70,7 +72,7 @@ impl SubmittedRead {
     /// Returns a free entry.
     const fn free() -> SubmittedRead {
         SubmittedRead {
-            request: AtomicU64::new(FREE),
+            request_address: AtomicU64::new(FREE),
             begin_ns: AtomicU64::new(0),
             descriptor: AtomicU64::new(0),
             offset: AtomicU64::new(0),
@@ -82,11 +84,12 @@ impl SubmittedRead {
 /// Hash table of the submitted reads.
 static SUBMITTED: [SubmittedRead; 4096] = [const { SubmittedRead::free() }; 4096];
 
-/// Returns the entries in the table that a request may have, in the order of the attempts.
-fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRead> {
+/// Returns the entries in the table that the request at an address may have, in the order of the
+/// attempts.
+fn candidate_entries(request_address: u64) -> impl Iterator<Item = &'static SubmittedRead> {
     // Multiplicative hash of the address, without the six bits below the size of a request. Its
     // upper 24 bits depend on all bits of the address.
-    let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let first = (request_address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let index = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
     (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(index(nth)))
 }
@@ -95,15 +98,15 @@ fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRea
 /// holds another value.
 fn reserve_entry(entry: &SubmittedRead, expected: u64) -> bool {
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-    entry.request.compare_exchange(expected, TAKEN, success, failure).is_ok()
+    entry.request_address.compare_exchange(expected, TAKEN, success, failure).is_ok()
 }
 
 /// Enters a read that is about to be submitted. An older entry for the same address is replaced: it
 /// was refused or its result was never fetched. Without a free entry the read counts as lost.
-fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
-    let reserved = candidate_entries(address)
-        .find(|entry| reserve_entry(entry, address))
-        .or_else(|| candidate_entries(address).find(|entry| reserve_entry(entry, FREE)));
+fn enter_read(ring: RecordRing, request_address: u64, request: &Request, begin_ns: u64) {
+    let reserved = candidate_entries(request_address)
+        .find(|entry| reserve_entry(entry, request_address))
+        .or_else(|| candidate_entries(request_address).find(|entry| reserve_entry(entry, FREE)));
     let Some(entry) = reserved else {
         ring.head().lost.fetch_add(1, Ordering::Relaxed);
         return;
@@ -113,7 +116,7 @@ fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) 
     set(&entry.descriptor, u64::from(request.descriptor));
     set(&entry.offset, request.offset as u64);
     set(&entry.bytes, if request.operation == READ { request.bytes } else { u64::MAX });
-    entry.request.store(address, Ordering::Release);
+    entry.request_address.store(request_address, Ordering::Release);
 }
 
 /// Copies memory of the program, whose addresses may be wrong. Returns false if the kernel could
@@ -131,8 +134,8 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
     copied == from.bytes as ssize_t
 }
 
-/// Enters the reads of a submission of `count` requests. The kernel has not yet checked their
-/// addresses. At a wrong address the rest is left out.
+/// Enters the reads of a submission of `count` requests. `requests` is the program's list of their
+/// addresses. The kernel has not yet checked them: at a wrong address the rest is left out.
 #[inline(never)]
 fn enter_reads(ring: RecordRing, count: usize, requests: *const u64) {
     let begin_ns = now_ns();
@@ -213,8 +216,8 @@ fn record_events(ring: RecordRing, events: *const Event, count: usize) {
     for index in 0..count {
         // SAFETY: the kernel has written `count` events there.
         let event = unsafe { events.add(index).read_unaligned() };
-        let Some(entry) =
-            candidate_entries(event.request).find(|entry| reserve_entry(entry, event.request))
+        let address = event.request_address;
+        let Some(entry) = candidate_entries(address).find(|entry| reserve_entry(entry, address))
         else {
             // A write, or a read that was lost.
             continue;
@@ -227,7 +230,7 @@ fn record_events(ring: RecordRing, events: *const Event, count: usize) {
             position: ReadPosition::At(get(&entry.offset)),
             requested_bytes: (bytes != u64::MAX).then_some(bytes as usize),
         };
-        entry.request.store(FREE, Ordering::Release);
+        entry.request_address.store(FREE, Ordering::Release);
         call.record(ring, begin_ns, end_ns, event.result);
     }
 }
