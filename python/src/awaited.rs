@@ -1,4 +1,7 @@
 //! A read that an event loop waits for.
+//!
+//! An `Own` holds a value of the process that created it. In a child of `fork` its `get_mut`
+//! returns none.
 
 use std::future::Future;
 use std::io;

@@ -2,6 +2,9 @@
 //!
 //! Python's lock is released in every call that may take a lock of the engine. A thread that holds
 //! Python's lock then never waits for one that needs it.
+//!
+//! An `Own` holds a value of the process that created it. In a child of `fork` its `get` and
+//! `into_inner` return none.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

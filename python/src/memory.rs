@@ -1,4 +1,7 @@
 //! Paged memory as Python buffers: a file as memory, and memory larger than its budget.
+//!
+//! An `Own` holds a value of the process that created it. In a child of `fork` its `get` returns
+//! none, `is_ours` false, and `inherited` the parent's value.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;

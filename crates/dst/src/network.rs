@@ -3,7 +3,7 @@
 //! and an *answer* one reply of the server.
 //!
 //! Bytes of one connection arrive in their sending order, as with TCP. Whole answers arrive in any
-//! order.
+//! order. At a *preemption point* another thread may run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Locks, condition variables and threads. Outside a simulation they are the standard library's. In
-//! a simulation they belong to its `world`, where the seed decides the next thread to
-//! run.
+//! a simulation they belong to its `world`, where the seed decides the next thread to run. There a
+//! thread is a *task*, and a *wait key* is the number by which sleeping tasks are woken.
 
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};

@@ -1,5 +1,8 @@
 //! The version of a file, and the check for a change. A child of `fork` opens its parent's file
 //! again by name, and may find another version or another file.
+//!
+//! An `Own` holds a value of the process that created it. In a child of `fork` its `get` returns
+//! none, `is_ours` false, and `inherited` the parent's value.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

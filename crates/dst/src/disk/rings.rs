@@ -1,5 +1,6 @@
 //! The backend and the sleeper of a path in a simulation: transfers are queued in a *ring* of the
-//! disk, and tasks of the world sleep for its answers.
+//! disk, and tasks of the world sleep for its answers. At a *preemption point* another task may
+//! run.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Replacements of the pager's requests to the system about its memory. Outside a simulation each
 //! returns `None` or false, or does nothing. The *pager* is the library's server of page faults. A
 //! *touch* is an access of the program to a page. A *delegated* page is served by the kernel's own
-//! mapping of the file. A fault with a rate, such as `short_call_one_in`, is an injected one.
+//! mapping of the file. A fault with a rate, such as `short_call_one_in`, is an injected one. At a
+//! *preemption point* another thread may run.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};

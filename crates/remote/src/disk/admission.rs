@@ -1,4 +1,5 @@
-//! Admission: the pages that are worth a write.
+//! Admission: the pages that are worth a write. An *entry* is the file of one block of an object's
+//! version in the folder.
 //!
 //! How it works: fetched pages are written if
 //!

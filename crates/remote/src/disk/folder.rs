@@ -1,4 +1,5 @@
-//! The folder of a tier: its checks, its lock, and the number of bytes in it.
+//! The folder of a tier: its checks, its lock, and the number of bytes in it. An *entry* is the
+//! file of one block of an object's version.
 //!
 //! All names are looked up in the open folder, never by its path. A lock of the file `ledger`
 //! (`flock(2)`) guards each change, among threads and processes; the kernel releases the lock of a

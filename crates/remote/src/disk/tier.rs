@@ -1,4 +1,4 @@
-//! The state of an open folder.
+//! The state of an open folder. An *entry* is the file of one block of an object's version.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 

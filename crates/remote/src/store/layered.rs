@@ -1,4 +1,5 @@
-//! Parts of a store for a layer of another interface, whose writes pass to its own storage.
+//! Parts of a store for a layer of another interface, whose writes pass to its own storage. An
+//! *opening* is a request for the version of an object that is in flight.
 
 use object_store::path::Path;
 use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, Result};
