@@ -45,6 +45,7 @@ impl Thread {
         // batch.
         for _ in 0..wait_count {
             let read = match batch.wait() {
+                // No read of the batch is left.
                 Ok(None) => break,
                 Ok(Some(read)) => read,
                 // The storage has failed as a whole: any read stands for all.
