@@ -23,7 +23,8 @@
 //!    call.
 //! 3. A call without an answer within `give_up_after` of its start fails. While the server stays
 //!    silent after that, further calls get only `repeat_after`. A dead server thus costs one long
-//!    wait and not many.
+//!    wait and not many. If bytes arrive after a pause of this program, the time by which it has
+//!    missed its next timeout does not count: the answers may have waited for it.
 //! 4. `NFS3ERR_JUKEBOX` means "try later": the call rests for [`POSTPONE_DELAY_FIRST`], then twice
 //!    as long each time up to [`POSTPONE_DELAY_MAX`], and is sent under a new id.
 //! 5. An answer that cannot be decoded is ignored and the call is sent again. The last
@@ -185,6 +186,8 @@ pub(crate) struct Client {
     reconnect_delay: Time,
     /// Time of the last received byte, or of the present connection if it was made later.
     last_byte_at: Time,
+    /// Time of the last received bytes or handled timeouts.
+    handled_at: Time,
     /// True if a waiting call has expired, and the server has answered no call since. An expired
     /// call that the server has postponed does not count.
     is_silent: bool,
@@ -231,6 +234,7 @@ impl Client {
             link: ClientLink::Down { retry_at: Time::ZERO },
             reconnect_delay: Time::ZERO,
             last_byte_at: Time::ZERO,
+            handled_at: Time::ZERO,
             is_silent: false,
             answered_sent_at: None,
             traffic: Traffic::default(),
@@ -373,6 +377,7 @@ impl Client {
             reply.data_bytes_received += direct_bytes;
         }
         self.records.record_received(bytes - direct_bytes);
+        self.extend_after_pause(now);
         self.last_byte_at = now;
         self.process_records(now, caller);
         self.restart_timeouts(now);

@@ -241,6 +241,35 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
     assert_eq!(bench.recorded.ended, [(0, Err(CallError::TimedOut))]);
 }
 
+/// Three calls at 1 ms. The program is paused until 15,000 ms, and then receives the first answer:
+/// the others wait behind it. By hand: the first timeout, at 1,001 ms, is missed by 13,999 ms, so the
+/// others fail at 24,000 ms in place of 10,001 ms. The connection falls silent after the second one,
+/// and is replaced in vain. Without any answer, all fail after the pause.
+#[test]
+fn answers_that_waited_for_a_paused_program_are_not_late() {
+    let mut bench = ClientBench::connected(3);
+    for _ in 0..3 {
+        bench.start_call(ms(1));
+    }
+    let xids = bench.take_sent_xids();
+    bench.receive(ms(15_000), &answer(xids[0], OK_RESULTS));
+    bench.handle_time(ms(15_000));
+    bench.receive(ms(15_100), &answer(xids[1], OK_RESULTS));
+    bench.handle_time(ms(15_100));
+    assert_eq!((bench.recorded.ended.len(), bench.client.traffic().repeats), (2, 0));
+    bench.handle_time(ms(23_999));
+    assert_eq!(bench.recorded.ended.len(), 2);
+    bench.handle_time(ms(24_000));
+    assert_eq!(bench.recorded.ended[2].1, Err(CallError::TimedOut));
+
+    let mut silent = ClientBench::connected(3);
+    for _ in 0..3 {
+        silent.start_call(ms(1));
+    }
+    silent.handle_time(ms(15_000));
+    assert_eq!(silent.recorded.ended.len(), 3);
+}
+
 /// Eight calls are answered in their order, one each 600 ms. The last one waits 4,800 ms for the
 /// others, and none is sent again although the timeout is 1,000 ms.
 #[test]

@@ -16,6 +16,7 @@ impl Client {
     /// Handles timeouts that are due at time `now`. Expired calls fail, and the caller is informed.
     /// Other calls are sent again, or the connection is given up if the server has sent nothing.
     pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
+        self.handled_at = now;
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             match slot.state {
@@ -45,6 +46,22 @@ impl Client {
         }
     }
 
+    /// Extends the times at which calls fail after a pause of this program, at the first bytes that
+    /// are received at time `now` after it. The caller of this client wakes for each timeout, so the
+    /// time since a missed one is a pause. Shorter pauses than `repeat_after` change nothing.
+    pub(super) fn extend_after_pause(&mut self, now: Time) {
+        let is_pause = now >= self.handled_at + self.timing.repeat_after;
+        self.handled_at = now;
+        let Some(missed_at) = self.next_wake().filter(|wake_at| is_pause && *wake_at < now) else {
+            return;
+        };
+        for slot in &mut self.slots {
+            slot.expires_at += now.since(missed_at);
+        }
+    }
+
+    /// Records that the server has answered the call in slot `index`: it is not silent, and a lost
+    /// connection is replaced at once.
     /// Records that the server has answered the call in slot `index`, also with a garbled answer or
     /// a request to try later. The server is not silent, and if the connection is lost, it is
     /// replaced at once. The slot must still have the state in which the answer found it.
