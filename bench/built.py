@@ -1,10 +1,15 @@
 """Builds the command and the benchmark programs of crates/eval/benches."""
 
 import json
+import os
 import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Build folder, as cargo takes it from the environment.
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# The command after a release build.
+COMMAND = TARGET / "release/readpath"
 
 
 def bench(name: str) -> str:

@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 
+import built
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -40,7 +42,7 @@ def main() -> None:
 
 def once(job: pathlib.Path, data: pathlib.Path, is_kernel_first: bool) -> tuple[dict, dict]:
     storages = [f"kernel:{data}", f"file:{data}"] if is_kernel_first else [f"file:{data}", f"kernel:{data}"]
-    command = [ROOT / "target/release/readpath", "run", job, "--on", storages[0], "--on", storages[1],
+    command = [built.COMMAND, "run", job, "--on", storages[0], "--on", storages[1],
                "--create", "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = {row["storage"].split(":")[0]: row for row in json.loads(output)["results"]}

@@ -23,8 +23,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+import built
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COMMAND = ROOT / "target/release/readpath"
+COMMAND = built.COMMAND
 EIGHT = ROOT / "bench/one-head/eight-readers.fio"
 MIXED = ROOT / "bench/one-head/mixed-readers.fio"
 OURS = ["noop", "adaptive", "deadline", "cfq", "cfq,low_latency=0"]

@@ -30,6 +30,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import built
+
 ROOT = Path(__file__).resolve().parent.parent
 FILE_BYTES = 64 << 20
 PAGE = 4096
@@ -246,7 +248,7 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--command", type=Path, default=ROOT / "target/release/readpath")
+    parser.add_argument("--command", type=Path, default=built.COMMAND)
     parser.add_argument("--only", default="")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
@@ -256,7 +258,7 @@ def main():
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     rows = []
     print(f"{'change':8} {'program':32} {'recorded s':>10} {'predicted s':>12} {'then s':>7} {'error':>6}")
-    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
+    with tempfile.TemporaryDirectory(dir=built.TARGET) as folder:
         bench = Bench(arguments.command.resolve(), Path(folder))
         for case in CASES:
             if arguments.only not in f"{case[0]}: {case[1]}":

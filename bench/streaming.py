@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import built
+
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = [
     ("explain", ["explain", "large.rec"]),
@@ -53,8 +55,8 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--events", type=int, default=100_000_000)
     parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--command", type=Path, default=ROOT / "target/release/readpath")
-    parser.add_argument("--on", type=Path, default=ROOT / "target")
+    parser.add_argument("--command", type=Path, default=built.COMMAND)
+    parser.add_argument("--on", type=Path, default=built.TARGET)
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     rows = []

@@ -21,7 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import built
+
 READS, FILE_BYTES = 50_000, 64 << 20
 # Work of about 18 us.
 COMPUTED = range(1900)
@@ -46,7 +47,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--program", type=Path)
     parser.add_argument("--times", type=int, default=12)
-    parser.add_argument("--command", type=Path, default=ROOT / "target/release/readpath")
+    parser.add_argument("--command", type=Path, default=built.COMMAND)
     parser.add_argument("--without-root", action="store_true")
     arguments = parser.parse_args()
     if arguments.program:
@@ -54,7 +55,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit(__doc__)
     took, lost = {False: [], True: []}, 0
-    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
+    with tempfile.TemporaryDirectory(dir=built.TARGET) as folder:
         data, recording = Path(folder) / "data", Path(folder) / "reads.rec"
         data.write_bytes(os.urandom(FILE_BYTES))
         os.chmod(folder, 0o777)

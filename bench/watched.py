@@ -23,6 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import built
+
 ROOT = Path(__file__).resolve().parent.parent
 
 SQLITE_SCAN = "import sqlite3; print(sqlite3.connect('base.db').execute('select sum(length(text)) from t').fetchone())"
@@ -133,8 +135,8 @@ def explained(command, folder, words):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--command", type=Path, default=ROOT / "target/release/readpath")
-    parser.add_argument("--on", type=Path, default=ROOT / "target")
+    parser.add_argument("--command", type=Path, default=built.COMMAND)
+    parser.add_argument("--on", type=Path, default=built.TARGET)
     parser.add_argument("--only", action="append")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
