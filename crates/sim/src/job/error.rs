@@ -90,12 +90,12 @@ pub fn printable(text: &str) -> String {
     }
 }
 
-/// Escapes the control characters and the hidden characters of a text.
+/// Escapes the control characters (`\n`) and the hidden characters (`\u{200b}`) of a text. A
+/// character that stands for a byte of a path that is not UTF-8 becomes `\x` and two digits.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
         if let Some(byte) = readpath_models::path_text::escaped_byte(letter) {
-            // A byte of a path that is not UTF-8, as in a recording.
             escaped += &format!("\\x{byte:02x}");
             continue;
         }
