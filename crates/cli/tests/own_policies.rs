@@ -110,9 +110,12 @@ fn example_builds_outside_the_repository() {
         std::fs::copy(&path, scratch.path("src").join(path.file_name().unwrap())).unwrap();
     }
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let built = Command::new(&cargo).arg("build").current_dir(&scratch.0).status().unwrap();
+    let target = scratch.path("target");
+    let mut build = Command::new(&cargo);
+    build.arg("build").current_dir(&scratch.0).env("CARGO_TARGET_DIR", &target);
+    let built = build.status().unwrap();
     assert!(built.success());
-    let mut listed = Command::new(scratch.path("target/debug/own"));
+    let mut listed = Command::new(target.join("debug/own"));
     let listed = Ran::of(listed.args(["policies", "two-blocks"]).output().unwrap());
     listed.has_ended(0, "policies two-blocks");
 }

@@ -354,8 +354,8 @@ mod tests {
     }
 
     /// By hand: a round of 500 ms has 16 requests of 4 KiB, which take 1.04 ms each, and 0.3 of the
-    /// time has up to 144 more, all below 170 ms. 16 of 128 KiB take 36 ms, 8 of 512 KiB 48 ms, and 8
-    /// of 2 MiB 168 ms. Those of 8 MiB would take 648 ms. Without a limit all sizes are tried.
+    /// time has up to 144 more, all below 170 ms. 16 of 128 KiB take 36 ms, 8 of 512 KiB 48 ms, and
+    /// 8 of 2 MiB 168 ms. 8 of 8 MiB would take 648 ms. Without a limit all sizes are tried.
     #[test]
     fn size_that_takes_longer_than_a_round_is_left_out() {
         let ranges = [Range { start: 0, end: 64 << 20 }];

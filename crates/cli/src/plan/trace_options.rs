@@ -18,7 +18,7 @@ pub fn refuse_ignored_options(job: &Job, job_file: &Path) -> CommandResult {
     }
 }
 
-/// Returns the names of the options as text. The flag of each tells whether the job has another
+/// Returns the names of the options as text. The flag of each is true if the job has another
 /// value than a job that only sets the engine, depth, direct I/O and trace. Options that set one
 /// value are named together.
 fn ignored_options(job: &Job) -> Vec<(&'static str, bool)> {

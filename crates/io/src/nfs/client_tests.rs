@@ -242,9 +242,9 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
 }
 
 /// Three calls at 1 ms. The program is paused until 15,000 ms, and then receives the first answer:
-/// the others wait behind it. By hand: the first timeout, at 1,001 ms, is missed by 13,999 ms, so the
-/// others fail at 24,000 ms in place of 10,001 ms. The connection falls silent after the second one,
-/// and is replaced in vain. Without any answer, all fail after the pause.
+/// the others wait behind it. By hand: the first timeout, at 1,001 ms, is missed by 13,999 ms. So
+/// the others fail at 24,000 ms in place of 10,001 ms. The second answer is the last one. Without
+/// any answer, all calls fail after the pause.
 #[test]
 fn answers_that_waited_for_a_paused_program_are_not_late() {
     let mut bench = ClientBench::connected(3);

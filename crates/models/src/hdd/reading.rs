@@ -148,8 +148,7 @@ impl Hdd {
             Some(run) => {
                 self.arm_track = run.arm_track();
                 // A finished read-ahead does not occupy the head. A running one has moved it
-                // towards the next sector since `free_since_ns`, so the pass starts at that past
-                // time.
+                // towards the next sector since `free_since_ns`: the pass starts at that time.
                 if run.is_done() { start_ns } else { run.free_since_ns().min(start_ns) }
             }
             None => start_ns.max(self.arm_free_at_ns),
@@ -177,7 +176,7 @@ impl Hdd {
         if self.drive.cache.is_enabled {
             self.keep_in_segment(segment, request.start, end, passing_sectors);
         }
-        // On drives with `arm_free` other than `MediumDone`, the arm is free later.
+        // Most drives free the arm later.
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 

@@ -520,7 +520,7 @@ impl RecordingData {
             let rest_ns = self.length_ns.saturating_sub(counted_ns);
             return self.spent_ns(Activity::Unknown) + rest_ns as f64;
         }
-        // An unknown processor time counts as unknown. That of several threads at a time may exceed
+        // An unknown processor time counts as unknown. The sum of several threads may exceed
         // the length, and leaves nothing unknown.
         let known_ns = self.waits.union_ns() + self.processor_ns.unwrap_or(0);
         match self.source {

@@ -46,9 +46,9 @@ impl Client {
         }
     }
 
-    /// Extends the times at which calls fail after a pause of this program, at the first bytes that
-    /// are received at time `now` after it. The caller of this client wakes for each timeout, so the
-    /// time since a missed one is a pause. Shorter pauses than `repeat_after` change nothing.
+    /// Extends the times at which calls fail after a pause of this program. `now`: the time of the
+    /// first bytes received after it. The caller of this client wakes for each timeout, so the time
+    /// since a missed one is a pause. Shorter pauses than `repeat_after` change nothing.
     pub(super) fn extend_after_pause(&mut self, now: Time) {
         let is_pause = now >= self.handled_at + self.timing.repeat_after;
         self.handled_at = now;

@@ -374,7 +374,7 @@ impl EngineState {
             |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
         let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        // A fold and not `any`, which would stop at the first read that was detached.
+        // All are detached, also after one was.
         completed
             .into_iter()
             .map(|id| self.detach(now, id))
