@@ -96,7 +96,8 @@ impl ForkAwareReadPath {
     }
 
     /// Opens a file: the object of a URL if `reports` is given, otherwise a local or a server's
-    /// file. The caller gives reports for the names that [`urls::is_meant`] accepts.
+    /// file. `reports` receive the requests of the object. The caller gives them for the names that
+    /// [`urls::is_meant`] accepts, which are all UTF-8.
     pub fn open_any(
         &self,
         py: Python<'_>,

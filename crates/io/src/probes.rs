@@ -13,8 +13,9 @@
 //! Without both features there is no code.
 //!
 //! The first three also report reads of NFS files. `submitted`, `completed` and `advised` fire
-//! while the path is locked: a subscriber must not read through the same path. A panic of a
-//! subscriber is contained. Reads of cached bytes fire no probe, to stay cheap.
+//! while the path is locked: a subscriber must not read through the same path. Their panics in a
+//! subscriber are contained. A panic in the span of `read`, outside of the lock, reaches the
+//! caller of the read. Reads of cached bytes fire no probe, to stay cheap.
 
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 

@@ -146,14 +146,14 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
 ];
 
-/// Creates a controller in front of `members`, the array's disks. `settings` has been read with
-/// [`PARAMETERS`].
+/// Creates a controller in front of `members`: the array's disks, already striped as one device.
+/// `settings` has been read with [`PARAMETERS`].
 pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     let sectors = |key| settings.of(key) / SECTOR_BYTES;
     let request_sectors_max = u64::from(members.caps().request_sectors_max);
     // The cost per miss was fitted to disks and is no estimate for other members.
-    let is_for_disks = members.caps().is_rotational || settings.is_given("miss");
-    let miss_key = if is_for_disks { "miss" } else { "miss_solid" };
+    let uses_disk_miss = members.caps().is_rotational || settings.is_given("miss");
+    let miss_key = if uses_disk_miss { "miss" } else { "miss_solid" };
     let parts = ControllerParts {
         overhead: Time(settings.of("overhead")),
         miss: Time(settings.of(miss_key)),

@@ -186,7 +186,8 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // A remaining record names an object that is gone. Undoing it does nothing.
+        // The object was removed before, or the owner calls `leave`. Errors are ignored: a record
+        // that stays names an object that is gone, and undoing it does nothing.
         remove_record(&self.path);
     }
 }

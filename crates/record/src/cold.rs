@@ -28,8 +28,8 @@ pub struct Residency {
     pub resident: u64,
 }
 
-/// Maximum number of attempts to drop the pages. A page locked for I/O in flight cannot be dropped,
-/// and counts as absent, until the I/O ends.
+/// Maximum number of attempts to drop the pages. A page with I/O in flight cannot be dropped until
+/// the I/O ends. `mincore(2)` counts a page that is being read as absent.
 pub const ATTEMPTS: u32 = 400;
 
 /// Pause between two attempts. With [`ATTEMPTS`] attempts the total is two seconds.
@@ -47,8 +47,8 @@ pub fn drop_pages(path: &Path) -> io::Result<Residency> {
     drop_pages_while(path, &mut || true)
 }
 
-/// Like [`drop_pages`], but calls `should_continue` before each step that may take long and stops
-/// when it returns false.
+/// Like [`drop_pages`], but calls `should_continue` before each attempt and within long counts, and
+/// stops when it returns false. The file is written back before the first call.
 ///
 /// # Errors
 /// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `should_continue`
@@ -70,7 +70,7 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
 }
 
 /// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts with a [`PAUSE`]
-/// between two. Returns the pages that remain resident, or the first error of a system call. Stops
+/// between two. Returns the residency after the last attempt, or the first error. Stops
 /// with `Interrupted` if `should_continue` returns false. Moves the file position to the end.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;

@@ -211,7 +211,8 @@ impl DiskStore {
         &self.name
     }
 
-    /// Returns true if entries of some version of an object are known.
+    /// Returns true if this process's index has entries of some version of an object. False while
+    /// the tier is off. Objects with equal hashes share the result: it only saves a request.
     pub(crate) fn has(&self, location: &str) -> bool {
         let tier = &self.tier.workers().tier;
         tier.open_folder().is_some()

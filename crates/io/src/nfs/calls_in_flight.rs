@@ -156,7 +156,7 @@ impl Caller for CallsInFlight {
 }
 
 impl NfsRead {
-    /// Creates an unused request, without memory.
+    /// Creates a spare request, without memory. The next request that uses it sets all fields.
     pub(super) fn empty() -> NfsRead {
         NfsRead {
             id: RequestId(0),

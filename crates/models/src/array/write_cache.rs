@@ -178,9 +178,10 @@ impl WriteCache {
         self.member_flush_wanted = self.member_flush_wanted.max(number);
     }
 
-    /// Begins the next member flush if all write-backs that it covers have ended, and returns its
-    /// number; otherwise, or if none is requested, returns `None`. The covered write-backs are
-    /// fixed by the first call after the flush before it began, so later requests do not delay it.
+    /// Begins the next member flush if all write-backs that it covers have ended. Returns the number
+    /// of the newest of them; `None` if some have not ended or no flush is requested. The first call
+    /// after the last flush began fixes the covered write-backs: later requests do not delay the
+    /// flush. The last flush need not have ended.
     pub(super) fn begin_member_flush(&mut self) -> Option<u64> {
         if self.member_flush_target == self.member_flush_begun {
             self.member_flush_target = self.member_flush_wanted;

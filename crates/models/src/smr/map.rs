@@ -140,8 +140,8 @@ impl CacheMap {
         }
     }
 
-    /// Removes the data of a range of user sectors that lie in the log before `log_end`. No extent
-    /// crosses an end of the range.
+    /// Removes the data of a range of whole bands that lie in the log before `log_end`, an earlier
+    /// [`head`](Self::head): data written since then stays. No extent crosses a band's end.
     pub(super) fn remove_before(&mut self, start: u64, sectors: u64, log_end: u64) {
         let old: Vec<(u64, u64)> = self
             .extents

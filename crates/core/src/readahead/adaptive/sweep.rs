@@ -130,23 +130,25 @@ pub(super) fn sweep(
     }
 }
 
-/// Adds the marginal cost of a request with `absent_pages` missing pages to the file's costs. A
-/// request without a missing page avoided a cost instead. *Scattered* requests continue no stream;
-/// *crowded* ones were made while another read was open.
+/// Adds the marginal cost of a request, in pages, with `absent_pages` missing pages to the file's
+/// costs. A request without a missing page avoided a cost instead, and is counted nowhere else.
+/// *Scattered* requests continue no stream and miss pages; *crowded* ones were made while another
+/// read was open.
 fn record_cost(
     absent_pages: u64,
-    marginal_cost: u64,
+    marginal_cost_pages: u64,
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) {
     if absent_pages == 0 {
-        file.cost_avoided_pages += marginal_cost;
+        file.cost_avoided_pages += marginal_cost_pages;
         return;
     }
     file.scattered_requests += 1;
+    // The open reads include this one.
     file.crowded_requests += u64::from(device.open_reads > 1);
     file.scattered_pages += absent_pages;
-    file.cost_paid_pages += marginal_cost;
+    file.cost_paid_pages += marginal_cost_pages;
 }
 
 /// Returns true if a file has one reader at a time: no other read is open, and at most one of

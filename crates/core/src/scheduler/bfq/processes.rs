@@ -53,8 +53,9 @@ impl Bfq {
         id
     }
 
-    /// Handles the end of a process. The queue of the last one is no longer idled for, and is
-    /// removed once it has no requests.
+    /// Handles the end of a process. Several processes can share a merged queue. If it was the last
+    /// one, the scheduler no longer idles for the queue, which is removed once it has no requests.
+    /// The end of its service also removes it.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(id) = self.processes.remove(&process) else { return };
         self.queues[id].processes -= 1;

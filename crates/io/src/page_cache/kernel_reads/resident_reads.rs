@@ -24,6 +24,7 @@ impl Handle {
         let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
             return false;
         };
+        // The count of the read is always true.
         file.read(buffered_file, offset, bytes, buffers) && self.record_resident_read(bytes, offset)
     }
 
