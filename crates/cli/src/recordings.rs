@@ -296,6 +296,9 @@ fn anonymize_record(mut record: Record) -> Record {
         Record::Thread(thread) => {
             thread.name = format!("thread-{}", thread.thread);
         }
+        Record::OthersRequests(others) if !is_kernel_thread(&others.name) => {
+            others.name = format!("program-{}", others.task);
+        }
         _ => {}
     }
     record

@@ -73,7 +73,7 @@ async fn planned_store_has_fewer_bytes_and_takes_less_time() {
         (Pattern::SomeGroups, Some(1 + 1 + 6), [10, 900, 85]),
         (Pattern::TwoQueries, Some(2 * (1 + 1 + 24)), [60, 7_000, 45]),
         (Pattern::Planes, Some(1 + 64 * 16 * 2), [290, 16_500, 16]),
-        (Pattern::Points, Some(1 + 16 * 8 * 2), [20, 1_000, 10]),
+        (Pattern::Points, Some(1 + 16 * 8 * 2), [50, 650, 10]),
         (Pattern::Boxes, None, [70, 16_500, 13]),
     ];
     let objects = patterns::objects().await.unwrap();

@@ -67,7 +67,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
 
 /// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
 /// `jbd2/sda1-8`, `btrfs-transacti`.
-fn is_kernel_thread(name: &str) -> bool {
+pub fn is_kernel_thread(name: &str) -> bool {
     ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
