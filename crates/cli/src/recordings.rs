@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use readpath_record::notice;
 use readpath_sim::job;
 use readpath_trace::TraceError;
-use readpath_trace::recording::{Record, RecordingReader, RecordingWriter};
+use readpath_trace::recording::{Record, RecordingReader, RecordingWriter, is_kernel_thread};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::write_failure;

@@ -6,8 +6,8 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use readpath_trace::recording::{
-    FileRecord, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingStart, RecordingWriter,
-    ThreadName,
+    DeviceRecord, FileRecord, OthersRequests, ReadOutcome, ReadRecord, Record, RecordingEnd,
+    RecordingStart, RecordingWriter, ThreadName,
 };
 use support::Scratch;
 
@@ -443,4 +443,34 @@ fn input_without_requests_is_refused_with_a_remedy() {
     scratch.file("true.txt", "9 100.000000 close(3) = 0 <0.000010>\n");
     let import = "recording import true.txt -o out.rec";
     scratch.refused(import, &["true.txt", "no read of a file", "record a program that reads"]);
+}
+
+/// An anonymized recording names no program that read or wrote next to the recorded one. Names of
+/// kernel threads stay: a finding about writers needs them.
+#[test]
+fn anonymized_recording_names_no_other_program() {
+    let scratch = Scratch::new("recordings-anonymous");
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    writer
+        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
+        .unwrap();
+    let name = "sda".to_owned();
+    writer.put(Record::Device(DeviceRecord { name, ..DeviceRecord::default() })).unwrap();
+    for (task, name) in [(71, "payroll"), (72, "kworker/u8:1")] {
+        let others = OthersRequests {
+            at_ns: 8000,
+            task,
+            name: name.to_owned(),
+            ..OthersRequests::default()
+        };
+        writer.put(Record::OthersRequests(others)).unwrap();
+    }
+    writer.put(Record::End(RecordingEnd { at_ns: 9000, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap();
+    scratch.file("r.rec", bytes);
+    scratch.run("recording anonymize r.rec -o nameless.rec").has_ended(0, "anonymize");
+    let shown = scratch.run("recording show nameless.rec").stdout;
+    assert!(shown.contains("program-71") && shown.contains("kworker/u8:1"), "{shown}");
+    assert!(!shown.contains("payroll"), "{shown}");
 }

@@ -79,7 +79,7 @@ pub use mapped::{FaultUse, MappedUse};
 pub use merge::MergedRecords;
 pub use read::RecordingReader;
 pub use readpath_models::path_text::{path_bytes, path_text};
-pub use totals::{Activity, OthersRequests, OthersSampled, TimeSpent};
+pub use totals::{Activity, OthersRequests, OthersSampled, TimeSpent, is_kernel_thread};
 pub use write::RecordingWriter;
 
 /// First bytes of a recording.

@@ -111,6 +111,14 @@ pub struct OthersRequests {
     pub bytes: u64,
 }
 
+/// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
+/// `jbd2/sda1-8`, `btrfs-transacti`.
+pub fn is_kernel_thread(name: &str) -> bool {
+    ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
 /// Requests of others to a device between two samples, from the counters of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OthersSampled {

@@ -8,7 +8,7 @@ use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
 use super::words::{bytes_text, device_text, duration_text};
-use readpath_trace::recording::DeviceOperation;
+use readpath_trace::recording::{DeviceOperation, is_kernel_thread};
 
 /// Returns the fraction of a device's waits that is lost to writes.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
@@ -63,14 +63,6 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
             bytes_text((written_bytes - own_bytes) as f64)
         ),
     }
-}
-
-/// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
-/// `jbd2/sda1-8`, `btrfs-transacti`.
-pub fn is_kernel_thread(name: &str) -> bool {
-    ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
