@@ -144,7 +144,8 @@ impl Cache {
         Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
-    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`.
+    /// As [`new`](Cache::new), for a budget of `budget_pages` frames that may be changed later, up
+    /// to `frames_max`. The policy must be built for `budget_pages`.
     pub fn with_frames_max(
         budget_pages: u32,
         frames_max: u32,
@@ -256,9 +257,9 @@ impl Cache {
         }
     }
 
-    /// Sets a delivered page to filled, and lists it. A page that was overwritten on the device
-    /// meanwhile leaves the cache. Returns true if the page may be shared with outside readers. A
-    /// page of memory (swap) is never shared.
+    /// Sets a delivered page to filled, and puts it on its list if it is on none. A page that was
+    /// overwritten on the device meanwhile leaves the cache. Returns true if the page may be shared
+    /// with outside readers. A page of memory (swap) is never shared.
     #[inline]
     fn set_filled(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
@@ -286,7 +287,7 @@ impl Cache {
     }
 
     /// Records that the device could not deliver the page, which leaves the cache. An unused
-    /// prefetched page counts as waste.
+    /// prefetched page counts as waste, a pinned one as used.
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove_page(id);
@@ -326,8 +327,8 @@ impl Cache {
     }
 
     /// Records a use of the page, which then never counts as waste. The use is reported to the
-    /// policy unless it is the one that the page was read for. A prefetched page enters the policy
-    /// with its first use.
+    /// policy unless it is the one that the page was read for. The first use moves a prefetched
+    /// page from the list of prefetched pages to the policy.
     pub fn touch(&mut self, id: FrameId) {
         let is_first = self.record_use(id);
         // The flag is set for the use that the page was read for, which the policy knows already.
@@ -401,8 +402,8 @@ impl Cache {
         });
     }
 
-    /// Drops the filled pages of these frames. A page in use is dropped only if `may_drop` returns
-    /// true for it. The frames are reused in their order.
+    /// Drops the filled pages of these frames. One in use by an outside reader is dropped only if
+    /// `may_drop` returns true for it. The freed frames are reused in the order of `ids`.
     fn drop_all(&mut self, ids: &[FrameId], mut may_drop: impl FnMut(&mut Cache, FrameId) -> bool) {
         let freed_before = self.supply.freed_count();
         for batch in ids.chunks(eviction::RECALL_BATCH_MAX) {

@@ -159,7 +159,8 @@ pub enum Decision {
         is_open: bool,
         /// Reason.
         why: &'static str,
-        /// Its mean distance in sectors, or the number of far requests among its last 32.
+        /// By the configured seek detector: its mean distance in sectors, or the number of far
+        /// requests among its last 32.
         seek: u64,
         /// Mean think time of its process; 0 if unknown.
         think_ms: u64,
@@ -192,7 +193,7 @@ pub enum Decision {
         queue: u32,
         /// The process.
         process: ProcessId,
-        /// Its mean distance in sectors, or the number of far requests among its last 32.
+        /// Value of the queue's seek detector, as in `Window`.
         seek: u64,
     },
     /// Result of the detection of internal queueing.

@@ -147,8 +147,8 @@ impl DeviceEstimate {
 
     /// Updates the estimate by the completion of a request of `bytes` bytes, found by the poll at
     /// time `now`. `not_before` is the time of the poll before, when the request was still in the
-    /// device. If its duration is too uncertain, it is ignored, and so are all requests dispatched
-    /// until now.
+    /// device. If its duration is too uncertain, it does not change the costs, nor do the other
+    /// requests dispatched until now. The mean size and the totals count every request.
     pub fn on_completion(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
         let request = self.in_device[id.0 as usize];
         let pages = bytes / PAGE_BYTES;

@@ -60,7 +60,8 @@ impl FirstUseWaits {
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits {
             added_pages: 0,
-            // The lifetime is this multiplied by `LIFETIME_FACTOR`: initially half of the memory.
+            // The lifetime is this multiplied by `LIFETIME_FACTOR`: initially one decay term, half
+            // of the memory.
             longest_wait: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
             decayed_at: 0,
         }
@@ -173,7 +174,7 @@ impl Cache {
             || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()
     }
 
-    /// Moves a prefetched page to the policy's lists at its first use.
+    /// Moves a page from the list of prefetched pages to the policy's lists, at its first use.
     pub(super) fn enter_policy_on_first_use(&mut self, id: FrameId) {
         // The note is the count of added pages at its addition, until the policy sets another one.
         self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
@@ -221,8 +222,8 @@ impl Cache {
     }
 
     /// Moves the oldest prefetched page to the policy if it was used, or evicts it if it has
-    /// expired. Returns false, without a change, in all other cases: the list is empty, the page is
-    /// in flight, pinned or in use, or `queries_left` is 0.
+    /// expired. The page stays, and the result is false, if it is neither used nor expired, in
+    /// flight, pinned or in use. Returns false also if the list is empty or `queries_left` is 0.
     fn retire_oldest_prefetched(&mut self, queries_left: &mut u32) -> bool {
         let Some(id) = self.frame_lists.oldest(FrameList::PREFETCHED) else { return false };
         if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *queries_left == 0 {

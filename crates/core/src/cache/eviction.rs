@@ -8,8 +8,8 @@
 //! 1. Every filled, unpinned page is on a list of the policy, on the list of prefetched pages, or
 //!    *refused*: set aside until the scan is over. The policy returns a victim as long as it has a
 //!    page. A scan therefore ends with enough frames, or with every such page refused.
-//! 2. A scan queries the uses of at most the number of pages that exist. From then on a page is
-//!    spared only because it is in use. A scan therefore ends.
+//! 2. Each step of a scan (`evict_victims`) queries the uses of a bounded number of pages. From
+//!    then on a page is spared only because it is in use. A step, and so a scan, therefore ends.
 //! 3. During a scan a pin may move to a page behind the scan while another ends before it. Pages
 //!    can then refuse one after another, although only one at a time is pinned. The missing frames
 //!    are therefore searched for once more while no reader may begin to pin
@@ -157,7 +157,7 @@ impl Cache {
             self.evict(id);
             return true;
         }
-        // Bounds the scan: readers outside the machine continue to use pages meanwhile.
+        // Bounds this call: readers outside the machine continue to use pages meanwhile.
         let mut queries_left = self.frames.len() as u32;
         loop {
             // Only the first `count` elements are valid.
@@ -192,10 +192,11 @@ impl Cache {
         }
     }
 
-    /// Removes the next page of a file (or, if the policy has it, of memory) to leave from its
-    /// list; `None` if no list has a page. Expired prefetched pages leave first, then the victims
-    /// of the policy, then the other prefetched pages. `victims_taken` is the number of victims
-    /// removed and not evicted yet, which policies still count when they size their lists.
+    /// Takes the next page to leave off its list; `None` if no list has a page. It is a page of a
+    /// file, or of memory if the policy manages memory. It may be pinned or in flight: the caller
+    /// must check. Expired prefetched pages come first, then the victims of the policy, then the
+    /// other prefetched pages. `victims_taken` is the number of victims taken and not evicted yet,
+    /// which policies still count when they size their lists.
     /// `queries_left` bounds the queries for uses of pages by readers outside the machine. A query
     /// of the policy reduces it, and so does a prefetched page that is found used.
     pub(super) fn take_victim(
@@ -238,9 +239,10 @@ impl Cache {
         }
     }
 
-    /// Evicts the next page of a file, whose frame is then free (`Gone`). `None` if no list has a
-    /// page, or the page is in use by a reader. `None` also if it is pinned or in flight: it is
-    /// then on no list until that ends.
+    /// Evicts the next page of a file, whose frame is then free (`Gone`). Only called while memory
+    /// has separate lists, so that no victim is a page of memory. `None` if no list has a page, or
+    /// the page is in use by a reader. `None` also if it is pinned or in flight: it is then on no
+    /// list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
         // One victim is taken at a time, so that none waits for its eviction.
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);

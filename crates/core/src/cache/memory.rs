@@ -97,7 +97,8 @@ pub enum LeavingChoice {
 }
 
 impl Cache {
-    /// Adds an absent page of memory, in flight, as [`add`](Cache::add) does.
+    /// Adds an absent page of memory, in flight, as [`add`](Cache::add) does; `is_ahead` if no
+    /// fault needs it yet. Returns its frame; `None` if no frame can be freed.
     pub fn add_memory(
         &mut self,
         file: FileId,
@@ -215,8 +216,9 @@ impl Cache {
 
     /// Records the use of a page by a fault, at the end of that fault: the page does not count as
     /// waste. If the policy manages memory, a page on no list is given to it as used when its last
-    /// pin ends. The touch of the fault then does not count again. Any other page that was in the
-    /// cache (`was_in_memory`) for another reason than prefetch becomes referenced.
+    /// pin ends. The touch of the fault then does not count again. Any other page becomes
+    /// referenced if it was in the cache before the fault (`was_in_memory`), except at the first
+    /// use of a prefetched one.
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {
@@ -249,7 +251,7 @@ impl Cache {
         // One victim is taken at a time, so that none waits for its eviction. `queries_left` bounds
         // the pages whose uses by outside readers are queried.
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
-        // Each page is tried at most once.
+        // A page in use returns to its list and may be selected again, so attempts are bounded.
         for _ in 0..=self.frames.len() {
             if let Some(id) = self
                 .frame_lists
@@ -346,8 +348,8 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        // The list of pages without reuse: of memory alone, or of the policy. Other pages were used
-        // again.
+        // The list of pages without reuse: of memory alone, or of the policy. Pages on other lists
+        // were used again under most policies.
         let list = if self.has_memory_lists { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
@@ -438,8 +440,8 @@ impl Cache {
     }
 
     /// Records the end of a write: the page moves to the list for its state, a pinned one when its
-    /// last pin ends. `is_dirty` is true if the write failed; a page that was changed meanwhile is
-    /// dirty in any case. Before that, `begin_write` has cleared its dirty flag.
+    /// last pin ends. `is_dirty` is true if the write failed. A page that was changed since
+    /// `begin_write`, which cleared its dirty flag, is dirty in any case.
     pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
         self.update_frame(id, |frame| {
             frame.memory.is_writing = false;

@@ -62,7 +62,7 @@ const NO_PREVIOUS_FRAME: FrameId = FrameId(u32::MAX);
 
 impl Cache {
     /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Only the order
-    /// of `folio` counts. Returns `None` if every frame is pinned or in flight.
+    /// of `folio` counts. Returns `None` if no frame is free and none can be freed.
     pub fn add(
         &mut self,
         file: FileId,
@@ -80,7 +80,7 @@ impl Cache {
 
     /// Adds absent pages, in flight, as far as frames are available. Calls `on_added` with each
     /// page and its frame, in order. Returns the number of added pages, which is smaller than the
-    /// range if every other frame is pinned or in flight.
+    /// range if too few frames are free or can be freed.
     pub fn add_run(
         &mut self,
         file: FileId,

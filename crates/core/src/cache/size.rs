@@ -53,9 +53,9 @@ impl Cache {
         self.policy_pages
     }
 
-    /// Replaces the eviction policy by one built for `pages` pages. The new policy adopts the
-    /// present pages in the old policy's order of eviction, the first victim first. The old
-    /// policy's learned state is lost; [`resize_policy`](Cache::resize_policy) keeps it.
+    /// Replaces the eviction policy by one built for `pages` pages. The new policy adopts the pages
+    /// on the old policy's lists in its order of eviction, the first victim first. The old policy's
+    /// learned state is lost; [`resize_policy`](Cache::resize_policy) keeps it.
     /// `was_reused` is true for pages that the old policy counted as reused.
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
         let eviction_order = self.policy.give_up(&mut self.frame_lists);

@@ -36,7 +36,7 @@ pub(super) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// Creates `frames_max` frames, with the first `budget` in circulation and free.
+    /// Creates `frames_max` frames, with the first `budget` (at most all) in circulation and free.
     pub(super) fn new(budget: u32, frames_max: u32) -> FreeFrames {
         FreeFrames {
             freed: Vec::new(),
@@ -125,8 +125,8 @@ impl FreeFrames {
         self.never_used_free -= never_used;
         let withdrawn = self.withdrawn_free.min(frames - never_used);
         self.withdrawn_free -= withdrawn;
-        // The rest come from the end of `freed`, the most recently freed ones. The caller asks for
-        // no more frames than are free.
+        // The rest come from the end of `freed`, the most recently freed ones. If they are too few,
+        // all are taken.
         let kept = self.freed.len().saturating_sub((frames - never_used - withdrawn) as usize);
         let withdrawing = self.freed.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;

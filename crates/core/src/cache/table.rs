@@ -187,7 +187,8 @@ impl PageTableIndex {
         if found.is_some() || searched == range {
             return found;
         }
-        // The rest of the range is longer: checking every frame is cheaper.
+        // The range has more pages than there are frames, and the searched part has no match. One
+        // pass over all frames finds a match in the rest.
         (0..)
             .map(FrameId)
             .zip(frames)

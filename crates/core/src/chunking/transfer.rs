@@ -146,8 +146,8 @@ impl RawTransfer {
         self.in_flight == 0 && (self.stopped.is_some() || self.next == self.covered_end)
     }
 
-    /// Returns the result of the transfer: the bytes moved up to the first failure, and the error.
-    /// Valid once the transfer is over.
+    /// Returns the result of the transfer: the requested bytes before the first unmoved byte, and
+    /// the error there. Valid once the transfer is over.
     pub fn end(&self) -> TransferEnd {
         debug_assert!(self.is_over(), "the end is known at the end");
         match self.stopped {
