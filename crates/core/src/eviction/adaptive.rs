@@ -244,6 +244,7 @@ impl AdaptiveEviction {
         for (frame, was_reused) in eviction_order {
             self.policy.adopt(lists, frame, access_bits.page(frame), was_reused);
         }
+        // Ghosts that the new policy does not take stay here for the policy after it.
         self.ghosts = ghosts.and_then(|ghosts| self.policy.inherit(ghosts));
         self.in_force = self.next_in_force;
     }
@@ -270,7 +271,8 @@ impl AdaptiveEviction {
     }
 
     /// Records the uses that the access bits show for the sampled pages of the next bitmap word,
-    /// and advances to the word after it. A use counts as a reference in every simulation.
+    /// and advances to the word after it. A use counts in the policy in force and in every
+    /// simulation.
     fn record_next_uses(&mut self, lists: &mut FrameLists, access_bits: &mut dyn AccessBits) {
         let first = self.next_word as u32 * WORD_FRAMES;
         let mut bits = self.sampled[self.next_word];
@@ -349,8 +351,8 @@ impl EvictionPolicy for AdaptiveEviction {
         self.policy.victim(lists, access_bits)
     }
 
-    /// Remembers the page as a ghost: here while the policy in force keeps none, else in the
-    /// policy.
+    /// Remembers the page as a ghost: here while the policy in force keeps none (`lru`, which
+    /// records no evictions), else in the policy.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         match &mut self.ghosts {
             Some(ghosts) => {

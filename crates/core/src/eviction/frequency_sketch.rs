@@ -94,8 +94,8 @@ impl FrequencySketch {
     }
 
     /// Changes the size for a cache of `pages` pages. Each new counter gets the largest old counter
-    /// that it replaces: no estimate becomes smaller. If the counted uses reach the new limit, all
-    /// counters are halved until they do not.
+    /// that it replaces, which lowers no estimate. If the counted uses reach the new limit, all
+    /// counters are then halved until they do not.
     pub(super) fn resize(&mut self, pages: u32) {
         let old = core::mem::replace(self, FrequencySketch::new(pages));
         let [old_width, width] = [old.row_counters, self.row_counters].map(u64::from);

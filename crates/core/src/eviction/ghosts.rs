@@ -108,9 +108,9 @@ impl Ghosts {
         core::mem::replace(self, Ghosts::new(0))
     }
 
-    /// Sets the largest number of ghosts, and keeps the newest of each list. Excess ghosts are
-    /// dropped: first all of the first list from the oldest on, then of the second. The hash chains
-    /// are built again for the new size.
+    /// Sets the largest number of ghosts. Excess ghosts are dropped from the oldest on: first all
+    /// of the first list, then of the second. The others keep their order. The hash chains are
+    /// built again for the new size.
     pub fn resize(&mut self, ghosts_max: u32) {
         while self.count(GhostList::First) + self.count(GhostList::Second) > ghosts_max {
             self.forget_oldest(if self.count(GhostList::First) > 0 {

@@ -116,8 +116,9 @@ impl Lirs {
     /// were used stay LIR; without, a demoted page is marked to be checked before its eviction.
     /// Then drops the ghosts that have left the stack.
     fn demote(&mut self, lists: &mut FrameLists, mut access_bits: Option<&mut dyn AccessBits>) {
-        while lists.pages(LIR) > self.lir_max {
-            let Some(oldest) = lists.pop(LIR) else { return };
+        while lists.pages(LIR) > self.lir_max
+            && let Some(oldest) = lists.pop(LIR)
+        {
             let uses = access_bits.as_deref_mut().map(|bits| bits.uses(oldest));
             if uses.is_some_and(|uses| uses > 0) {
                 self.push_lir(lists, oldest);
@@ -176,6 +177,7 @@ impl EvictionPolicy for Lirs {
         self.has_evicted = true;
         // Victims that are taken and not yet evicted still count as pages of the policy.
         self.set_limits(policy_pages(lists) + access_bits.taken());
+        // Without waiting pages, LIR pages beyond the limit become HIR.
         if lists.pages(HIR) == 0 {
             self.demote(lists, Some(&mut *access_bits));
         }
@@ -191,7 +193,7 @@ impl EvictionPolicy for Lirs {
                 self.push_hir(lists, frame);
             }
         }
-        // All pages are LIR, and were used. The oldest one that is not used again leaves.
+        // All pages are LIR. The oldest one without an unreported use leaves.
         while let Some(frame) = lists.pop(LIR) {
             if access_bits.uses(frame) == 0 {
                 return Some(frame);
@@ -202,6 +204,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// Adopts a page of another policy. The first pages become HIR up to the limit, the others LIR.
+    /// A page that enters later must return to become LIR, as after an eviction.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _was_reused: bool) {
         self.has_evicted = true;
         // The first adopted pages wait, because they are the next victims. The others are in the

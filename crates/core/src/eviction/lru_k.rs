@@ -164,8 +164,8 @@ impl EvictionPolicy for LruK {
         self.returning = self.ghosts.take(page).map(|(_, last_use)| (page, last_use));
     }
 
-    /// A victim that did not leave keeps its known uses. With one of them it returns as the newest
-    /// of its list.
+    /// A victim that did not leave keeps its known uses, and with two its place in the order. A
+    /// page with one use returns as the newest of its list.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         match self.last_but_one.use_number(frame) {
             // The heap keeps the number of a removed frame: the last use but one.

@@ -48,7 +48,7 @@ impl EvictionPolicy for TwoLists {
     }
 
     /// Counts the first use of a page on its list. At the second use, an inactive page moves to the
-    /// active list, and its count starts again.
+    /// active list, and its count starts again. A second use of any other page has no effect.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.uses(frame) == 0 {
             lists.set_uses(frame, 1);
