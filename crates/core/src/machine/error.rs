@@ -125,7 +125,7 @@ impl fmt::Display for SwapError {
                 write!(f, "the swap area does not fit: {error}; give a smaller area")
             }
             SwapError::Second => f.write_str("there is a swap area already; one is all there is"),
-            // 2^32 pages of 4 KiB are 16 TiB.
+            // Also for the slots of a swap area. 2^32 pages of 4 KiB are 16 TiB.
             SwapError::TooManyPages { pages } => write!(
                 f,
                 "a mapping of {pages} pages is too large to be numbered; give less than 16 TiB"

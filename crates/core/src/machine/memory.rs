@@ -320,9 +320,9 @@ impl SwapState {
     /// Adapts the number of frames kept ready for prefetch after a call of the policy, which lacked
     /// frames for `lacking_pages` of its pages.
     ///
-    /// The number of lacking frames is added to the ready ones, up to a quarter of the memory. Each
-    /// call without a lack reduces their number by a 256th, so that unneeded frames return slowly
-    /// to the programs.
+    /// The number of lacking frames is added to `ready_ahead_pages`, up to a quarter of the memory.
+    /// Each call without a lack reduces that number by a 256th, so that unneeded frames return
+    /// slowly to the programs.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept_pages = match lacking_pages {
             // At least one page less, so that the number reaches 0. The divisor is chosen, not
@@ -353,9 +353,9 @@ impl MachineMemory {
     /// Adds the swap area, makes the queue learn costs if its policy asks for them, and lets the
     /// eviction policy manage memory if the configuration says so.
     ///
-    /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
-    /// or it has at least 2^32 − 1 slots. Fails also if the eviction policy refuses the size of the
-    /// memory.
+    /// Fails, without an effect, if there is an area already, the policy is unknown or has a bad
+    /// parameter, the area reaches past the device, or it has at least 2^32 − 1 slots. Fails also
+    /// if the eviction policy refuses the size of the memory.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,
@@ -448,8 +448,8 @@ impl MachineMemory {
     }
 
     /// Discards the pages of the range: their frames and slots become free. Pages with a fault,
-    /// read or write in progress are kept. Returns the number of kept pages. The caller unmapped
-    /// them before.
+    /// read or write in progress are kept. Returns the number of kept pages. No program may map a
+    /// page of the range.
     pub(super) fn discard(
         &mut self,
         base: &mut SharedState,

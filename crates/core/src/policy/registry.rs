@@ -100,8 +100,8 @@ impl<B: Copy + Send + Sync> Registry<B> {
         let mut entry = Box::new(Entry { policy, build, next: OnceBox::new() });
         // Follows the list to the first unset link. A `OnceBox` is set once, by any thread.
         let mut slot = &self.first;
-        // The slot may be filled by another thread, whose entry is then checked as well.
         loop {
+            // A present entry, of this or another thread, must have another name.
             if let Some(present) = slot.get() {
                 RegisterError::check(policy.name, core::iter::once(present.policy.name))?;
                 slot = &present.next;

@@ -265,6 +265,7 @@ impl AdaptiveReadahead {
             stream.record_reader_left(pages);
         }
         let scattered = RandomAccess::after(self.last_scattered, &access);
+        // The largest window of one of the active streams.
         let block_pages_max = pages.evidence().device.stream_share_pages();
         let detected = scattered.detect_stride(self.last_scattered, block_pages_max, pages);
         let is_on_stride = detected.is_some();

@@ -22,8 +22,8 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 impl MachineFiles {
     /// Pins the cached pages of a read, and reserves frames for the absent ones. The caller has
     /// checked that the budget has room for the read; `begin` counts its pages there. Returns
-    /// false, without any effect, if too few frames are free because other threads are copying from
-    /// them. The caller tries again later.
+    /// false, with nothing pinned or reserved, if too few frames can be freed because other threads
+    /// are copying from them. The caller tries again later.
     pub(in crate::machine) fn try_reserve_memory(
         &mut self,
         base: &mut SharedState,
@@ -75,7 +75,7 @@ impl MachineFiles {
         self.send_and_wait(now, base, id, progress);
     }
 
-    /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
+    /// Continues a read whose requests have all completed: requests its next pages, or ends it.
     pub(super) fn continue_read(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read = self.file_transfer(id);
         // `cursor` is the page up to which absent pages have been requested.
@@ -165,8 +165,8 @@ impl MachineFiles {
         self.send_file_runs(now, base, file, no_demand, is_demand_whole, process);
     }
 
-    /// The description of a read for the policy. `is_congested` is true if the queue is so full
-    /// that some policies stop prefetching.
+    /// The description of a read for the policy. Its bytes may reach past the end of the file.
+    /// `is_congested` is true if the queue is so full that some policies stop prefetching.
     pub(super) fn read_request(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.file_transfer(id).transfer;
         ReadRequest {

@@ -124,8 +124,9 @@ impl MachineMemory {
     }
 
     /// Sends reads of the slot `demand_slot`, for which a fault waits, if there is one, and of the
-    /// pages that the policy selected for `fault`. The request with the slot of the fault goes
-    /// first. Selected pages are marked, so that the policy sees the first fault on each.
+    /// pages that the policy selected for `fault`, as far as they exist. The request with the slot
+    /// of the fault goes first. Selected pages are marked, so that the policy sees the first fault
+    /// on each.
     fn send_swap_reads(
         &mut self,
         now: Time,
@@ -135,7 +136,8 @@ impl MachineMemory {
         fault: &SwapFault,
         process: ProcessId,
     ) {
-        // Adds the selected pages as pages in flight. The page of the fault was added before.
+        // The slot of the fault is the first run: its page is in flight already. The selected pages
+        // are added as pages in flight.
         let mut runs = core::mem::take(&mut self.runs);
         let demand_range = demand_slot.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
         runs.extend(demand_slot.map(|_| demand_range));

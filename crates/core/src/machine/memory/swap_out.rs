@@ -121,11 +121,16 @@ impl MachineMemory {
         loop {
             self.choose_leaving(base);
             let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
-            // If slots were missing, dirty pages stay, and others may have to leave. The loop ends,
-            // because no further page begins a second chance while the area is full.
-            if is_unmapping || self.write_out(now, base) {
+            if is_unmapping {
+                // The machine calls again after the last answer.
                 return;
             }
+            let has_slots_for_all = self.write_out(now, base);
+            if has_slots_for_all {
+                return;
+            }
+            // Dirty pages without a slot stay, and others may have to leave. The loop ends, because
+            // no further page begins a second chance while the area is full.
         }
     }
 

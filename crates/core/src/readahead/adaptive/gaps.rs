@@ -101,9 +101,9 @@ impl RisingGaps {
     /// more than 4 MiB above it, begins a new rise, for which no gaps are read along yet.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
         // 16 × 64 pages are 4 MiB, a chosen bound.
-        let is_rising = request.end > self.position
+        let continues_rise = request.end > self.position
             && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
-        if self.requests == 0 || !is_rising {
+        if self.requests == 0 || !continues_rise {
             let now = pages.evidence().device.now;
             *self = RisingGaps {
                 position: request.end,

@@ -161,8 +161,8 @@ impl ReadStream {
     pub(super) fn reach(&self) -> PageRange {
         let request_first = self.last_request.first;
         let (last_first, next, prefetch_end) = match self.shape {
-            // The bounds are the first pages used of the next block and of the block to prefetch.
-            // Further requests lie in the last block.
+            // A request reaches at most the page used first of the first block that was not
+            // prefetched (`prefetch_end`). A further request of the last block lies in that block.
             StreamShape::Strided(stride) => {
                 let first_used = |block| stride.first_used_page(block).first;
                 let last_first = match stride.spans_requests() {
@@ -201,7 +201,8 @@ impl ReadStream {
         };
         match self.shape {
             StreamShape::Strided(stride) => {
-                // Step 0 is a further request of the last block.
+                // Step 0 is a further request of the last block. The last step is the first block
+                // that was not prefetched, or the next block.
                 let first_step = if stride.spans_requests() { 0 } else { 1 };
                 let steps_ahead = first_step..=stride.steps_ahead().max(1);
                 let was_used = |block| was_used(stride.certain_pages(block), pages);
