@@ -111,7 +111,7 @@ pub struct Cache {
     frame_lists: FrameLists,
     /// The eviction policy.
     policy: Box<dyn EvictionPolicy>,
-    /// Number of pages that the policy was built for, or last adapted to.
+    /// Number of pages that the policy was built for (initially the budget), or last adapted to.
     policy_pages: u32,
     /// True (the default) if pages of memory (swap) have lists separate from the policy's.
     has_memory_lists: bool,
@@ -144,8 +144,7 @@ impl Cache {
         Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
-    /// As [`new`](Cache::new), for a budget of `budget_pages` frames that may be changed later, up
-    /// to `frames_max`. The policy must be built for `budget_pages`.
+    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max` frames.
     pub fn with_frames_max(
         budget_pages: u32,
         frames_max: u32,
@@ -418,8 +417,9 @@ impl Cache {
         self.supply.reverse_freed_since(freed_before);
     }
 
-    /// Removes the page from its table, and counts it as waste if it was prefetched and never used.
-    /// A pinned page counts as used, and its frame becomes an orphan; any other frame becomes free.
+    /// Removes the page from the table and its list. It counts as waste if it was prefetched and
+    /// never used. A pinned page counts as used, and its frame becomes an orphan; any other frame
+    /// becomes free.
     #[inline]
     fn remove_page(&mut self, id: FrameId) {
         let is_pinned = self.frame(id).pins > 0;

@@ -187,7 +187,7 @@ impl Cache {
     /// Moves a prefetched page to the policy's lists if readers outside the machine have used it.
     /// Returns true if they have. `queries_left` is the number of pages that may still be found
     /// used in this scan, and is reduced by such a page; at 0 the page counts as unused. The query
-    /// resets the uses of the page.
+    /// resets the uses of the page; several count as one.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
         if *queries_left == 0 || self.take_uses(id) == 0 {
             return false;

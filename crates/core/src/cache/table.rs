@@ -275,7 +275,8 @@ impl HeadGroup {
     fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
         // Hashes the extent (of 4 MiB), then the group's position in its extent, and the page's
         // position in its group, each differently. `spread` mixes all bits of a number into its
-        // high bits. Without this, pages 4 MiB apart would share a few heads.
+        // high bits. Without the hash in the two positions, pages 4 MiB apart would share a few
+        // heads.
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);

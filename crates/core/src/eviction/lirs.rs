@@ -166,9 +166,9 @@ impl EvictionPolicy for Lirs {
         }
     }
 
-    /// Sets the limits by the present number of pages, and pops waiting HIR pages. The first unused
-    /// one is the victim; a used one becomes LIR or waits again. LIR pages follow only without HIR
-    /// pages. `None` without any page.
+    /// Sets the limits by the present number of pages, and pops the HIR pages that have waited
+    /// longest. The first unused one is the victim; a used one becomes LIR or waits again. LIR
+    /// pages follow only without HIR pages. `None` without any page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

@@ -74,8 +74,9 @@ impl EvictionPolicy for TwoQueues {
         }
     }
 
-    /// Pops pages of A1in or Am, as `next_victim_list` chooses. A used page of Am moves to its
-    /// front; the first other page is the victim, with its list as note. `None` without a page.
+    /// Pops the oldest pages of A1in or Am, as `next_victim_list` chooses. A used page of Am moves
+    /// to its front; the first other page is the victim, with its list as note. `None` without a
+    /// page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

@@ -96,8 +96,8 @@ impl MachineFiles {
     }
 
     /// Sends the pages that one step of a read has added as device requests. Then the read waits
-    /// for its requests in flight, or ends if there are none. `progress` is the result of the step:
-    /// `AllAdded` together, `Until` a page one by one, or `Stuck`.
+    /// for its requests in flight, or ends if there are none. `progress` is the result of the step.
+    /// It has added the pages all together (`AllAdded`), or one by one up to a page (`Until`).
     ///
     /// `Stuck` means that a page failed for another read, and that no frame is free for a second
     /// try. A failed frame does not store its error, so this read reports a medium error. It adds

@@ -227,8 +227,9 @@ impl RisingGaps {
             (device.stream_share_pages(), "memory"),
         ];
         let (size, why) = bounds.into_iter().min_by_key(|&(size, _)| size).expect("three bounds");
+        // The first page that is neither requested nor read along already. Pages that are read
+        // along count as a part of the window.
         let first = self.read_along_end.unwrap_or(0).max(request.end);
-        // Pages that are read along already count as a part of the window.
         let missing_pages = size.saturating_sub(first - request.end);
         let window = PageRange::new(first, missing_pages).clipped(access.file_pages);
         // Less than half of a window is read only if the reader waits.
