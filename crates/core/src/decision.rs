@@ -237,7 +237,7 @@ pub enum Decision {
         behind: u64,
         /// Pages that may be ahead of the reader.
         size: u64,
-        /// Reads, writes and faults that have not ended, waiting ones included.
+        /// Open reads, writes and faults, waiting ones included (`DeviceEvidence::open_reads`).
         readers: u64,
         /// Cost of a request in pages.
         request_pages: u64,

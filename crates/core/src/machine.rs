@@ -167,7 +167,7 @@ impl Machine {
         self.files.policy(handle).needs_every_hit()
     }
 
-    /// Readahead state of the device and the handle's file, with uses of shared pages until now.
+    /// Readahead state of the device and the handle's file, with all first uses of shared pages.
     pub fn readahead_state(&mut self, handle: HandleId) -> ReadaheadState {
         self.base.frames.cache.collect_first_uses();
         self.files.readahead_state(&self.base, handle)

@@ -35,6 +35,12 @@ use alloc::boxed::Box;
 /// All frames are checked once while this fraction of the frames is added as pages: an eighth.
 const COLLECTION_DIVISOR: u32 = 8;
 
+/// Value of `may_pin` while readers may begin to pin frames.
+const PINS_ALLOWED: bool = true;
+
+/// Value of `may_pin` during the second scan.
+const PINS_FORBIDDEN: bool = false;
+
 /// Number of added pages for which one of the `words` of the bitmap is checked, at least 1. All
 /// words are checked once while an eighth of the frames is added.
 pub(super) fn collect_interval(frames_max: u32, words: u32) -> u32 {
@@ -115,12 +121,10 @@ impl Cache {
         self.scan_until_free(frames_needed);
         if self.free_pages() < frames_needed && self.sharer.is_some() {
             // The second scan: pins may have moved during the first one. See rules 3 and 4 above.
-            let mut may_pin = false;
-            self.allow_pins(may_pin);
+            self.allow_pins(PINS_FORBIDDEN);
             self.take_returned();
             self.scan_until_free(frames_needed);
-            may_pin = true;
-            self.allow_pins(may_pin);
+            self.allow_pins(PINS_ALLOWED);
         }
         self.supply.reverse_freed_since(freed_before);
     }

@@ -6,10 +6,13 @@
 //! available at once. The machine's memory budget uses these classes. The *slot* of a page is its
 //! place in the swap area.
 //!
-//! A page is *leaving* from its selection to be unmapped or written until its write begins or it
-//! stays. A *resting* page has its second chance: it is unmapped and dirty, and waits before its
-//! write. A page that is *set aside* could not leave, and is not selected again until
-//! [`end_set_aside`](Cache::end_set_aside).
+//! A page is *leaving* while it is to be unmapped or written, and on no list. It begins to leave
+//! when it is selected, or when its rest ends. It no longer leaves when its rest or its write
+//! begins, or when its leaving is cancelled. A *resting* page has its second chance: it is unmapped
+//! and dirty, and waits before its write.
+//!
+//! A page that is *set aside* could not leave now. If the eviction policy manages memory, an
+//! unpinned one is not selected again until [`end_set_aside`](Cache::end_set_aside).
 //!
 //! Invariant: an unpinned page of memory is on the list for its state (`list_memory`), or on none
 //! while it is leaving or being written. If the eviction policy manages memory, a page that is

@@ -16,11 +16,10 @@ impl Cache {
         self.supply.grow(frames);
     }
 
-    /// Removes up to `frames` frames from circulation, as far as pages can leave: first frames
-    /// without memory (never used, or withdrawn before), because taking back memory has a cost.
-    /// Then follow free ones, and frames of the next victims: these are returned. The environment
-    /// takes back their memory and then [reports it](Cache::on_withdrawn); until then they are no
-    /// part of the cache.
+    /// Removes up to `frames` frames from circulation, as far as pages can leave. Frames without
+    /// memory (never used, or withdrawn before) go first, because taking back memory has a cost.
+    /// The others, free or of the next victims, are returned. The environment takes back their
+    /// memory and then [reports it](Cache::on_withdrawn); until then they are no part of the cache.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         // Evicts pages as needed, and returns the number of free, unreserved frames.
         let removable = self.evict_until_unreserved(frames).min(frames);

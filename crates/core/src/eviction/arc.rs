@@ -103,9 +103,9 @@ impl EvictionPolicy for Arc {
         }
     }
 
-    /// Makes space for a ghost, and pops the oldest pages of T1 or T2 as `next_victim_list`
-    /// chooses. Used ones move to T2; the first unused one is the victim. `None` if both lists are
-    /// empty.
+    /// Makes space for a ghost, unless `demand` has, and pops the oldest pages of T1 or T2 as
+    /// `next_victim_list` chooses. Used ones move to T2; the first unused one is the victim. `None`
+    /// if both lists are empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

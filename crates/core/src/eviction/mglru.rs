@@ -49,9 +49,12 @@ const GAIN: u64 = 2;
 /// Uses above which the count is not kept: the fifth use is tier 3.
 const USES_MAX: u8 = 5;
 
-/// Use counts of a page: without a use, and with one.
+/// Use count of a page without a use, and of a protected page.
 const UNUSED: u8 = 0;
+
+/// Use count of a page with one use.
 const USED_ONCE: u8 = 1;
+
 /// Bits of a ghost's word below the generation.
 const TIER_BITS: u32 = 2;
 

@@ -472,8 +472,8 @@ impl MachineFiles {
         self.spare_frame_lists.push(read.frames);
     }
 
-    /// The frames of a begun read, first page first, with `NO_FRAME` for a page that a failed read
-    /// skipped. None for a direct transfer.
+    /// The frames of a begun read, first page first; no frame for a direct transfer. A page that a
+    /// failed read skipped has `NO_FRAME`.
     pub(super) fn frames_of(&self, read: ReadId) -> &[FrameId] {
         &self.file_transfer(read).frames
     }

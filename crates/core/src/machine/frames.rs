@@ -85,7 +85,6 @@ impl Frames {
             policy_pages_max,
         };
         let eviction_spec = config.eviction.clone();
-        // Refaults are returns of evicted pages.
         let counts_refaults = pages_max > pages && config.counts_returned_pages;
         // A memory with counted refaults begins with `TwoLists`, which evicts in order of arrival
         // until pages are used again. Its configured policy is only checked for errors here, with a

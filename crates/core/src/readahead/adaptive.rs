@@ -269,7 +269,8 @@ impl AdaptiveReadahead {
         let block_pages_max = pages.evidence().device.stream_share_pages();
         let detected = scattered.detect_stride(self.last_scattered, block_pages_max, pages);
         let is_on_stride = detected.is_some();
-        // A stride with blocks that no window has room for begins a plain stream.
+        // A stride whose blocks span several requests, with gaps, begins a plain stream if no
+        // window has room for a block.
         let stride =
             detected.filter(|stride| !stride.must_fit_window() || fits_window(stride, pages));
         let (is_above, is_below) = scattered.is_above_or_below();

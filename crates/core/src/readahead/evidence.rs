@@ -67,6 +67,7 @@ pub struct DeviceEvidence {
     /// Total number of pages ever prefetched into the spare memory.
     pub spare_added_pages: u64,
     /// Reads, writes and faults that have not ended, the current one and waiting ones included.
+    /// If the kernel caches the pages: waiting readers, or reads in progress, at least 1.
     pub open_reads: u64,
     /// Prefetched pages in the cache that are not used yet, of all files and mappings.
     pub standing_pages: u64,

@@ -83,8 +83,8 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 /// Under a limit on active processes, only a process with a *place* has its reads dispatched. A
 /// read that must wait for a place, or for the depth, is *parked*; any other is *dispatchable*. A
 /// read is *in progress* while it is dispatchable or in the device. It is *outstanding* while it is
-/// parked or in progress. A process is *favoured* while it has enough credit for device time that
-/// it did without: its reads go first.
+/// parked or in progress. A process is *favoured* once it has enough credit for device time that it
+/// did without, until that credit is used up: its reads go first.
 ///
 /// Invariants:
 ///

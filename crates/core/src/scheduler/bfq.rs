@@ -101,7 +101,7 @@ pub struct Bfq {
     queues: BfqQueues,
     /// Queue of the synchronous requests of each process.
     processes: BTreeMap<ProcessId, QueueId>,
-    /// The first queue of the present group: queues that are created together and merged with it.
+    /// The first queue of the present group. Queues that are created soon after it merge with it.
     group_start: Option<GroupStart>,
     async_queues: AsyncQueues,
     /// The busy queues by virtual times, with the budget and the service of each.

@@ -93,7 +93,6 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         let value = self.blocks[index].remove(key)?;
         if self.blocks[index].count < BLOCK_MAX / 2 {
             self.merge_with_next_if_small(index);
-            // For the first block this is the same call again.
             self.merge_with_next_if_small(index.saturating_sub(1));
         }
         Some(value)

@@ -85,7 +85,7 @@ impl MachineMemory {
     }
 
     /// Makes a mapped page dirty that was or may have been written without a fault. Its outdated
-    /// slot is freed: at once, or at the end of a write in progress, after which it is still dirty.
+    /// slot is freed: at once, or after a write in progress, which leaves the page dirty.
     ///
     /// # Panics
     /// The page is not in memory.
@@ -241,9 +241,9 @@ impl MachineMemory {
 
     /// The reason for which waiting faults and reads can never get a frame: the device fails to
     /// write pages, or none can leave (reported as a full area). `None` without a mapping. `None`
-    /// also if writes are not suspended, and pages are on their way or frames pinned or reserved.
-    /// An error resets the count of failed writes, so that the device is tried again for the next
-    /// waiter.
+    /// also if writes are not suspended, and pages are on their way, or frames are pinned, reserved
+    /// or being filled ahead. An error resets the count of failed writes, so that the device is
+    /// tried again for the next waiter.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
         // No page is leaving or being written, and no frame is pinned, reserved or being filled

@@ -195,7 +195,7 @@ impl RisingGaps {
 
     /// Prefetches the next pages with their gaps, if that pays. Returns false, and ends reading
     /// them along, if it does not: the caller then handles the request in another way. Returns true
-    /// without a prefetch while enough pages are read along already.
+    /// also without a prefetch: if enough is read along, the file ends, or memory is short.
     pub(super) fn prefetch_with_gaps(
         &mut self,
         access: &AccessContext,

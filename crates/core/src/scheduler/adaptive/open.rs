@@ -76,7 +76,6 @@ impl ReadyRequests {
     /// reads that arrive later do.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
-            // The returned key of the request is not needed.
             true => drop(self.speculative.insert(waiting, requests)),
             false => self.needed.admit(waiting, requests),
         }

@@ -180,10 +180,10 @@ impl ThroughputTuner {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// Records a completed read. The first one behind the end of an epoch evaluates that epoch, and
-    /// counts in none. An epoch ends after its time and 16 completions (`EWMA_WINDOW`), or more if
-    /// more are allowed, and early if a trial is behind. `may_start_trial` is called only when a
-    /// trial is otherwise due: true if one can gain. Returns a result if the setting has changed.
+    /// Records a completed read. The first one behind the end of an epoch evaluates it, and counts
+    /// in none. An epoch ends after its time and 16 completions (`EWMA_WINDOW`), or more if a limit
+    /// on requests is larger, and early if a trial is behind. `may_start_trial` is called only when
+    /// a trial is due: true if one can gain. Returns a result if the setting has changed.
     pub(super) fn record_completion(
         &mut self,
         now: Time,
@@ -236,9 +236,9 @@ impl ThroughputTuner {
         }
     }
 
-    /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
-    /// is ended. At the expected rate, they would have taken over 32 ms less. For processes this is
-    /// the usual rate, below the one that is enough. False without a trial, or of all requests.
+    /// Returns true if the trial in progress, of this duration, has moved too few bytes and must
+    /// end. At the expected rate, they would have taken over 32 ms less. For processes this is the
+    /// usual rate, below the one that is enough. False without a trial, or in one of all requests.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);

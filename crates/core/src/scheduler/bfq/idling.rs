@@ -35,7 +35,7 @@ impl Bfq {
     }
 
     /// Returns true if idling for the queue pays: it raises the throughput, or it keeps the share
-    /// of the queue. True under `strict_guarantees`. False for a queue without a process.
+    /// of the queue. False without a process; for any other queue true under `strict_guarantees`.
     pub(super) fn is_idling_better(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
         // Without a process there is no next request to wait for.

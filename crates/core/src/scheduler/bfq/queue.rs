@@ -79,8 +79,8 @@ pub(super) struct BfqQueue {
 
     /// True until its first request is queued.
     pub is_new: bool,
-    /// Time since which it has no request, queued or in the device, and is not in service; `None`
-    /// before its first request, and while it has requests.
+    /// Time since which it has no request, queued or in the device, and is not in service. `None`
+    /// while that is not so, and before its first request.
     pub empty_since: Option<Time>,
     /// Time of its last completion, or of its creation.
     pub last_end: Time,

@@ -83,8 +83,8 @@ impl BfqTunables {
         let ms = |key, default_time: Time, min| {
             spec.integer(key, default_time.ns() / 1_000_000, min..=60_000).map(Time::from_ms)
         };
-        let flag = |key, is_default: bool| {
-            spec.integer(key, is_default.into(), 0..=1).map(|number| number == 1)
+        let flag = |key, default_flag: bool| {
+            spec.integer(key, default_flag.into(), 0..=1).map(|number| number == 1)
         };
         let max_budget = spec.integer("max_budget", default.max_budget, 0..=1 << 30)?;
         if (1..MAX_BUDGET_MIN).contains(&max_budget) {

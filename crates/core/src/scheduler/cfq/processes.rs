@@ -124,8 +124,8 @@ impl Cfq {
     }
 
     /// Moves `process` from the queue `from` to the queue `to`, which several processes share from
-    /// now on, and which thus has no owner. Requests that are queued in `from` are served there. A
-    /// queue `from` without a process and a request is removed.
+    /// now on, and which thus has no owner. Requests that are queued in `from` are served there. An
+    /// unused `from` is removed.
     fn move_process(&mut self, process: ProcessId, from: QueueId, to: QueueId) {
         self.queues[from].processes -= 1;
         self.queues[to].processes += 1;

@@ -1,7 +1,7 @@
 //! Durations: the slice of a queue, the share of a tree, and the key that decides the next queue.
 //! Pure arithmetic on jiffies of 1 ms. A *slice* is the time for which one queue has the device. A
-//! queue is *busy* if it has requests, or has its slice now.
-//! A *tree* has the queues of one class and kind, and is served until its share of the time ends.
+//! queue is *busy* if it has requests, or has its slice now. A *tree* has the queues of one class
+//! and kind, and is served until its share of the time ends.
 
 use super::tunables::{CfqTunables, HZ, Jiffies};
 

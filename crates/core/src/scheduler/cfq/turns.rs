@@ -21,12 +21,12 @@ const IDLE_CLASS_SLICE: Jiffies = 1;
 /// The lowest priority level. A larger number counts as this one.
 const LEVEL_LOWEST: u8 = 7;
 
-/// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position: at a
-/// completion and by preemption, as in the kernel.
+/// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position: by
+/// preemption, and at a completion, unless its processes have ended. As in the kernel.
 const TIMED: bool = true;
 
-/// Value of `is_timed` for the end of a slice whose rest is lost: before or after a dispatch, as in
-/// the kernel.
+/// Value of `is_timed` for the end of a slice whose rest is lost: before or after a dispatch, after
+/// idling without a request, and at the end of a process. As in the kernel.
 const NOT_TIMED: bool = false;
 
 impl Cfq {
