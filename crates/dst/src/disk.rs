@@ -442,9 +442,9 @@ impl World {
         bytes as i32
     }
 
-    /// Writes the bytes of a write at `offset` that ends now to the store. After an error these are
-    /// some of its first blocks, but not all. Returns the number of bytes written, or a negative
-    /// errno.
+    /// Writes the bytes of a write at `offset` that ends now to the store. After an error only some
+    /// blocks from its start are written, or none. Returns the number of bytes written, or a
+    /// negative errno.
     fn finish_write(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
         let result = self.transfer_result(inode, offset, transfer_bytes(segments));
         let mut bytes = Vec::new();
@@ -454,7 +454,6 @@ impl World {
                 std::slice::from_raw_parts(segment.iov_base.cast::<u8>(), segment.iov_len)
             });
         }
-        // A failed write may have written any part: here a random number of blocks from the start.
         let count =
             result.unwrap_or_else(|_| self.random_below(bytes.len() as u64 / BLOCK) * BLOCK);
         let mut disk = self.disk.borrow_mut();

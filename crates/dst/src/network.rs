@@ -215,8 +215,8 @@ impl World {
 
     /// Starts a connection, from the local port `port` if given. Returns its index in `connections`
     /// and its state. Two of three attempts from a given port fail, since the port may be in use or
-    /// reserved. One in `refuse_one_in` of the others is refused, also while the server is silent: at
-    /// once, later, or without any event. A silent server gives the rest no event.
+    /// reserved. One in `refuse_one_in` of the others is refused, also while the server is silent:
+    /// at once, later, or without any event. A silent server gives the rest no event.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {

@@ -264,8 +264,9 @@ impl PagedShared {
         for page in first..(first + count).min(self.pages) {
             self.may_be_zero.borrow_mut()[page as usize] = true;
             self.was_ever_dropped.borrow_mut()[page as usize] = true;
+            let page_count = 1;
             let is_by_pager = false;
-            world.drop_pages(self.address(page), 1, is_by_pager);
+            world.drop_pages(self.address(page), page_count, is_by_pager);
             world.preemption_point();
         }
     }

@@ -13,8 +13,8 @@ const SCHEDULES_PER_SCENARIO: u64 = 40;
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
-    /// Returns the shortest scenario that was found to fail, with the report of its run. This one
-    /// fails: its failure stays if no shorter scenario fails.
+    /// Returns the shortest scenario that was found to fail, with the report of its run: `self`,
+    /// which fails, if no shorter one does.
     pub fn shrunk(&self) -> (Scenario, Report) {
         self.shrunk_by(&Scenario::run)
     }
@@ -22,8 +22,8 @@ impl Scenario {
     /// Like [`shrunk`](Scenario::shrunk), with a separate function that runs a scenario.
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let (mut shortest, mut report) = (self.clone(), run(self));
-        // After a removal another one may succeed that failed before. The loop ends after a round
-        // without a removal that counts.
+        // After a removal, another one may keep the failure that did not before. The loop ends
+        // after a round without a removal that counts.
         loop {
             let length_before = shortest.scenario_length();
             (shortest, report) = shortest.without_faults(report, run);

@@ -35,7 +35,8 @@ pub struct NamedValue {
     pub source: Option<String>,
     /// True once the field has been read.
     is_read: Cell<bool>,
-    /// Unit in which the field was read as a number. Empty before that, and for any other field.
+    /// Unit in which its number, or the numbers of its list, were read. Empty before that, and for
+    /// any other field.
     unit: Cell<&'static str>,
 }
 
@@ -48,8 +49,8 @@ impl NamedValue {
 }
 
 impl NamedValue {
-    /// Returns the unit in which the field was read as a number. Empty before that, and for any
-    /// other field, such as a switch.
+    /// Returns the unit in which its number, or the numbers of its list, were read. Empty before
+    /// that, and for any other field, such as a switch.
     pub fn unit(&self) -> &'static str {
         self.unit.get()
     }

@@ -328,7 +328,7 @@ fn unknown_device_error(spec: &Spec) -> SpecError {
 struct ComposedDevice {
     /// Name and parameters of the composed device itself.
     own_spec: Spec,
-    /// In the order of the text.
+    /// Members, in the order of the text.
     members: Vec<MemberGroup>,
 }
 

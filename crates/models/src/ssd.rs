@@ -287,9 +287,9 @@ impl Ssd {
         self.admit_writes(now);
     }
 
-    /// Starts a flush, after its overhead: programs the open unit, which collects the admitted bytes
-    /// of the next program, even if it is not full. The flush waits for the bytes admitted since the
-    /// start. If the buffer survives a power loss, the flush completes at once.
+    /// Starts a flush, after its overhead: programs the open unit, which collects the admitted
+    /// bytes of the next program, even if it is not full. The flush waits for the bytes admitted
+    /// since the start. If the buffer survives a power loss, the flush completes at once.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);

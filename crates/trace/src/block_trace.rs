@@ -276,9 +276,9 @@ impl<R: BufRead> TraceReader<R> {
         self.line_number
     }
 
-    /// Returns the next request, or `None` at the end. Lines or records without data are counted
-    /// as skipped, and so are events that do not count, or not yet. Fails at a line or record that
-    /// cannot be read or has another form.
+    /// Returns the next request, or `None` at the end. Lines, records or (in a recording) reads
+    /// without data are counted as skipped, and so are events that do not count, or not yet. Fails
+    /// at a line or record that cannot be read or has another form.
     fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             // Events held back until the choice come first: they are older than the next line.

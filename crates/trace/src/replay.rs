@@ -334,7 +334,7 @@ pub struct RecordedProgram {
     /// Advice of each thread with reads, then of each thread without.
     advice: Vec<Vec<GivenAdvice>>,
     /// Number of advices that are not repeated, without those that would change nothing and those
-    /// after the start of the last read.
+    /// from the start of the last read on.
     pub advice_left_out: u64,
 }
 

@@ -429,7 +429,7 @@ impl Controller {
     }
 
     /// Handles a flush. A battery-backed cache answers it at once, as its data are safe there. The
-    /// answer reports the errors of earlier write-backs and flushes of the device. A
+    /// answer reports an error of the write-backs and member flushes up to `number`, if any. A
     /// volatile cache first ends all write-backs up to `number`. The device behind the controller
     /// is flushed afterwards in both cases. Without a write cache only that device is flushed.
     fn begin_flush(&mut self, now: Time, id: RequestId, number: u64) {

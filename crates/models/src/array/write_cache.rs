@@ -178,10 +178,10 @@ impl WriteCache {
         self.member_flush_wanted = self.member_flush_wanted.max(number);
     }
 
-    /// Begins the next member flush if all write-backs that it covers have ended. Returns the number
-    /// of the newest of them; `None` if some have not ended or no flush is requested. The first call
-    /// after the last flush began fixes the covered write-backs: later requests do not delay the
-    /// flush. The last flush need not have ended.
+    /// Begins the next member flush if all write-backs that it covers have ended. Returns the
+    /// number of the newest of them; `None` if some have not ended or no flush is requested. A call
+    /// without a fixed flush fixes the requested one, if any: later requests do not delay it. The
+    /// last flush need not have ended.
     pub(super) fn begin_member_flush(&mut self) -> Option<u64> {
         if self.member_flush_target == self.member_flush_begun {
             self.member_flush_target = self.member_flush_wanted;

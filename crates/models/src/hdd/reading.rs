@@ -176,7 +176,7 @@ impl Hdd {
         if self.drive.cache.is_enabled {
             self.keep_in_segment(segment, request.start, end, passing_sectors);
         }
-        // Most drives free the arm later.
+        // A drive may keep the arm until it has sent the completion, or the host has received it.
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 

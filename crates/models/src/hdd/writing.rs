@@ -227,7 +227,7 @@ impl Hdd {
         self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)
     }
 
-    /// Drops old data of written sectors from the cache, stops a read-ahead over them, and records
+    /// Stops a read-ahead over written sectors, drops their old data from the cache, and records
     /// them. A drive without a read cache records nothing. Without `reads_written`, the written
     /// data takes a segment that reads find empty. `continues_active_write` is true if the sectors
     /// before them are being written to the medium.

@@ -24,7 +24,7 @@ impl RunningJob<'_> {
     }
 
     /// Reports a successful operation to its process and counts it in the results of its job and of
-    /// the process. An operation before the measured time is only kept in reserve, or dropped.
+    /// the process. Before the measured time its results are kept in reserve, or dropped.
     pub(super) fn record_success(
         &mut self,
         process: u32,

@@ -224,7 +224,7 @@ impl S3Fifo {
     }
 
     /// Remembers an object that has left the small queue as a ghost. The oldest ghosts are
-    /// forgotten until the rest had at most `main_bytes_max` bytes.
+    /// forgotten until the others have at most `main_bytes_max` bytes.
     fn remember(&mut self, object: u32, bytes: u64) {
         self.left += 1;
         self.ghosts.insert(self.left, object);

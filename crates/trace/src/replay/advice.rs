@@ -67,13 +67,13 @@ pub(super) struct ThreadAdvice {
     /// Advice of each thread with reads, then of each thread without.
     pub by_thread: Vec<Vec<GivenAdvice>>,
     /// Number of advices that are not repeated, without those that would change nothing and those
-    /// after the start of the last read.
+    /// from the start of the last read on.
     pub left_out: u64,
 }
 
-/// Returns the replayed form of `advice`, which is in the order of its times. Advice after the
-/// start of the last read of all threads is ignored. `threads` has the number and the events of
-/// each thread with reads, `file_indexes` the index in `files` by file number.
+/// Returns the replayed form of `advice`, which is in the order of its times. Advice from the start
+/// of the last read of all threads on is ignored. `threads` has the number and the events of each
+/// thread with reads, `file_indexes` the index in `files` by file number.
 pub(super) fn thread_advice(
     advice: &[AdviceGiven],
     threads: &[(u32, ThreadEvents)],

@@ -95,9 +95,10 @@ impl Process {
     }
 
     /// Returns the end of the pause before the next listed read or before the next advice,
-    /// whichever is earlier. Returns `None` if the read can begin: its pause is then removed, and all
-    /// advice before it is due. The first call for a read, at the end of the read before it, starts
-    /// the time. Until its end each call collects completions, and operations in flight continue.
+    /// whichever is earlier. Returns `None` if the read can begin: its pause is then removed, and
+    /// all advice before it is due. The first call for a read, at the end of the read before it,
+    /// starts the time. Until its end each call collects completions, and operations in flight
+    /// continue.
     pub(super) fn think_time_end(&mut self, now: Time) -> Option<Time> {
         let reads_left = self.remaining_reads.as_ref().map_or(0, Vec::len);
         // Without advice, `read_count` is 0, and so are the reads begun.

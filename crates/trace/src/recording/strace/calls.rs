@@ -68,8 +68,9 @@ impl RequestedRead {
 impl StraceParser {
     /// Imports a call that began at `begin_ns`. Reads, openings, mappings and advice become
     /// records. Reads by io_uring, writes and some other calls are counted as left out. Calls that
-    /// change descriptors, positions, folders, names, mappings or tasks are applied to the tables.
-    /// Other calls have no effect. Returns `None` for malformed or impossible values.
+    /// change descriptors, positions, folders, names or tasks, or add or remove mappings, are
+    /// applied to the tables. Other calls have no effect. Returns `None` for malformed or
+    /// impossible values.
     pub(super) fn import_call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
         let end_ns = begin_ns.checked_add(call.duration_ns.unwrap_or(0))?;
         self.has_durations |= call.duration_ns.is_some();
