@@ -30,7 +30,7 @@ pub enum Requests {
     Coalesced,
 }
 
-/// Reads columns of a Parquet object, which the batches have in the order of the schema. `groups`
+/// Reads columns of a Parquet object. The batches have them in the order of the schema. `groups`
 /// are the row groups to read; `None` for all.
 ///
 /// # Errors

@@ -69,8 +69,8 @@ struct BenchDocument<'a> {
 }
 
 /// Measures the matrix, or the chosen rows of it, and prints the result. A failed or interrupted
-/// measurement is returned after the results up to it are printed. The files of `--html` and
-/// `--picture` are checked before, and must be different.
+/// measurement is returned after the results up to it are printed. Before the measurement, `--html`
+/// and `--picture` are refused if they are folders or in none, or if both are one file.
 pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = chosen_scale(args);
@@ -240,8 +240,8 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
 
 /// Returns the chosen states that this system can produce. Adds to `notes` the reason for each
 /// chosen state that it can't. If no state is left, the failure `Unavailable` has the text of all
-/// notes, also of earlier ones. `rows` is not empty, and `folder` has their files. The pages of one
-/// of them are dropped for the test.
+/// notes, also of earlier ones. `rows` is not empty, and `folder` has their files. For the test,
+/// the pages of one file are dropped.
 fn possible_states(
     args: &BenchArgs,
     rows: &[Row],

@@ -70,8 +70,8 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     let owner = (getuid().as_raw(), getgid().as_raw());
     let file_system = Mount::new(Arc::clone(&engine), backing, bytes, owner);
     let session = mount_at(&args.folder, file_system)?;
-    // Dropped at the end, after the mount is removed. If the record stays, by `leave` or by a kill
-    // of this process, the next run removes the mount.
+    // Dropped at the end, in the regular case after the mount is removed. If the record stays, by
+    // `leave` or by a kill of this process, the next run removes the mount.
     let record = Record::write_record(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::usage_of(args.folder.display(), error))?;
     print(&format!(

@@ -127,8 +127,7 @@ pub enum ExportFormat {
 
 /// Executes a subcommand of `readpath recording`.
 pub fn run(command: &RecordingCommand) -> CommandResult {
-    // A signal may end the process at once: an incomplete output is a scratch file. The flag of the
-    // result is never set.
+    // A signal may end the process at once: an incomplete output is a scratch file.
     Interrupt::ending_at_once();
     match command {
         RecordingCommand::Show(args) => show(&args.recording),
@@ -285,7 +284,7 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
 }
 
 /// Replaces the names of files and threads in a record by numbers and the program's by a fixed
-/// word, and clears inodes. The names of devices and of the kernel stay.
+/// word, and clears inodes. The names of devices, of the kernel and of other programs stay.
 fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),

@@ -252,8 +252,8 @@ impl KernelFile {
     }
 
     /// Returns the next completion with the bytes of a read, which are valid until the next call. A
-    /// write and a failed read have none. Each completion frees a slot. `None` if no completion
-    /// collected by [`wait`](KernelFile::wait) is left; does not wait.
+    /// write and a failed read have none. [`wait`](KernelFile::wait) has freed its slot, and the
+    /// next call frees its buffer. `None` if no collected completion is left; does not wait.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.last_polled.take() {
             self.free_buffers.push(previous.buffer);

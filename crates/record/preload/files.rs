@@ -173,9 +173,9 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opti
 }
 
 /// Reports the name of a file to the recorder, with its descriptor and the flags of the open file.
-/// `now_ns` is the end of the read. A path too long for a short cell goes into a long
-/// one, and is cut there. A path that cannot be read is empty. Returns `None` if no cell was free;
-/// the read then counts as lost.
+/// `now_ns` is the end of the read. A path too long for a short cell goes into a long one, and is
+/// cut there. A path that cannot be read is empty. Returns `None` if no cell was free; the read
+/// then counts as lost.
 #[inline(never)]
 fn report_name(
     ring: RecordRing,

@@ -398,7 +398,7 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
-        // Otherwise the times by activity have ended with the program.
+        // The times by activity end here, unless they have ended with the program.
         if self.ended_ns.is_none() {
             self.end_times_at(end_ns);
         }

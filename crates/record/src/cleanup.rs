@@ -199,8 +199,7 @@ pub fn undo_abandoned() -> Vec<CleanupEntry> {
 }
 
 /// Removes the objects of all unlocked records in `folder`, the newest first. Returns one entry per
-/// object that was removed or cannot be removed. A folder that others can write to is left as it
-/// is.
+/// object that was removed or cannot be removed. A folder that is not private is left as it is.
 fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     if !is_private(folder).unwrap_or(false) {

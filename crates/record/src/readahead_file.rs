@@ -10,7 +10,7 @@ use readpath_os::page_cache;
 use readpath_os::queue::QueueLimits;
 use rustix::io::ReadWriteFlags;
 
-/// Bytes that the kernel reads ahead for one call at least: its default readahead window.
+/// Bytes that the kernel reads ahead for one call on a device with its default readahead window.
 pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
 
 /// A regular file, opened for reading.

@@ -138,8 +138,8 @@ fn low_depth_of_a_later_phase_or_of_few_threads_is_a_lack() {
 }
 
 /// Four processes at a time, each of ten rounds, 64 processes in all. One of the four reads alone
-/// in each fourth round. By hand, a process ends before the next one begins, so four read in the same
-/// period: 40 of 160 rounds lack depth.
+/// in each fourth round. By hand, a process ends before the next one begins. Four then read in the
+/// same period: 40 of 160 rounds lack depth.
 #[test]
 fn many_short_processes_of_which_four_run_at_a_time_are_few_readers() {
     let mut made = Made::new();

@@ -46,8 +46,9 @@ pub struct BenchCell {
     pub judged_ratio: Option<f64>,
     /// Minimum of `judged_ratio` that meets the goal.
     pub ratio_min: f64,
-    /// True if the cell meets its goal. False also if the library failed and a baseline has
-    /// figures. `None` if no comparison is possible.
+    /// True if the cell meets its goal. False also if the library was too slow and has only a lower
+    /// bound, or failed without a figure where a baseline has complete runs. `None` if no
+    /// comparison is possible.
     pub is_met: Option<bool>,
     /// Caveat about the figures.
     pub note: Option<String>,
@@ -191,7 +192,8 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     }
 }
 
-/// Returns the queue with the shortest median, or `None` if no queue has complete runs.
+/// Returns the queue with the shortest median. `None` if every queue lacks complete runs, or is a
+/// lower bound.
 pub fn fastest_queue(queues: &[QueueFigures]) -> Option<&QueueFigures> {
     fastest(queues.iter().map(|queue| (queue, &queue.figures))).map(|(queue, ..)| queue)
 }
@@ -222,7 +224,8 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
     let contender_notes = cell.contenders.iter().filter_map(|runs| {
         let contender = runs.contender;
         let text = match &runs.abort_reason {
-            // The table shows other contenders that were too slow: by a bound, or without a figure.
+            // The table shows other contenders that were too slow: by a bound, or in the state
+            // `Second` by the median of earlier runs, if any.
             Some(AbortReason::TooSlow { .. }) if contender != Contender::Ours => None,
             Some(reason) => Some(reason.text()),
             None if runs.oom_kills > 0 => Some(format!(

@@ -136,8 +136,8 @@ fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSu
 
 /// Draws the dot of a cell with its figures as a tooltip. Its position is the ratio to the fastest
 /// baseline. Its colour shows the goal, which may have another baseline. A cell without a ratio is
-/// a cross at the left end of the scale: the library or every baseline lacks a figure. `left` is
-/// the left edge of its field, and `y` the middle of its line, in pixels.
+/// a cross at the left end of the scale: the library lacks a figure, or every baseline complete
+/// runs. `left` is the left edge of its field, and `y` the middle of its line, in pixels.
 fn draw_cell(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
         Some(true) => MET_COLOUR,

@@ -97,11 +97,11 @@ pub struct ContenderRuns {
     pub oom_kills: u32,
 }
 
-/// Reason for a measurement without figures. Each ends the runs of its contender in the cell,
-/// except [`OutOfMemory`](AbortReason::OutOfMemory), which does so when it is repeated.
+/// Reason for a measurement without figures. Each ends the runs of its contender in the cell.
+/// [`OutOfMemory`](AbortReason::OutOfMemory) does so after `OOM_KILLS_MAX` kills.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AbortReason {
-    /// The contender cannot run here, or its process ended without a valid answer.
+    /// The reads failed or cannot be made here, or the process gave no valid answer.
     Failed(String),
     /// The memory of the group did not suffice.
     OutOfMemory,

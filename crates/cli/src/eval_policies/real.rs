@@ -157,8 +157,8 @@ impl Data {
         Ok(Data { files, paths, file_starts, _scratch_files: scratch_files })
     }
 
-    /// Lays all files out one after the other in the existing file at `path`, each from
-    /// a whole page on.
+    /// Lays all files out one after the other in the existing file at `path`, each from a whole
+    /// page on.
     fn lay_out_in(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
         let mut end = 0;
         let file_starts = files.iter().map(|file| {

@@ -43,7 +43,7 @@ pub struct Pictures {
     busy_ns: Vec<u64>,
     /// Length of a span.
     span_ns: u64,
-    /// End of the recording so far: the latest end of a read, a request or the recording itself.
+    /// End of the recording so far: the latest end of a read, a read request, or the recording.
     pub end_ns: u64,
 }
 
@@ -99,9 +99,9 @@ impl Pictures {
         spans.map(depth).collect()
     }
 
-    /// Adds the time of a request, which begins before it ends, to the spans it covers. Doubles the
-    /// spans' length when the request ends after the last possible one: each pair of spans becomes
-    /// one with their sum.
+    /// Adds the time of a request, which begins no later than it ends, to the spans it covers.
+    /// Doubles the spans' length when the request ends after the last possible one: each pair of
+    /// spans becomes one with their sum.
     fn add_busy_time(&mut self, begin_ns: u64, end_ns: u64) {
         while end_ns / self.span_ns >= SPANS_MAX as u64 {
             let pairs = self.busy_ns.chunks(2).map(|pair| pair.iter().sum());

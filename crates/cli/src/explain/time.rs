@@ -14,7 +14,7 @@ const SHOWN_SHARE_MIN: f64 = 0.01;
 
 /// Writes the wall time by activity. A recording without it gets a sentence about the time that
 /// waits and processor do not explain, if this is known and at least [`UNKNOWN_SHARE_MIN`].
-/// Activities of less than [`SHOWN_SHARE_MIN`] share one line, which 5 ms in all are needed for.
+/// Activities of less than [`SHOWN_SHARE_MIN`] share one line, if they take 5 ms together.
 pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.time.is_empty() {
         return match explanation.other_seconds {

@@ -61,8 +61,8 @@ impl RequestExecutor for RealStorage<'_> {
         started.map_err(Failure::usage)
     }
 
-    /// Waits for the end of a read, and returns its ticket. An interrupt and a short read are
-    /// failures, after which the ticket stays without a buffer: the measurement ends.
+    /// Waits for the end of a read, and returns its ticket. An interrupt, an error and a short read
+    /// are failures. The ticket then stays without a buffer: the measurement ends.
     fn wait(&mut self) -> Result<usize, Failure> {
         let completed = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
         if self.interrupt.is_signalled() {

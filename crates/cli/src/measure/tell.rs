@@ -100,7 +100,7 @@ fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
 }
 
 /// Summary: cost of a request and of a byte, and effects of depth and distance. A description has
-/// random, following and near requests, the first of each with one in flight.
+/// random, following and near requests. The first time of each size is with one request in flight.
 fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);

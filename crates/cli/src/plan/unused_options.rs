@@ -45,7 +45,7 @@ pub fn refuse_unused_options(
         ("--page-cache", args.page_cache.is_some() && is_past_cache, needs_cache),
         ("--scheduler", args.scheduler.is_some() && !has_scheduler, needs_scheduler),
     ];
-    // The reasons of the job come first: they hold on any storage.
+    // The reasons of the job come first. All but the one of `--scheduler` hold on any storage.
     match options_of_cache.iter().chain(&options).find(|(_, is_unused, _)| *is_unused) {
         Some((option, _, reason)) => {
             Err(Failure::Usage(format!("{option} {reason}; leave it out")))

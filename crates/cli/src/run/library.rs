@@ -338,7 +338,7 @@ fn run_and_count(
         row.coverage = Some(cached_bytes as f64 / requested_bytes as f64);
         row.waste_bytes = is_counted.then_some(stats.unused_bytes);
     }
-    // Both numbers of bytes contain the writes, and an amplification is of reads alone.
+    // An amplification is of reads alone, and the bytes of the row contain the writes.
     if !run.writes() && row.bytes > 0 {
         row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }

@@ -76,7 +76,8 @@ const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
 }
 
 /// Work of a whole load: in most loads about the number of reads that do not belong to a scan.
-/// Streams have half as many, and a loop has only a scan. Chosen, not measured.
+/// Phases have two thirds as many, streams half as many, and a loop has only a scan. Chosen, not
+/// measured.
 const READS_OUTSIDE_SCANS: u64 = 40_000;
 /// Minimum of that number for a shortened load. It is twice the pages of a quarter of the memory,
 /// the lead of the first reader in [`reader_and_follower`], which needs more turns than that.

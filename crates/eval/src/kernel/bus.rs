@@ -66,10 +66,10 @@ pub(super) fn install() -> std::io::Result<()> {
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Runs `access`, which uses the `bytes` bytes of a mapping at `start`. The handler is
-/// [installed](install) before. Returns the address of the first bus error in the range. After an
-/// error the rest of the range, to the end of its last page, is private empty memory, which stays
-/// until the caller replaces it.
+/// Runs `access`, which uses the `bytes` bytes of a mapping at `start`. The caller has
+/// [installed](install) the handler. Returns the address of the first bus error in the range. After
+/// an error the rest of the range, to the end of its last page, is private empty memory, which
+/// stays until the caller replaces it.
 pub(super) fn catch_bus_error(
     start: usize,
     bytes: usize,

@@ -7,11 +7,12 @@
 //! `deadline`.
 //!
 //! The machine has one description for all cells: twelve 7,200 rpm drives in RAID-0 behind a
-//! controller. Each file begins an equal part of the volume, in shuffled order. With adjacent files
-//! at the volume's edge the arms would hardly move between them, and the new detection, which
-//! serves one process at a time, would not decline. It declines because a drive's arm is in another
-//! file when a record's first page is read. `deadline` also loses the benefit of idling here: when
-//! two processes meet on one of the twelve drives, each page of both records costs a seek.
+//! controller. Each file lies at the start of an equal part of the volume, in shuffled order. With
+//! adjacent files at the volume's edge the arms would hardly move between them, and the new
+//! detection, which serves one process at a time, would not decline. It declines because a drive's
+//! arm is in another file when a record's first page is read. `deadline` also loses the benefit of
+//! idling here: when two processes meet on one of the twelve drives, each page of both records
+//! costs a seek.
 //!
 //! Not reproduced are:
 //!
@@ -276,8 +277,8 @@ fn simulated_rate(
 }
 
 /// Returns the text of a job with one section per process. The volume is divided into equal parts,
-/// and each process reads a file at the start of one, of the size in the load's options. No part is
-/// smaller. The seed shuffles the parts.
+/// which the seed shuffles. Each process reads a file at the start of one. The file has the size in
+/// the load's options, and no part is smaller.
 fn job_text(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();

@@ -82,7 +82,8 @@ pub struct AdviceResult {
     pub pauses: u64,
     /// True if prefetching was stopped for good.
     pub is_stopped: bool,
-    /// Reason of the last pause or stop, or of exhausted credit. `None` without any of them.
+    /// Reason of the last pause or stop. Without one it is `Unused` if credit ran out and less than
+    /// half of the prefetched bytes were used, and `None` otherwise.
     pub stop_reason: Option<StopReason>,
 }
 
@@ -408,7 +409,7 @@ impl Advisor {
         self.last_miss_ns.insert(task, at_ns);
         let requested =
             self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
-        // A file without advice is examined again only if it was short and has grown.
+        // A file without advice is examined again if it was short and has grown.
         if !self.files.contains_key(&inode) && !self.unadvised.has(inode, range) {
             self.add_file(task, (inode, range), names, at_ns);
             // The request that misses came before its file was known.

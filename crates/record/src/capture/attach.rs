@@ -47,8 +47,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Adds the threads `new` of `processes`, which are not recorded yet, to the kernel's list.
-    /// Repeats this until these processes have no thread outside of the list.
+    /// Adds `new`, threads of `processes` that are not recorded yet, to the kernel's list. Repeats
+    /// this until these processes have no thread outside of the list.
     /// The kernel takes some 30 ms for each write of the list, in which short threads begin and
     /// end. All processes therefore share a write. The later ends and starts of threads have
     /// events. Fails if the kernel refuses.

@@ -410,7 +410,7 @@ impl<N: FileNames> TaskTracker<N> {
         self.put_inserted(at_ns, task);
     }
 
-    /// Ends the fault and the asynchronous reads of a task that ends, and removes the task.
+    /// Ends the fault and the reads of a task, queues its records of added pages, and removes it.
     fn end_task(&mut self, at_ns: u64, task: u32) {
         self.end_fault(task, None);
         self.put_inserted(at_ns, task);

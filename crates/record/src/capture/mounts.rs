@@ -70,9 +70,9 @@ pub(super) fn mounts_with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'
 /// Returns the device numbers of the file systems without storage. `mountinfo`: the text of that
 /// file.
 pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
-    let without_storage =
+    let mounted =
         parse_mounts(mountinfo).filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
-    without_storage.map(|mount| mount.device).collect()
+    mounted.map(|mount| mount.device).collect()
 }
 
 /// Returns the device numbers of file systems in memory: `tmpfs`, and the kernel's own one, which

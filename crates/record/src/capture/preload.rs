@@ -111,7 +111,7 @@ pub struct Preload {
     wall_ns: u64,
     /// Number of lost reports that the recording contains.
     lost: u64,
-    /// Number of reads by calls and by io_uring, also of an unknown file. Page faults are left out.
+    /// Number of reads by calls, and by io_uring also of an unknown file. Page faults are left out.
     reads: u64,
     /// Number of these reads by AIO and io_uring.
     asynchronous_reads: u64,
@@ -144,7 +144,7 @@ pub struct Preloaded {
     pub summary: RecordingSummary,
     /// Number of programs that loaded the library.
     pub programs: u64,
-    /// Number of reads by calls and by io_uring, also of an unknown file. Page faults are left out.
+    /// Number of reads by calls, and by io_uring also of an unknown file. Page faults are left out.
     pub reads: u64,
     /// Number of these reads by AIO and io_uring.
     pub asynchronous_reads: u64,

@@ -410,8 +410,8 @@ impl Sampling {
             }
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
-        // The requests in the rings name the activity of the threads in such calls.
-        // Without a ring, `waited_activity` returns `None`, and the activity stays.
+        // The requests in the rings name the activity of the threads in such calls. Without a ring
+        // the activity stays.
         let rings = self.rings.as_mut().filter(|_| self.waits_for_async);
         if let Some(activity) = rings.and_then(UringSamples::waited_activity) {
             let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);

@@ -7,7 +7,7 @@
 //! each read that waited. A *run* is a sequence of sampled reads of a file, each from the end of
 //! the one before. Its reads are repeated in the same round.
 //!
-//! A gain is unknown if the files were replaced or have no direct reads, if a read fails, if the
+//! A gain is unknown if no file is the recorded one with direct reads, if a read fails, if the
 //! reads are too few, or if the storage has changed. It has changed if it answers more than
 //! `CHANGE_MAX` times as fast as recorded, or as slowly.
 
@@ -194,8 +194,8 @@ impl Trial {
         }
     }
 
-    /// Measures the gain of the remedy for a finding. It is unknown in the cases named above.
-    /// Returns `None` if `should_continue` returned false.
+    /// Measures the gain of the remedy for a finding. The header of this file has the cases in
+    /// which it is unknown. Returns `None` if `should_continue` returned false.
     pub fn measure_gain(
         &self,
         finding: &Finding,

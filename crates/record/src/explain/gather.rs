@@ -515,13 +515,13 @@ impl RecordingData {
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {
             // The rest has no activity: children of the program may extend the recording beyond its
-            // end. Times of children at the same time may exceed its length, and leave no rest.
+            // end.
             let counted_ns: u64 = self.spent_ns.values().sum();
             let rest_ns = self.length_ns.saturating_sub(counted_ns);
             return self.spent_ns(Activity::Unknown) + rest_ns as f64;
         }
-        // An unknown processor time counts as unknown. The sum of several threads may exceed
-        // the length, and leaves nothing unknown.
+        // An unknown processor time counts as unknown. The sum of several threads may exceed the
+        // length, and leaves nothing unknown.
         let known_ns = self.waits.union_ns() + self.processor_ns.unwrap_or(0);
         match self.source {
             RecordingMethod::Preload | RecordingMethod::Strace => {

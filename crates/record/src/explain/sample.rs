@@ -51,8 +51,8 @@ impl Default for RunSample {
 }
 
 impl RunSample {
-    /// Adds a read of `bytes` bytes that waited `waited_ns`. It extends the run in progress if it
-    /// begins at its end and the run does not exceed `RUN_BYTES_MAX` then. Otherwise it begins one.
+    /// Adds a read of `bytes` bytes that waited `waited_ns`. A read at the end of the run in
+    /// progress extends it, up to `RUN_BYTES_MAX`. Any other read begins a run.
     pub fn add_read(&mut self, file: u32, offset: u64, bytes: u64, waited_ns: u64) {
         self.waits += 1;
         self.waited_ns += waited_ns;

@@ -167,8 +167,8 @@ impl AdviceTarget {
         match &self.access {
             TargetAccess::Opened(file) => file.read_ahead(range),
             TargetAccess::Mapped { process, offset: mapping_offset, address } => {
-                // Calls for parts that the kernel reads whole on any device, until one returns
-                // false.
+                // Calls for parts that the kernel reads whole with its default readahead window,
+                // until one returns false.
                 for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
                     // The pages before the mapping have no address.
                     offset >= *mapping_offset

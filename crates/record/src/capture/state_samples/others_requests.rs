@@ -110,9 +110,9 @@ impl OthersSamples {
     }
 
     /// Takes a sample if it is due: the counters of each known disk, and the bytes of the program's
-    /// `processes`. Sends the requests of other programs that are certain by now: writes since the
-    /// last sample, and reads of some samples ago. The counts start again if no disk is known, if
-    /// there are too many processes, or if their bytes are unknown.
+    /// `processes`. Sends the requests that are certain by now: writes since the last sample, also
+    /// the program's own, and reads of others some samples ago. The counts start again if no disk
+    /// is known, if there are too many processes, or if their bytes are unknown.
     pub fn sample_if_due(&mut self, processes: impl ExactSizeIterator<Item = u32>) {
         let at_ns = now_ns();
         if self.last.is_some_and(|last| at_ns < last.at_ns + PERIOD_NS) {

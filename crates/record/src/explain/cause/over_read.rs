@@ -87,6 +87,7 @@ pub(super) fn charged_cause(file: &FileData) -> WaitCause {
 }
 
 /// Returns true if at least half of the fetched pages were neither requested nor mapped by faults.
+/// Also true without fetched pages.
 pub(in super::super) fn is_mostly_unused(file: &FileData) -> bool {
     file.unused_pages() * 2 >= file.fetched.count()
 }

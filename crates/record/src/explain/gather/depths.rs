@@ -147,7 +147,8 @@ impl DepthSpread {
         self.window.passed_ns * 2.0 < self.window_passed_ns
     }
 
-    /// Returns the largest number of threads between their first and last waits at a time.
+    /// Returns the largest number of threads that are between their first and last wait at one
+    /// time.
     fn most_threads_at_once(&self) -> usize {
         let mut changes: Vec<(u64, i64)> = Vec::with_capacity(2 * self.threads.len());
         for &(begin_ns, end_ns) in self.threads.values() {
@@ -165,8 +166,7 @@ impl DepthSpread {
     /// Returns the part of the time with a low depth in which it was low by chance. In such windows
     /// the depth is low for less than half of the time. 0 if few threads read in the same period,
     /// or if one thread had half of these waits. Many short processes of which four run at a time
-    /// are few. A single long wait does not make a thread the only reader, so waits
-    /// are counted.
+    /// are few. A single long wait does not make a thread the only reader, so waits are counted.
     ///
     /// A program of many readers keeps several reads in flight. Its depth is low while the other
     /// threads wait for a processor, and more threads gain nothing then. A single thread that reads
@@ -189,7 +189,7 @@ impl DepthSpread {
 pub(super) struct UnusedEstimate {
     /// Number of judged waits for the file.
     waits: u64,
-    /// True if most pages were unused at the last count.
+    /// True if at least half of the pages were unused at the last count.
     is_most: bool,
 }
 

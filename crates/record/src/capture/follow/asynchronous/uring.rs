@@ -12,15 +12,14 @@ use super::super::descriptors::DIRECT;
 use super::super::{RecordedTask, TaskTracker};
 use super::{ASYNC_READS_MAX, AsyncRead};
 
-/// Sources that report a submission to io_uring: the event, and the BPF program that copies the
-/// range, here called the program.
-/// They run in the order in which they were attached, for all recorders together. Either one may
-/// therefore come first.
+/// Sources that report a submission to io_uring: the event, and the BPF program, which copies the
+/// range. They run in the order in which they were attached, for all recorders together. Either one
+/// may therefore come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ReportSources {
     /// True once the event has reported it.
     by_event: bool,
-    /// True once the program has reported it, with its range.
+    /// True once the BPF program has reported it, with its range.
     by_program: bool,
 }
 
