@@ -336,7 +336,7 @@ impl Batch {
     }
 
     /// Ends the caller's borrow of the last read. The memory of a copy from outside the engine is
-    /// kept for reuse. A read of the engine, copied or not, is kept for release with the next lock.
+    /// kept for reuse. Any other read, copied or failed, is kept for release with the next lock.
     fn end_borrow(&mut self) {
         let Some(borrowed) = self.borrowed.take() else { return };
         match borrowed.into_copy() {
@@ -400,10 +400,11 @@ impl Batch {
             // A single read leaves a stalled thread's request and bypasses the cache. A batch has
             // no such way out, so it waits for that thread.
             let ends_when_stalled = false;
-            // The read `id` has left the queue. `share_completed` takes it, and the others.
             let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {
                 WaitOutcome::Done(id) => {
+                    // The read `id` has left the queue. This call takes it, and the next ones
+                    // within the limit.
                     locked.share_completed(queue, id, &mut self.ready);
                     Ok(())
                 }
@@ -422,7 +423,7 @@ impl Batch {
 impl Drop for Batch {
     /// Releases the pages of completed reads, and abandons the reads in flight in the engine. Does
     /// nothing if no read went there, and in a child made by `fork`, whose parent has the engine.
-    /// Reads in the kernel page cache end with the drop of `kernel_reads`.
+    /// Reads in the kernel page cache are abandoned by the drop of `kernel_reads`.
     fn drop(&mut self) {
         let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
             return;
@@ -430,7 +431,7 @@ impl Drop for Batch {
         self.returned.extend(self.borrowed.take());
         self.returned.extend(self.ready.drain(..));
         let mut state = engine.lock();
-        // Reads that have not started never will: no read is rejected and added to `ready`.
+        // No read starts here, so none is rejected into `ready`.
         let (no_reads, ready) = (&[], &mut self.ready);
         state.release_and_start(queue, &mut self.returned, no_reads, &self.engine_reads, ready);
         state.close_queue(queue);

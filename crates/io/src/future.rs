@@ -89,7 +89,7 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };
-        // Ends the engine's read, if there was one: its drop closes its list of completions.
+        // Ends the engine's read, if there was one: its drop closes its queue.
         future.engine_read = None;
         let buffer = future.buffer.take().expect("a future is not polled after its result");
         Poll::Ready((result.map(|()| future.bytes), buffer))

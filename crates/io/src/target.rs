@@ -295,7 +295,7 @@ impl Target {
         self.simulated_inode.map(crate::simulation::identity)
     }
 
-    /// Returns this open file with its length set to `bytes` bytes. The rest of its identity stays.
+    /// Returns this open file with its length set to `bytes` bytes. Its identity stays unchanged.
     pub(crate) fn with_bytes(self, bytes: u64) -> Target {
         Target { bytes, ..self }
     }

@@ -31,8 +31,8 @@ impl QueueLimits {
 
     /// Queue of the device with this number, as `stat(2)` reports it. `None` without an entry in
     /// sysfs, or if one of the entry's numbers cannot be read.
-    pub fn from_device_number(device_number: u64) -> Option<QueueLimits> {
-        let directory = queue_path(device_number)?;
+    pub fn from_device_number(number: u64) -> Option<QueueLimits> {
+        let directory = queue_path(number)?;
         let number_in_file = |name: &str| -> Option<u64> {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
         };
@@ -67,8 +67,8 @@ impl ReadaheadSetting {
 
     /// Setting of the device or file system with this number, as `stat(2)` reports it. `None` if
     /// sysfs has no setting for it.
-    pub fn from_device_number(device_number: u64) -> Option<ReadaheadSetting> {
-        let path = match queue_path(device_number) {
+    pub fn from_device_number(number: u64) -> Option<ReadaheadSetting> {
+        let path = match queue_path(number) {
             // The folder of a disk has its name. A partition has no setting of its own, and takes
             // the disk's.
             Some(queue) => {
@@ -78,7 +78,7 @@ impl ReadaheadSetting {
             }
             // No block device: the kernel lists the file system's own setting by its number.
             None => {
-                let major_and_minor = format!("{}:{}", major(device_number), minor(device_number));
+                let major_and_minor = format!("{}:{}", major(number), minor(number));
                 Path::new("/sys/class/bdi").join(major_and_minor).join("read_ahead_kb")
             }
         };
@@ -89,8 +89,8 @@ impl ReadaheadSetting {
 
 /// Folder of a block device in sysfs, by its number as `stat(2)` reports it. A number without a
 /// block device has none there.
-pub fn device_folder(device_number: u64) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device_number), minor(device_number)))
+pub fn device_folder(number: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
 }
 
 /// Number of a block device, or of the device below a file's file system.
@@ -108,8 +108,8 @@ fn bracketed_entry(line: &str) -> Option<&str> {
 }
 
 /// Directory of a device's queue in sysfs; a partition uses its disk's. `None` without a queue.
-fn queue_path(device_number: u64) -> Option<PathBuf> {
-    let folder = device_folder(device_number);
+fn queue_path(number: u64) -> Option<PathBuf> {
+    let folder = device_folder(number);
     [folder.join("queue"), folder.join("../queue")].into_iter().find(|path| path.is_dir())
 }
 

@@ -17,8 +17,8 @@
 //! - Requests are submitted without a lock, because `io_submit` may block: for a tag of the device,
 //!   or for a block of the file's map.
 //! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::backend::thread_pool)
-//!   execute buffered transfers, their *jobs*, and signal the same eventfd. They also execute a
-//!   transfer that `io_submit` rejects for any reason: the plain call decides.
+//!   execute *jobs*, and signal the same eventfd: buffered transfers, and transfers that
+//!   `io_submit` rejects for any reason. The plain call then decides.
 //!
 //! Sources: io_submit(2), io_setup(2), `linux/aio_abi.h`; the shared queue is `struct aio_ring` of
 //! the kernel's `fs/aio.c`.

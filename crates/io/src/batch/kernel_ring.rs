@@ -1,8 +1,8 @@
 //! Reads through the kernel page cache in an io_uring of one batch.
 //!
 //! The kernel queues such a read on the page that it waits for and completes it without a thread.
-//! An *answer* is the kernel's result of a read: a number of bytes, or a negative `errno`. One
-//! system call submits the reads of a batch and sleeps for the first that ends.
+//! One system call submits the reads of a batch and sleeps for the first that ends. An *answer* is
+//! the kernel's result of a read: a number of bytes, or a negative `errno`.
 //!
 //! Waiting threads took processor time from the program. Example: 2,048 reads of 64 KiB at depth
 //! 32, on two processors and a device of 1 ms. For 135 of 341 ms up to three requests were in

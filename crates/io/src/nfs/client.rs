@@ -461,9 +461,9 @@ impl Client {
         is_diverted
     }
 
-    /// Handles an answer to the call in slot `index`, which was passed to the caller. `decoded` is
-    /// the result: the slot is freed. After `Garbled` the call is sent again, or fails after too
-    /// many of them.
+    /// Handles an answer to the call in slot `index`. After `Ok` the slot is freed. After
+    /// `Garbled`, which may come without asking the caller, the call is sent again, or fails after
+    /// too many of them.
     fn on_answer(
         &mut self,
         now: Time,
@@ -515,7 +515,7 @@ impl Client {
     }
 
     /// Sends the call in slot `index` again under a new transaction id, and counts the repetition.
-    /// Answers to the earlier ids still count.
+    /// Answers to earlier ids still count, unless these have been cleared before.
     fn resend(&mut self, now: Time, index: u32) {
         let xid = self.next_xid(index);
         let slot = &mut self.slots[index as usize];

@@ -38,7 +38,7 @@ impl ExportPath {
     ///
     /// # Errors
     /// The file does not exist, is no regular file, is too large, or may not be read. A link leads
-    /// nowhere or out of the export. The server does not answer.
+    /// nowhere or out of the export, or there are too many links. The server does not answer.
     pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<FoundFile, NfsError> {
         let names = self.url.path_names();
         let Some(file) = self.walk_names(server, &names[self.export_names..])? else {

@@ -22,8 +22,8 @@ const SPARE_BYTES: usize = 256 << 10;
 /// Received bytes of one connection.
 ///
 /// Order of calls: `next` until it returns `None`. Then optionally `divert`, followed by `next`
-/// until `None` again. Then the socket writes `direct_bytes` bytes to their destination and more
-/// bytes to `receive_buffer`, which `record_direct` and `record_received` record.
+/// until `None` again. Then the socket writes at most `direct_bytes` bytes to their destination and
+/// more bytes to `receive_buffer`, which `record_direct` and `record_received` record.
 pub(crate) struct Records {
     /// Memory for received bytes, of fixed length.
     buffer: Vec<u8>,

@@ -36,7 +36,7 @@ pub enum CallError {
         /// `auth_stat` of RFC 5531: 1 bad, 2 rejected, 5 too weak.
         auth_stat: u32,
     },
-    /// The server does not have the program, version or procedure, or another version of RPC.
+    /// The server lacks the program, version or procedure, or speaks another version of RPC.
     Unavailable,
     /// The server has an internal error, such as lack of memory.
     ServerFault,

@@ -44,9 +44,9 @@ pub(crate) struct ConnectionLost(pub(crate) i32);
 pub(crate) struct Socket(TcpStream);
 
 impl Socket {
-    /// Starts to connect to `address`, from `port` of this machine if given. Does not wait. The
-    /// error `EADDRINUSE` or `EADDRNOTAVAIL` means that the port is not free, and `EACCES` or
-    /// `EPERM` that this user may not use it.
+    /// Starts to connect to `address`, from `port` of this machine if given. Does not wait. With a
+    /// port, the error `EADDRINUSE` or `EADDRNOTAVAIL` means that it is not free. `EACCES` or
+    /// `EPERM` means that this user may not use it, or that a firewall forbids the connection.
     pub(crate) fn connect(
         address: SocketAddr,
         port: Option<u16>,

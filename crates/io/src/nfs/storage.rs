@@ -6,8 +6,8 @@
 //!
 //! A request of the machine is one READ, or several one after the other if READs are smaller than a
 //! page. The next `exchange` after `submit`, or the next sleep, sends it together with all others
-//! before it waits for an answer. Its data goes to its memory without a buffer, except bytes that
-//! arrive together with the head of their reply. If a server returns fewer bytes than requested
+//! before it waits for an answer. Data that arrives after the head of its reply usually goes to its
+//! memory without a buffer: see rule 6 of `client`. If a server returns fewer bytes than requested
 //! without the end of the file, the rest is requested again.
 //!
 //! A file that was replaced on the server since it was opened becomes a further file of the same

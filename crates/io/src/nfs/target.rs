@@ -202,7 +202,7 @@ fn join_names(names: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Connects to a server, and waits up to the timeout of a call. A missing server is reported at
-/// once. The returned connection has room for answers with the data of the largest READ.
+/// once. The returned link has room for answers with the data of the largest READ.
 fn connect(
     address: SocketAddr,
     options: &NfsOptions,

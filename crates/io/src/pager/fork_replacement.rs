@@ -378,8 +378,8 @@ fn install_touch_handler() {
 }
 
 /// Handler of `SIGSEGV`: reports an access to a region, and restores the action of the program or
-/// the system in any case. After the return, the same instruction faults again, and that action
-/// applies.
+/// the system in any case. After a fault, the same instruction faults again, and that action
+/// applies. A sent signal is raised again.
 extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's description of the signal, and calls that a handler may make. The
     // handler reads the list under its lock and never waits for it, because it may have interrupted

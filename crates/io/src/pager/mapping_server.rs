@@ -24,7 +24,7 @@
 //! 3. This thread accesses the user area only at pages that are present and pinned. Otherwise it
 //!    would wait for itself.
 //! 4. Pages [delegated](delegated_windows) to the kernel's own mapping are not in the user area,
-//!    and no page is put there. A page in flight at the delegation may stay in the shadow.
+//!    and no page is put there. Pages in flight or pinned at that time may stay in the shadow.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -174,7 +174,7 @@ struct Areas {
     frame_pages: Vec<Option<u64>>,
     /// Pages in the areas, by page number.
     resident: PageMap<Resident>,
-    /// Pages of the user area, including delegated ones.
+    /// Pages that the program finds mapped: those in the user area, and delegated ones.
     mapped_ranges: PageRanges,
     delegated_windows: DelegatedWindows,
     /// Pages on which a touch is a bus error.
@@ -216,7 +216,7 @@ impl MappingServer {
         let start_sector = 0;
         let file = machine.add_file(file_bytes, start_sector).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
-        let uffd = Uffd::open_reporting_moves().map_err(PagerError::Uffd)?;
+        let uffd = Uffd::open_reporting_remaps().map_err(PagerError::Uffd)?;
         user.register(&uffd, RangeRegistration::Missing)?;
         let shadow_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
         shadow.register(&shadow_uffd, RangeRegistration::Missing)?;
@@ -335,8 +335,8 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
-            // Not delegated, which also wakes. One byte suffices: the machine reads whole pages.
-            // The tag of the ended read leads to the mapping of the page.
+            // No window was delegated, which would have woken the threads. One byte suffices: the
+            // machine reads whole pages. The tag of the ended read leads to the page's mapping.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -348,7 +348,7 @@ impl Areas {
         match command {
             MappingCommand::Advise { advice, range } => self.advise(machine, advice, range),
             MappingCommand::Read { range, wants_bytes, reply } => {
-                // Ends at a page boundary, where the next piece starts, at most a page earlier.
+                // Cut at a page boundary, less than a page before the limit, as the next piece.
                 let end = range.offset + self.piece_bytes_max;
                 let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
                 let slot = self
@@ -397,7 +397,7 @@ impl Areas {
     }
 
     /// Starts a read in the machine, which returns it with `tag` when it has ended. `tag` is
-    /// [`FAULT_TAG`] or the slot of a command in `owner_reads`, and suffices in place of an id.
+    /// [`FAULT_TAG`] or the slot of a command in `owner_reads`, so the read's id is not kept.
     fn read(
         &mut self,
         machine: &mut Machine,
@@ -412,7 +412,7 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // Without it, no transfer would complete any more, and threads would wait forever.
+        // After an error no transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 

@@ -126,6 +126,7 @@ struct Zeros([u8; PAGE]);
 /// State of one frame of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
+    /// Location of the frame's page.
     presence: FramePresence,
     /// Number of writes from the frame in flight.
     writes: u32,
@@ -282,8 +283,8 @@ impl Areas {
             self.follower.on_fault(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
             let Some(page) = self.user.page_at(fault.address) else {
-                // The program has enlarged the region (mremap(2)): there are no bytes. SAFETY: this
-                // server does not fill the registered range there. The page may have poison.
+                // The program has enlarged the region (mremap(2)): no bytes. The page may have
+                // poison, so errors are ignored. SAFETY: this server does not fill the range there.
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
@@ -381,7 +382,7 @@ impl Areas {
 
     /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // Without it, no transfer would complete any more, and threads would wait forever.
+        // After an error no transfer would complete any more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
@@ -506,8 +507,7 @@ impl IoBackend for Areas {
         }
     }
 
-    /// Removes the next ended transfer, updates its frames, and returns its completion. `None` if
-    /// none has ended.
+    /// Removes the next ended transfer, if any, updates its frames, and returns its completion.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let ended = self.transfers.next_ended()?;
         self.on_transfer_end(ended.op, ended.context);
@@ -516,8 +516,8 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps the page while it is pinned and wakes its threads, or handles the error by the fault's
-    /// tag. A `Zero` page has no bytes in its frame.
+    /// Maps the page while it is pinned and wakes its threads. The fault's tag decides about an
+    /// error and about the end of a load. A `Zero` page has no bytes in its frame.
     fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {

@@ -10,16 +10,16 @@ pub struct MappingStats {
     pub faults_read: u64,
     /// Pages mapped, by faults or together with a neighbour.
     pub mapped_pages: u64,
-    /// Pages copied instead of moved, because a transfer still used them or the program has locked
-    /// memory. Also pages read again after the program has dropped them itself.
+    /// Pages copied instead of moved: a transfer still used them, or the kernel rejected the move,
+    /// as into locked memory. Also pages read again after the program has dropped them itself.
     pub copied_pages: u64,
     /// Pages whose memory was released: evicted for others, dropped by advice, or not delivered by
     /// a failed transfer.
     pub evicted_pages: u64,
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,
-    /// Pages of long runs that were delegated to the kernel's own mapping, touched or not. They are
-    /// in no other counter.
+    /// Pages of long runs that were delegated to the kernel's own mapping, touched or not. Pages
+    /// that were in memory before also count as evicted.
     pub delegated_pages: u64,
     /// Pages in memory now.
     pub resident_pages: u64,

@@ -35,7 +35,7 @@ pub(super) struct TakeBackThread {
 }
 
 impl TakeBackThread {
-    /// Starts the thread for an area that is registered with `uffd`, which must report moves.
+    /// Starts the thread for an area that is registered with `uffd`, which must report remaps.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -73,14 +73,14 @@ impl TakeBackThread {
         if self.requests.as_ref().is_none_or(|requests| requests.send(range).is_err()) {
             return false;
         }
-        // The move waits until this thread has read its report, so reports and the answer are
+        // The remap waits until this thread has read its report, so reports and the answer are
         // checked in turn.
         loop {
-            let reported_moves =
+            let reported_remaps =
                 uffd.take_faults(faults).expect("a userfaultfd can be read while it is open");
-            // After the report the move is over, and the answer follows soon. A move by the program
+            // After the report the remap is over, and the answer follows soon. One by the program
             // looks the same, so the wait is limited. Without a report the answer is only polled.
-            let answer_timeout = if reported_moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
+            let answer_timeout = if reported_remaps > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
             match self.answers.recv_timeout(answer_timeout) {
                 Ok(is_taken_back) => return is_taken_back,
                 Err(RecvTimeoutError::Disconnected) => return false,

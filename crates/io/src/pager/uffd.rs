@@ -149,7 +149,7 @@ impl Uffd {
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
-    pub fn open_reporting_moves() -> Result<Uffd, UffdError> {
+    pub fn open_reporting_remaps() -> Result<Uffd, UffdError> {
         Uffd::open_with(raw::UFFD_FEATURE_EVENT_REMAP)
     }
 

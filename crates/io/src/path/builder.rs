@@ -353,7 +353,8 @@ impl Builder {
 
     /// Returns true if no option is given that concerns the engine of a source. The engine can then
     /// be built late, because it cannot be refused for its options. The options `kernel_cache`,
-    /// `backend` and `coherence` have no effect on a source. `whole_file_memory` is refused before.
+    /// `backend` and `coherence` have no effect on a source. `whole_file_memory` is refused in any
+    /// case.
     pub(crate) fn has_default_cache(&self) -> bool {
         let Builder { page_cache, memory_bytes, pinned_bytes_max, depth, .. } = self;
         let Builder { readahead, scheduler, eviction, logs_decisions, .. } = self;

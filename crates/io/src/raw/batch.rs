@@ -172,8 +172,9 @@ impl<'f> RawBatch<'f> {
     }
 
     /// Checks range and alignment and starts a transfer of the first `bytes` bytes of `memory`. A
-    /// write invalidates its range in the read path's cache, and waits for a call that writes a
-    /// part of its blocks. The next wait submits the transfer. After an error `memory` is dropped.
+    /// write invalidates its range in the read path's cache. It waits for a call that writes a part
+    /// of its blocks, or that truncates the file there. The next wait submits the transfer. After
+    /// an error `memory` is dropped.
     fn start(
         &mut self,
         op: Op,

@@ -43,7 +43,8 @@ impl Fetch {
     }
 
     /// Stores the next bytes of the range. Returns false if the bytes of this fetch are no longer
-    /// needed: the request was cancelled, or its storage dropped. The transfer may stop.
+    /// needed: the request was cancelled, its direct read ended, or its storage dropped. The
+    /// transfer may stop.
     ///
     /// # Panics
     /// There are more bytes than are [missing](Fetch::missing_bytes).
@@ -76,8 +77,8 @@ impl Fetch {
         self.end(Outcome::Failed(error));
     }
 
-    /// Reports the outcome, once. No effect if the fetch has ended, or if the request was cancelled
-    /// or its storage dropped.
+    /// Reports the outcome, once. No effect if the fetch has ended, or if it is no longer needed
+    /// (see [`fill`](Fetch::fill)).
     fn end(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.is_done, true) && self.request.end() {
             self.completions.add(self.request.id, outcome);

@@ -1,10 +1,8 @@
 //! Timeouts of calls: the rules 1, 3 and 4 of the state machine.
 //!
-//! Rule 1: a call that waits for an answer is sent again after `repeat_after`, which doubles. If
-//! the server has sent no byte meanwhile, the connection is given up instead. Rule 3: a call fails
-//! when it expires. While the server is *silent* after that, new calls expire sooner. Rule 4: a
-//! call that the server has *postponed* ("try later") rests, and is then sent again. A *slot* holds
-//! one call.
+//! A *slot* holds one call. The server is *silent* from the expiry of a call (rule 3) to its next
+//! answer. A call is *postponed* while it rests because the server has answered "try later"
+//! (rule 4).
 
 use readpath_core::unit::Time;
 
@@ -60,8 +58,6 @@ impl Client {
         }
     }
 
-    /// Records that the server has answered the call in slot `index`: it is not silent, and a lost
-    /// connection is replaced at once.
     /// Records that the server has answered the call in slot `index`, also with a garbled answer or
     /// a request to try later. The server is not silent, and if the connection is lost, it is
     /// replaced at once. The slot must still have the state in which the answer found it.

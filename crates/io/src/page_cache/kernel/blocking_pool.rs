@@ -93,7 +93,7 @@ struct BlockingPoolState {
     takeable_files: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
-    /// Number of calls of `push_job`, also of dropped advice. It is the age of the last job.
+    /// Number of calls of `push_job`, also of dropped advice. Its value at a call is the job's age.
     jobs_queued: u64,
     /// Number of jobs that have ended since the start.
     jobs_ended: u64,

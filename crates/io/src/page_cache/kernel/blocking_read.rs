@@ -101,9 +101,9 @@ impl BlockingRead {
         self.error.get().copied()
     }
 
-    /// Makes the read on the calling thread, and keeps the content or the error. Without memory for
-    /// a buffer it fails before the first byte. [`wake_task`](BlockingRead::wake_task) must follow:
-    /// it marks the read as ended.
+    /// Makes the read on the calling thread. Keeps the error, or the content if `copies_bytes` is
+    /// true. Without memory for a buffer it fails before the first byte.
+    /// [`wake_task`](BlockingRead::wake_task) must follow: it marks the read as ended.
     pub(super) fn execute(&self) {
         // Content that is not kept goes through a small buffer.
         let buffer_bytes =

@@ -69,9 +69,9 @@ pub(in crate::page_cache) struct BufferedFile {
     pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
-    /// True once bytes that a waiter thread had read were absent for their reader. They count as
-    /// evicted, so memory is short: reads that wait then go without kernel readahead. It stays
-    /// true.
+    /// True once a waiter thread's bytes were absent for their reader, also after a failed read.
+    /// They count as evicted, so memory is short: reads that wait then go without kernel readahead.
+    /// It stays true.
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     is_nowait_unsupported: AtomicBool,
@@ -109,8 +109,8 @@ impl BufferedFile {
     }
 
     /// Reads `bytes` bytes from `offset` on into `buffers`, which have this total length, without
-    /// waiting. Returns true if all bytes were resident. False also without `RWF_NOWAIT`; the
-    /// content of the buffers is then unspecified.
+    /// waiting. Returns true if all bytes were resident. False also without `RWF_NOWAIT`. After
+    /// false the content of the buffers is unspecified.
     pub(in crate::page_cache) fn read_resident(
         &self,
         offset: u64,
@@ -280,8 +280,8 @@ impl BufferedFile {
         self.is_nowait_unsupported.load(Ordering::Relaxed)
     }
 
-    /// Records that bytes which a waiter thread had read were absent for their reader. Later reads
-    /// that [wait](BufferedFile::file_for_waiting) then go without kernel readahead.
+    /// Records that a waiter thread's bytes were absent for their reader, also after a failed read.
+    /// Later reads that [wait](BufferedFile::file_for_waiting) then go without kernel readahead.
     pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
     }

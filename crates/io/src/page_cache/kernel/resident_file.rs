@@ -12,9 +12,9 @@
 //! A check costs a system call, as much as the read. A read that finds its pages resident therefore
 //! also checks the 2 MiB window around them, and later reads in that window check nothing. Pages
 //! evicted meanwhile are detected by `RWF_NOWAIT` (it costs a tenth of the read). `read_known` sets
-//! it in one read of eight. All other reads set it. Checks without success become rarer, down to
-//! one read in 64. Large reads (64 KiB or more) always check, because the check is cheap compared
-//! with a device read.
+//! it in one read of eight; the other functions set it in each read. Checks without success become
+//! rarer, down to one read in 64. Large reads (64 KiB or more) always check, because the check is
+//! cheap compared with a device read.
 //!
 //! If residency cannot be checked (older kernel, or another user's file without write permission),
 //! pages count as absent.

@@ -358,7 +358,7 @@ impl Handle {
         let show_read = |first_absent| {
             let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
             let access = PolicyAccess { is_submitted: true, is_of_task: true, ..access };
-            // The answer concerns reads of the caller's own, and is not used.
+            // The answer concerns the caller's own reads, and is not used.
             file_readahead.show_read(&self.kernel_policy, target, access);
         };
         if is_prefetching {

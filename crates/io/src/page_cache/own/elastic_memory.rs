@@ -41,9 +41,9 @@ use crate::os::process::ProcessNumber;
 use crate::os::system_memory::{SystemMemory, total_memory};
 use crate::os::thread;
 
-/// Memory in bytes of a path if the memory of the system is unknown. Otherwise the useful amount
-/// without bytes that were read again. It is also the largest memory that readahead policies count
-/// on.
+/// Memory in bytes of a path if the system's memory is unknown. At most this much in a program that
+/// locks its memory. Otherwise the useful amount without bytes that were read again. It is also the
+/// largest memory that readahead policies count on.
 pub(crate) const FIXED_BYTES: u64 = 256 << 20;
 /// Bytes in use at which the limit is set for the first time. Until then the limit is the floor.
 /// Also the number of bytes read again after which the limit is set.
@@ -68,7 +68,7 @@ const READ_RESERVE_BYTES: u64 = 48 << 20;
 /// its memory; larger reads are split.
 const READ_RESERVE_BYTES_MIN: u64 = 1 << 20;
 /// Divisor of the total memory. This part is the largest reserve for reads, and the largest memory
-/// of a program that locks its memory. An elastic path leaves the same part to others.
+/// of a path in a program that locks its memory. An elastic path leaves the same part to others.
 const TOTAL_PART_DIVISOR: u64 = 4;
 /// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
 /// it than a twentieth. The number is chosen, not measured.

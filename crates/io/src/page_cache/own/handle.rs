@@ -463,7 +463,7 @@ impl Handle {
 
     /// Calls `record_end` with the end offset of the last read in each slot that bypassed the
     /// machine, unless an earlier call has passed it. The calling thread's comes last. A *slot* is
-    /// the number of a simultaneous copy, mostly of its thread.
+    /// the number of a simultaneous copy, usually the number of its thread.
     pub(super) fn take_unreported_ends(&self, record_end: impl FnMut(u64)) {
         self.read_counters.take_unreported_ends(record_end);
     }

@@ -359,7 +359,7 @@ impl InFlight {
 
 impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it in `inline_request` for the waiting thread
-    /// that executes it. The drop of the engine's lock hands submitted requests to the kernel.
+    /// that executes it. The drop of the engine's lock, or the sleep, hands submitted requests on.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
         // True once for each such read: for the first of the requests that it waits for. Prefetches

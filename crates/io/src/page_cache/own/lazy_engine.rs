@@ -58,8 +58,8 @@ pub(crate) struct LazyEngine {
     pub(crate) coherence: Coherence,
     /// Page cache of the path: of the kernel, of the path, or none.
     pub(crate) pages: PathPages,
-    /// Builds the engine, and the owner of another one in a child. `None` for a server, and for a
-    /// source whose engine exists: their engines cannot be built again.
+    /// Builds the engine, and for files the owner of another one in a child. `None` for a server,
+    /// and for a source whose engine was built at its opening: these cannot be built again.
     builder: Option<Box<dyn BuildEngine>>,
     /// Owner for a child made by `fork`.
     child_engine: ForkLocal<Arc<LazyEngine>>,

@@ -135,8 +135,8 @@ impl ReadCounters {
 
     /// Calls `record_end` with the end of the last read in each slot that bypassed the machine,
     /// unless an earlier call has reported it. The end is cleared, so a read that continues there
-    /// counts as the start of a run. The calling thread's end comes last, because only its own reads are ordered
-    /// with its next action.
+    /// counts as the start of a run. The calling thread's end comes last, because only its own
+    /// reads are ordered with its next action.
     pub(crate) fn take_unreported_ends(&self, mut record_end: impl FnMut(u64)) {
         let (slots_up_to_own, other_slots) =
             self.slots.split_at(self.slot_index(thread_number()) + 1);

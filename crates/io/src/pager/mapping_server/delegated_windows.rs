@@ -275,8 +275,8 @@ impl Areas {
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
             // The pages will be used through the kernel's mapping, so they count as used, not as
-            // waste. The advice then frees their frames, except of pages in flight, which stay in
-            // the shadow.
+            // waste. The advice then frees their frames. Pages in flight or pinned stay in the
+            // shadow.
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }

@@ -171,9 +171,9 @@ impl Areas {
     }
 
     /// Unmaps adjacent pages of adjacent frames as far as one call gets, or skips the first one,
-    /// which stays mapped. If the program has locked pages, unlocks all memory of the region.
-    /// Returns the number of pages moved or skipped, at least one: the caller continues behind
-    /// them.
+    /// which stays mapped. If the kernel rejects the move, as of locked pages, unlocks all memory
+    /// of the region. Returns the number of pages moved or skipped, at least one: the caller
+    /// continues behind them.
     fn unmap_run(&mut self, run: &[Unmap]) -> usize {
         let mut moved = self.try_move_run(run);
         if is_move_rejected(moved) && run.len() > 1 {

@@ -82,7 +82,7 @@ impl Areas {
             let handled_end = machine.will_need(now, self.memory, range, PROCESS);
             self.prefetch_queue.drop_before(handled_end);
             has_handled_any |= handled_end > range.first;
-            // Free memory or the queue of the device is used up for now.
+            // Free memory or the device's queue is used up for now, or faults or reads wait.
             if handled_end < range.end {
                 break;
             }

@@ -29,7 +29,7 @@ struct PolicyWindows {
     advised_ranges: Vec<PageRange>,
     /// Target window of the policy's latest stream in pages. The outer `None`: the policy did not
     /// see the read. The inner `None`: it has no stream, or that stream's begin made a continuation
-    /// likely (the start of the file, a stride).
+    /// likely (the start of the file, a stride, advice).
     target_pages: Option<Option<u64>>,
     /// True if a part of the read was advised and not read since.
     has_advised_part: bool,

@@ -37,8 +37,9 @@ pub(crate) struct UnstartedRead {
 pub(crate) struct SharedRead {
     /// Result, with the pinned frames or the copy of its bytes.
     pub(crate) completed: CompletedRead,
-    /// Entry of the read in the engine, which must be released. `None` for a rejected read, and for
-    /// a copy from outside the machine. A read that was copied at the pin limit has an entry.
+    /// Entry of the read in the engine, which must be released. `None` for a rejected read, one
+    /// that failed outside the machine, and a copy from there. A read that was copied at the pin
+    /// limit has an entry.
     id: Option<InFlightId>,
     /// Number of pages that the read pins in the machine; 0 for a copy, and after an error.
     pages: u64,

@@ -104,12 +104,12 @@ pub(in crate::page_cache::own) struct HandleUse {
 }
 
 impl EngineState {
-    /// Opens a new handle of a file. Adds the file unless this version of it is already open:
-    /// `file` is then closed. Returns the open file that the machine uses, and the identifiers of
-    /// the new handle.
+    /// Opens a new handle of a file. Adds the file unless this version of it is already open: then
+    /// this reference is dropped. Returns the open file that the machine uses, and the identifiers
+    /// of the new handle.
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, MachineIds) {
         if let Some(&id) = self.open_files.by_identity.get(&file.identity) {
-            // A second opening of the same version, which is closed without the lock.
+            // A second opening of the same version, whose reference is dropped without the lock.
             self.in_flight.deferred.drops.push(DeferredDrop::File(file));
             return (Arc::clone(&self.open_files.entry(id).file), self.open_another_handle(id));
         }
@@ -196,8 +196,8 @@ impl EngineState {
         }
     }
 
-    /// Ends a read on the handle, which must be released in the machine before. `range` covers its
-    /// pages. With the last read of a dropped handle, closes the handle.
+    /// Ends a read on the handle. The machine must have released the read before. `range` covers
+    /// its pages. With the last read of a dropped handle, closes the handle.
     ///
     /// The pages leave the cache if the path does not cache pages. For a file in the kernel page
     /// cache, the machine reads only bytes that the kernel could not return. All pages of the file
