@@ -34,8 +34,8 @@ pub struct ForkAwareReadPath {
     url_options: UrlOptions,
     /// Disk tier of files by URL, opened by the first one in each process. Locked like `path`.
     disk: Mutex<Option<Own<DiskTier>>>,
-    /// Maximum size in bytes of a single read, and of each read of a server's file. A larger one
-    /// is split.
+    /// Maximum size in bytes of a single read of a local file, and of each read of a server's file
+    /// through the cache. A larger one is split. Reads past the cache, and polled ones, are not.
     pub piece_bytes: u64,
     /// Locked only with Python's lock held, so that no thread holds it at a `fork`.
     path: Mutex<Own<ReadPath>>,

@@ -166,8 +166,9 @@ fn backend_error(error: &BackendError) -> PyErr {
 }
 
 /// Exception for paged memory that cannot be created. If the folder or file is the reason, the
-/// OSError has its path as the filename, and the message no longer begins with it. An error without
-/// a number of the system gets EIO, and EINVAL if it is about the folder or file.
+/// OSError has its path as the filename, and the message no longer begins with it. Without a number
+/// of the system, such an error gets EINVAL, and `System` gets EIO. Other errors have a number of
+/// their own, or are a ValueError.
 pub fn pager_error(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return local_open_error(error),

@@ -73,7 +73,8 @@ pub struct LocalFile {
 
 impl LocalFile {
     /// Runs `work` with the file, without Python's lock. Raises ValueError if the file is closed,
-    /// and OSError if a child of `fork` cannot open it again.
+    /// and OSError if a child of `fork` cannot open the same file again. Also raises the failure of
+    /// `work`.
     fn with<T: Send>(
         &self,
         py: Python<'_>,

@@ -348,7 +348,7 @@ pub struct PagedMemory(ExportedMemory<Region>);
 impl PagedMemory {
     /// Creates zeroed memory over an unnamed file in the folder `swap`, or over the block device
     /// `swap`. Raises OSError without enough space, or if faults cannot be served; ValueError for
-    /// an unusable size, policy or backend.
+    /// options or a size that the machine refuses.
     #[new]
     fn new(
         py: Python<'_>,

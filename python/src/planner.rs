@@ -127,10 +127,10 @@ impl Planner {
 impl Planner {
     /// Creates the read path of a file of `file_bytes` bytes.
     ///
-    /// `memory_bytes`: size of its cache, at least 16 pages. The bytes of ranges in flight take as
-    /// much again at most, in Python, until `finish` copies them. `readahead`: the policy.
-    /// `request_bytes`: maximum size of a range, whole pages. `depth`: maximum number of ranges in
-    /// flight.
+    /// `memory_bytes`: size of its cache, at least 16 pages. The bytes of ranges in flight, at most
+    /// `depth` times `request_bytes`, take memory in Python too, until `finish` copies them.
+    /// `readahead`: the policy. `request_bytes`: maximum size of a range, whole pages. `depth`:
+    /// maximum number of ranges in flight.
     ///
     /// Raises ValueError for an unusable option.
     #[new]

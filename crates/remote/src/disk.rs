@@ -168,7 +168,7 @@ impl DiskTier {
         DiskCounters { off: tier.off(), ..tier.lock().counters }
     }
 
-    /// Waits until the blocks that were queued before are written, or their writes have failed.
+    /// Waits until all queued blocks are written, also later ones, or their writes have failed.
     /// Blocks the thread. Returns at once in a child made by `fork`, which has no writer.
     pub fn flush(&self) {
         if self.workers().tier.is_of_process() {

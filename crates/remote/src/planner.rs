@@ -188,7 +188,7 @@ pub struct Planner {
     retired: Vec<u64>,
     /// Reads that begin at the next poll or before: first sector of the site, offset, identifier.
     unbegun: Vec<(u64, u64, ReadId)>,
-    /// Ranges to prefetch when these begin: gaps between reads, and windows of neighbourhoods.
+    /// Ranges to prefetch when the reads begin: gaps between reads, and windows of neighbourhoods.
     gaps: Vec<(HandleId, Range<u64>)>,
     /// Maximum number of open reads.
     reads_max: u32,

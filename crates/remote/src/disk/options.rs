@@ -65,8 +65,8 @@ pub struct DiskCounters {
     /// Fetches of objects without a strong ETag, or with a name that is too long for a head or
     /// contains a zero byte.
     pub unversioned: u64,
-    /// Entries that were removed because a checksum did not match, the medium failed, or their
-    /// write was not finished.
+    /// Entries that were removed or rewritten because a checksum did not match, the medium failed,
+    /// or their write was not finished.
     pub damaged: u64,
     /// Entries that were removed to stay within the budget, or below 2^20 entries.
     pub evicted: u64,

@@ -126,9 +126,10 @@ impl ObjectSource {
 }
 
 impl Version {
-    /// Fetches the bytes of a range, and reports the end. Bytes that came with the opening, or that
-    /// the disk tier has, are not requested. After an error the missing bytes are requested again,
-    /// with `retries_max` retries for each `part_bytes` bytes.
+    /// Fetches the bytes of a range, and reports the end. Bytes at its ends that came with the
+    /// opening, or that the disk tier has, are not requested. After an error that may pass, the
+    /// missing bytes are requested again, with `retries_max` retries for each `part_bytes` bytes.
+    /// After a wrong length, all requested bytes are.
     async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
         let mut retries_left = self.requests.retries_max;
         let mut blocks = self.requests.disk.blocks(&self.meta);

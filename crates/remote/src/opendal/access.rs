@@ -148,8 +148,8 @@ impl<A: Access> LayeredAccess for ReadpathAccess<A> {
     }
 
     /// Asks the storage. A known object is forgotten if the answer has another version, or if there
-    /// is no such object. Otherwise its version counts as checked. A stat of an older version or
-    /// with a condition, and one that fails, leaves it as it is.
+    /// is no such object. Otherwise its version counts as checked, if it has a file of the planner.
+    /// A stat of a named version, with a condition, or with another error has no effect.
     async fn stat(&self, path: &str, args: OpStat) -> Result<RpStat> {
         let (started, location) = (self.0.now(), location_of(path));
         let is_plain = is_plain(&args);

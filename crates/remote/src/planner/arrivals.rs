@@ -32,7 +32,8 @@ impl Planner {
                 let direct = reads.get_mut(&read).and_then(|read| read.direct.as_mut());
                 let direct = direct.expect("a read keeps its buffer until the machine ends it");
                 let start = start as usize + offset;
-                // The last piece may end past its buffer, by less than a sector.
+                // The last piece may reach past the file, by less than a sector. Bytes past the
+                // buffer are dropped in any case.
                 let fitting = bytes.len().min(direct.data.len().saturating_sub(start));
                 direct.data[start..start + fitting].copy_from_slice(&bytes[..fitting]);
             }

@@ -53,9 +53,9 @@ const MEMORY_PAGES_MIN: u64 = 16;
 const PART_BYTES_MAX: u64 = 1 << 30;
 
 impl PlannerOptions {
-    /// Configuration of the machine. Fails if the memory or the size of a fetch is out of its
-    /// bounds, or if the text of the readahead policy is malformed. The machine checks the other
-    /// options when it is built. Registers the scheduler of planners.
+    /// Configuration of the machine. Fails if the memory is too small, the size of a fetch is out
+    /// of its bounds, or the text of the readahead policy is malformed. The machine checks the
+    /// other options when it is built. Registers the scheduler of planners.
     pub(super) fn config(&self) -> Result<Config, PlannerError> {
         let PlannerOptions { memory_bytes, part_bytes, fetches_max, .. } = *self;
         if memory_bytes < MEMORY_PAGES_MIN * PAGE_BYTES {

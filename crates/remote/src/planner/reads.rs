@@ -20,9 +20,10 @@ impl Planner {
     /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
     /// half of the memory or more bypasses the cache, with a buffer of its own.
     ///
-    /// The read begins at the next [`poll`](Planner::poll), after all reads of its file with lower
-    /// offsets that start before that poll. The order in which concurrent readers call carries no
-    /// information. It would hide a sequential stream.
+    /// The read begins at the next [`poll`](Planner::poll), or in
+    /// [`begin_started`](Planner::begin_started), after all reads of its file with lower offsets
+    /// that start before then. The order in which concurrent readers call carries no information.
+    /// It would hide a sequential stream.
     ///
     /// # Errors
     /// The handle is not open, too many reads are open, or no memory is available for the buffer.
@@ -66,8 +67,8 @@ impl Planner {
     }
 
     /// Starts several reads at once, as [`start`](Planner::start) does. Ranges that are close
-    /// together leave in one fetch of at most `part_bytes`, with the gaps between them, where
-    /// [`read_gaps`](Planner::read_gaps) reads these.
+    /// together leave in one fetch of at most `part_bytes`, with the gaps between them that
+    /// [`read_gaps`](Planner::read_gaps) would read.
     ///
     /// # Errors
     /// As for [`start`](Planner::start); none of the reads is open then.

@@ -160,7 +160,7 @@ impl<S: ObjectStore> Shared<S> {
     }
 
     /// Starts the reads of these ranges of an object, if it still has this version. `None` if not.
-    /// The reads begin in a task of the runtime.
+    /// The reads begin with the next change of the state, at the latest in a task of the runtime.
     ///
     /// # Errors
     /// The planner has no place for the reads: none of them has started.
@@ -271,10 +271,10 @@ impl State {
         found.map(|(_, error)| Arc::clone(error))
     }
 
-    /// Sets the version of an object. The version that it has already is only confirmed. Pages of
-    /// another version are dropped. Before a new object is added, the least recently used ones are
-    /// forgotten until there are fewer than `objects_max`. Objects with reads in progress stay,
-    /// even if there are more.
+    /// Sets the version of an object. The version that a cached object has already is only
+    /// confirmed. Pages of another version are dropped. Before a new object is added, the least
+    /// recently used ones are forgotten until there are fewer than `objects_max`. Objects with
+    /// reads in progress stay, even if there are more.
     pub(super) fn install(
         &mut self,
         now: Time,
