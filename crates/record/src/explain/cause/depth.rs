@@ -47,7 +47,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let lacking_part = gathered.lacking_depth_part(WaitCause::Depth);
     let by_chance = match lacking_part < 1.0 {
         true => format!(
-            "; {:.0} % of their time counts, as in the rest most of many threads had reads in flight",
+            "; {:.0} % of their time counts: in the rest several threads had reads in flight most \
+             of the time",
             lacking_part * 100.0
         ),
         false => String::new(),
