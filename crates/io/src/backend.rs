@@ -92,7 +92,7 @@ impl BackendKind {
     /// Builds a backend for `depth` transfers and one exclusive thread.
     ///
     /// # Errors
-    /// The kernel provides none of this kind, or `depth` exceeds the limit of io_uring.
+    /// The kernel provides none of this kind, or `depth` exceeds [`DEPTH_MAX`].
     pub(crate) fn build(self, depth: u32) -> Result<BuiltBackend, BackendError> {
         self.first_available(depth, &EXCLUSIVE_ORDER, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {

@@ -148,8 +148,8 @@ impl Batch {
                 self.kernel_reads.push(kernel_read, residency);
                 return Ok(());
             }
-            // Succeeds on a path with a cache of its own, if the kernel page cache has all pages of
-            // the read and that cache has none.
+            // `Some` only on a path with a cache of its own, if all pages are known to be in the
+            // kernel page cache and none is in the path's cache.
             if let Some(copy) =
                 handle.copy_resident(offset, bytes_in_file, || self.free_buffers.pop())
             {
@@ -187,10 +187,10 @@ impl Batch {
         self.unstarted.push(self.engine_reads.insert(read));
     }
 
-    /// Ends the engine's reads in `ready` from index `first` on: returns their tickets to them. If
-    /// the file has become shorter and ends behind the bytes of a read in their last page, that
-    /// page cannot be cached, and the read has failed. It is read again by `read_absent`, which
-    /// needs no cached page.
+    /// Ends the engine's reads in `ready` from index `first` on. The engine knows each by its key
+    /// in `engine_reads`, which is replaced by the caller's ticket. If the file has become shorter
+    /// and ends behind the bytes of a read in their last page, that page cannot be cached, and the
+    /// read has failed. It is read again by `read_absent`, which needs no cached page.
     ///
     /// Called without the lock: dropping the last handle of a file takes it.
     fn finish_engine_reads(&mut self, first: usize) {
@@ -271,9 +271,9 @@ impl Batch {
     }
 
     /// Like [`wait`](Batch::wait), but copies the bytes to the start of a buffer. `buffer_for`
-    /// returns the buffer for the ticket and the number of bytes. Bytes in the kernel page cache
-    /// are copied there directly, without the intermediate copy of `wait`. `None` if the batch is
-    /// empty.
+    /// returns the buffer for the ticket and the number of bytes. It may stay uncalled if the read
+    /// has failed. More than 16 KiB that are found in the kernel page cache are copied there
+    /// directly, without the intermediate copy of `wait`. `None` if the batch is empty.
     ///
     /// ```
     /// # let folder = std::env::temp_dir();

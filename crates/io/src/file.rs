@@ -99,7 +99,7 @@ use reader::Reader;
 /// ```
 #[derive(Clone)]
 pub struct File {
-    /// Readahead state and counters, shared by clones. [`revalidate`](File::revalidate) replaces it.
+    /// Readahead state and counters, shared by clones; [`File::revalidate`] replaces it.
     handle: Arc<Handle>,
     /// Name given at opening.
     name: Arc<Path>,
@@ -121,7 +121,8 @@ impl ReadPath {
         let name = name.as_ref();
         let engine =
             self.engine().for_this_process().map_err(|why| OpenError::from_fork(name, why))?;
-        // Read before the file's times, so that a later change is recognized as recent.
+        // Read before the file's times, so that a later change is recognized as recent. The
+        // unstable id marks a version whose next change may leave its times as they are.
         let opening_time = file_time();
         let options = OpenOptions { is_writable: false, direct: engine.pages.direct() };
         let creates = false;
@@ -210,7 +211,6 @@ impl File {
         let bytes = within.len();
         // True once `within` has been filled without the slow path. An empty read takes that path.
         let is_read = match &handle.file.pages {
-            // The kernel caches the pages.
             FilePages::Kernel(file) => {
                 bytes > 0
                     && handle.is_fast_path_enabled()
@@ -221,7 +221,8 @@ impl File {
                         &mut [IoSliceMut::new(within)],
                     )
             }
-            // Shared frames of the path, or else pages known to be in the kernel page cache.
+            // Shared frames of the path, or else pages known to be in the kernel page cache. Both
+            // functions check that the fast path is enabled.
             FilePages::Own(resident) => {
                 bytes > 0
                     && (handle.read_shared(offset, within)
@@ -229,7 +230,6 @@ impl File {
                             .as_ref()
                             .is_some_and(|file| handle.read_known_resident(file, offset, within)))
             }
-            // No cache.
             FilePages::None => false,
         };
         match is_read {
@@ -308,9 +308,9 @@ impl File {
         self.page_or_copy(offset, PAGE_BYTES, reusable)
     }
 
-    /// Like [`page`](File::page), for sequential callers: if the bytes are copied from the kernel
-    /// page cache, up to `copy_bytes_max` from the start of the page on. The copy reuses `reusable`
-    /// if that is long enough.
+    /// Like [`page`](File::page), for sequential callers: a copy from the kernel page cache ends at
+    /// most `copy_bytes_max`, rounded up to whole pages, after the start of the page. It reuses
+    /// `reusable` if that is long enough.
     pub(crate) fn page_and_following(
         &self,
         offset: u64,
@@ -453,9 +453,9 @@ impl File {
             .kernel_file()
             .is_none()
             .then(|| probes::begin_read(offset, buffer.len() as u64));
-        // The fast path returns cached bytes without the checks of `current` (of the process and
-        // the file's version). With it, `read_at` has looked up shared frames; else this does. The
-        // closure never ends a read of a source early.
+        // If the fast path is enabled, `read_at` has looked up shared frames already. Otherwise
+        // they are looked up here, after the checks of `current`. The closure never ends a read of
+        // a source early.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
             && open_source::read_direct(&handle, buffer, offset, || true)?.is_none()

@@ -132,8 +132,8 @@ fn take_idle_context(depth: u32) -> Option<usize> {
     Some(idle.swap_remove(index).id)
 }
 
-/// Keeps a context for reuse. Returns false if there is no room or the lock is held; the caller
-/// then destroys the context.
+/// Keeps a context without requests in flight for reuse. Returns false if there is no room or the
+/// lock is held; the caller then destroys the context.
 fn keep_idle_context(context: &AioContext) -> bool {
     let Ok(mut idle) = IDLE_CONTEXTS.try_lock() else { return false };
     let has_room = idle.len() < IDLE_CONTEXTS_MAX;
@@ -371,6 +371,7 @@ impl AioContext {
     /// Queues a request that `io_submit` rejects for execution by the threads. The caller of
     /// `submit_to_kernel` then starts them. The request counts as unanswered already.
     fn execute_on_threads(&self, request: &Iocb) {
+        // Memory of a request for one segment. Requests with a segment list do not use it.
         let single_segment =
             [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
         let (op, segments) = match request.opcode {
@@ -423,7 +424,7 @@ impl Drop for AioContext {
         if *self.may_be_reused.get_mut() && keep_idle_context(self) {
             return;
         }
-        // SAFETY: no request is in flight, and the queue has no readers left.
+        // SAFETY: the call waits for requests in flight, and the queue has no readers left.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
         request_share::unreserve(self.depth);
     }
@@ -441,8 +442,8 @@ impl Sleeper for AioSleeper {
             return Ok(false);
         }
         self.0.sleep(sleep);
-        // Only a thread that has slept clears the eventfd. A clear by another thread could lose a
-        // wake-up.
+        // A user of a sleeper clears the eventfd only after its sleep. A clear without a sleep
+        // could lose a `wake`.
         self.0.clear_event_fd();
         Ok(true)
     }

@@ -199,10 +199,10 @@ impl ThreadPool {
         }
     }
 
-    /// Executes one job on this thread and makes workers begin the others. `None`: there is no job.
-    /// `Some(true)`: no answer was there at the start, so all present ones have just arrived.
-    /// `Some(false)`: an answer was there already, for an unknown time. The flag has the use of the
-    /// result of [`Sleeper::sleep`].
+    /// Executes one job on this thread and makes workers begin the others. Without any worker these
+    /// stay queued. `None`: there is no job. `Some(true)`: no answer was there at the start, so all
+    /// present ones have just arrived. `Some(false)`: an answer was there already, for an unknown
+    /// time. The flag has the use of the result of [`Sleeper::sleep`].
     pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
         let (job, found_no_answer) = self.take_job()?;
         if self.has_jobs() {
@@ -388,8 +388,8 @@ impl Backend for ThreadPoolBackend {
         }
     }
 
-    /// Makes workers begin the queued jobs, and sleeps for the first answer as `sleep` allows.
-    /// Moves all answers to `answers`.
+    /// Makes workers begin the queued jobs, and sleeps for the first answer as `sleep` allows. Does
+    /// not sleep if each transfer is answered. Moves all answers to `answers`.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -408,8 +408,8 @@ impl Backend for ThreadPoolBackend {
 }
 
 impl Drop for ThreadPoolBackend {
-    /// Discards jobs that have not begun, without an answer, and waits for the others, which access
-    /// memory.
+    /// Discards jobs that have not begun, without an answer, and waits for the jobs of workers,
+    /// which access memory. No other thread may execute a job then.
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.jobs.clear();

@@ -7,11 +7,14 @@
 //! `TASKRUN_FLAG` memory shows if requests wait for this. `SUBMIT_ALL` submits the entries behind a
 //! rejected one too. Older kernels get a plain ring.
 //!
-//! A ring of several threads is a plain one. The kernel completes a request on the thread that
-//! submitted it, and interrupts that thread. Deferred completion would make one thread wait until
-//! another happens to enter the kernel. The interrupts cost 4 KiB random direct reads at depth 32
-//! 0.7 us of processor time each and 8 % of throughput (4.5 instead of 3.8 us; 0.93 instead of 1.01
-//! of fio's).
+//! A ring that threads use in turn without a sleeper sets `COOP_TASKRUN`: no thread is interrupted,
+//! and a request completes when its thread next enters the kernel.
+//!
+//! A ring of several threads with a sleeper is a plain one. The kernel completes a request on the
+//! thread that submitted it, and interrupts that thread. Deferred completion would make one thread
+//! wait until another happens to enter the kernel. The interrupts cost 4 KiB random direct reads at
+//! depth 32 0.7 us of processor time each and 8 % of throughput (4.5 instead of 3.8 us; 0.93
+//! instead of 1.01 of fio's).
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -126,7 +129,7 @@ impl UringBackend {
         let event_fd = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if fd < 0 {
-                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+                let errno = errno_of(&std::io::Error::last_os_error());
                 return Err(BackendError::NoEventFd { errno });
             }
             Arc::new(OwnedFd::from_raw_fd(fd))
@@ -184,9 +187,7 @@ impl UringBackend {
     /// # Errors
     /// The kernel rejects it.
     pub(crate) fn register_event_fd(&self, owner_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let refused = |error: std::io::Error| BackendError::NoRing {
-            errno: error.raw_os_error().unwrap_or(0),
-        };
+        let refused = |error: std::io::Error| BackendError::NoRing { errno: errno_of(&error) };
         self.ring.submitter().register_eventfd(owner_fd.as_raw_fd()).map_err(refused)
     }
 
@@ -201,7 +202,7 @@ impl UringBackend {
         // entries name none. `&mut self` makes this the only access to the queue's end.
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
-        // Tokens of submitted entries are forgotten: only `stop_using_ring` needs the others.
+        // Tokens of submitted entries are forgotten: only the others are looked up.
         let submitted_count = self.submitted_count();
         self.newest_tokens.drain(..submitted_count);
     }
@@ -319,7 +320,7 @@ fn build_ring(
             Some(libc::EINVAL) => IoUring::new(entries),
             _ => Err(error),
         })
-        .map_err(|error| BackendError::NoRing { errno: error.raw_os_error().unwrap_or(0) })?;
+        .map_err(|error| BackendError::NoRing { errno: errno_of(&error) })?;
     if !ring.params().is_feature_ext_arg() {
         return Err(BackendError::OldRing);
     }
@@ -341,10 +342,15 @@ fn wait_for_answer(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
     let (submits, answers_min) = (0, 1);
     // SAFETY: no entry is submitted, and the argument outlives the call.
     let result = unsafe { ring.submitter().enter(submits, answers_min, flags, args.as_ref()) };
-    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+    match result.map_err(|error| errno_of(&error)) {
         Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
         Err(errno) => Err(errno),
     }
+}
+
+/// Error of a system call, as in `errno(3)`. An error of the kernel always has one.
+fn errno_of(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
 }
 
 /// True for the token of a transfer, and false for one of the ring's own entries.
@@ -364,7 +370,7 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
             ring.submitter().submit_with_args(1, &args)
         }
     };
-    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+    match result.map_err(|error| errno_of(&error)) {
         Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -432,9 +438,10 @@ impl Backend for UringBackend {
         Ok(self.take_answers(answers))
     }
 
-    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows. If
-    /// memory is short while the kernel executes transfers, entries stay queued for the next call.
-    /// Any other error of the submission or of the sleep ends the ring's use.
+    /// Submits queued entries and moves answers to `answers`. Sleeps for one as `sleep` allows, if
+    /// none was there and a transfer is unanswered. If memory is short while the kernel executes
+    /// transfers, entries stay queued for the next call. Any other error of the submission or of
+    /// the sleep ends the ring's use.
     fn exchange(
         &mut self,
         sleep: Sleep,

@@ -87,8 +87,9 @@ impl KernelRing {
             || self.reads.len() < READS_MAX && self.bytes_in_ring.saturating_add(bytes) <= BYTES_MAX
     }
 
-    /// Queues a read from `offset` on that fills `buffer`, and returns its token.
-    /// [`wait`](KernelRing::wait) submits it to the kernel.
+    /// Queues a read from `offset` on that fills `buffer`, and returns its token. The ring must
+    /// [have room](KernelRing::has_room) for it. [`wait`](KernelRing::wait) submits it to the
+    /// kernel.
     pub(super) fn queue_read(
         &mut self,
         file: Arc<StdFile>,

@@ -97,7 +97,7 @@ impl SourceBuilder {
         let caps = DeviceCaps {
             // No limit: the length of the file is checked at the opening.
             sectors: u64::MAX,
-            // In whole pages.
+            // In whole pages, at least one and at most the largest transfer.
             request_sectors_max: (fetch_bytes_max / PAGE_BYTES * PAGE_BYTES / SECTOR_BYTES) as u32,
             depth_max: FETCHES_MAX,
             // Unknown for a source.
@@ -131,9 +131,10 @@ impl File {
     /// `None` without an effect if the read goes through the cache: see
     /// [`read_at`](File::read_at).
     ///
-    /// A read of 4 MiB or more of a [source](crate::source) bypasses the cache if it is larger than
-    /// the memory, or the first one of half of the file or more. All reads do if the source has all
-    /// bytes in memory. Other files have no such reads.
+    /// A read of 4 MiB or more of a [source](crate::source) bypasses the cache if there is none, or
+    /// if the read is larger than the memory. The first one of half of the file or more does too,
+    /// unless much of it may be cached. All reads do if the source has all bytes in memory. Other
+    /// files have no such reads.
     ///
     /// The read may wait for seconds. `continues` is called at least every 50 ms. If it returns
     /// false, the read ends with the error [`Interrupted`](io::ErrorKind::Interrupted).

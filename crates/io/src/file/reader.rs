@@ -151,7 +151,7 @@ impl Reader {
             let rest = &mut buffer[bytes_done..];
             let result = match rest.len() <= COPIED_READ_BYTES_MAX {
                 true => {
-                    // Both count from the start of the page.
+                    // A copy's length counts from the start of the page.
                     let requested_bytes = self.position() % PAGE_BYTES + rest.len() as u64;
                     let copy_bytes = self.run_bytes.min(SEQUENTIAL_COPY_BYTES).max(requested_bytes);
                     self.fetch_page(copy_bytes).map(|()| self.take_unconsumed(rest))

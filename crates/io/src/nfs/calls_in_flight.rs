@@ -141,7 +141,8 @@ impl Caller for CallsInFlight {
         }
     }
 
-    /// Adds the memory of the READ's request for the next data. Adds none for an ended call.
+    /// Adds the memory of the READ's request for the next data, in at most [`PIECES_MAX`] pieces.
+    /// Adds none for an ended call.
     fn data_memory(
         &self,
         call: CallId,

@@ -109,7 +109,7 @@ pub(crate) enum ConnectionAction {
     Disconnect,
 }
 
-/// Traffic to the server since the file was found.
+/// Traffic of NFS calls to the server, with the calls by which the file was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Number of calls.

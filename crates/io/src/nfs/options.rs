@@ -64,7 +64,7 @@ impl Default for NfsOptions {
 
 impl Credentials {
     /// Returns the credentials of this process: its effective user and group, and its other groups.
-    /// Without a list of groups, none is sent.
+    /// If the system reports no list of groups, none is sent.
     pub fn of_process() -> Credentials {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let gids = rustix::process::getgroups().unwrap_or_default();
@@ -144,6 +144,7 @@ fn parse_number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64
 fn parse_time(text: &str, time_min: Time) -> Result<Time, String> {
     let (digits, unit_ms) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1),
+        // Text without a unit is replaced by an empty one, which is no number.
         None => (text.strip_suffix('s').unwrap_or(""), 1_000),
     };
     let time_max = Time::from_s(3_600);

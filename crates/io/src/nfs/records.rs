@@ -70,8 +70,8 @@ struct Diverted {
 }
 
 impl Diverted {
-    /// True if the fragment that starts now ends within the data and its padding, or at their end
-    /// if it is the last.
+    /// True if the rest of the fragment ends within the data and its padding, or at their end if it
+    /// is the last fragment.
     fn is_fragment_valid(&self) -> bool {
         let bytes_left = self.data_left + self.padding_left;
         if self.is_last {
@@ -221,6 +221,7 @@ impl Records {
             padding_left: padding(data_bytes),
             fragment_left,
             is_last,
+            // `next` has rejected longer fragments.
             record_left: self.record_bytes_max.saturating_sub(fragment_bytes),
             is_given_up: false,
         };
@@ -254,7 +255,8 @@ impl Records {
                 }
                 diverted.record_left -= fragment_bytes;
                 (diverted.fragment_left, diverted.is_last) = (fragment_bytes, is_last);
-                // A fragment that does not end with the data belongs to no valid reply.
+                // A fragment that ends past the data, or a last one that ends before it, belongs to
+                // no valid reply.
                 diverted.is_given_up |= !diverted.is_fragment_valid();
                 self.start += HEADER_BYTES;
             }

@@ -162,7 +162,7 @@ pub(crate) fn sleep_on(
 }
 
 /// Returns the number of bytes that a system call on the socket moved, or 0 if it would have
-/// blocked.
+/// blocked or a signal interrupted it.
 fn transferred_bytes(result: std::io::Result<usize>) -> Result<usize, ConnectionLost> {
     match result {
         Ok(bytes) => Ok(bytes),

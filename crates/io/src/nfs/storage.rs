@@ -161,7 +161,7 @@ impl NfsStorage {
         self.shared.lock().read_bytes
     }
 
-    /// Traffic since the file was found.
+    /// Traffic so far, with the calls by which the file was found.
     #[cfg(inside)]
     pub fn traffic(&self) -> Traffic {
         self.shared.lock().link.traffic()
@@ -210,7 +210,8 @@ impl Storage for NfsStorage {
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
-        // A spare read has an empty memory list. Its other fields are replaced here.
+        // A spare read has an empty memory list. Its other fields are replaced here, and
+        // `bytes_requested` in `request_missing`.
         let mut nfs_read = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
         let sector_in_file = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         nfs_read.id = request.id;
@@ -379,7 +380,8 @@ impl CallServer for &NfsShared {
         state.calls.purposes[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
         loop {
             let now = state.link.clock().now();
-            // The socket on which another thread sleeps, if it does.
+            // The socket on which another thread sleeps, if it does. `prepare_sleep` also sets the
+            // number of bytes that end a sleep on the socket.
             let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
             // Sends and receives without a sleep: the deadline is now.
             state.receive_arrived(now);

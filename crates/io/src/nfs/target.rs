@@ -97,7 +97,7 @@ fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), N
             // No server answers there. The host may have it at its next address. Other errors come
             // from a server, and end the search.
             Err(error @ NfsError::Connect { .. }) => last_error = Some(error),
-            found => return found,
+            found_or_error => return found_or_error,
         }
     }
     Err(last_error.expect("a host that was resolved has an address"))

@@ -130,7 +130,8 @@ fn decode_percent(text: &str) -> Option<Vec<u8>> {
 
 impl std::fmt::Display for NfsUrl {
     /// Prints the URL without its options. A host with a colon is an IPv6 address and gets
-    /// brackets. Bytes that would end the path or that are not printable ASCII are escaped.
+    /// brackets. Bytes that end a path or begin an escape are escaped, as are bytes that are not
+    /// printable ASCII.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
             write!(f, "{SCHEME}[{}]", self.host)?;

@@ -197,7 +197,8 @@ impl<T: Send + Sync> ForkLocal<T> {
     /// The value; `None` if it was not created yet.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: null, or a box leaked by `get_or_init` that lives as long as `self`.
+        // SAFETY: null, or a box leaked by `with_value` or `create_value`, which lives as long as
+        // `self`.
         unsafe { self.value_pointer.load(Ordering::Acquire).as_ref() }
     }
 

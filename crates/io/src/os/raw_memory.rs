@@ -91,8 +91,8 @@ impl RawMemory {
     }
 
     /// Allocates `count` buffers of `bytes` bytes each, all zero, each at the start of a page. They
-    /// share one mapping, which is unmapped on drop of the last buffer. As many transfers can be in
-    /// flight.
+    /// share one mapping, which is unmapped on drop of the last buffer. Each may be in use by a
+    /// transfer at the same time.
     ///
     /// ```
     /// let spare = readpath::raw::RawMemory::several(256, 4096)?;

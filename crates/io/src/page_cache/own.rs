@@ -225,7 +225,7 @@ impl Engine {
         loop {
             match state.in_flight.pop_done_or_error(queue) {
                 Some(Ok(id)) => {
-                    // The next leader: this thread may have been the last one.
+                    // This thread may have led until now, and waits no more.
                     state.in_flight.wake_next_leader();
                     return (state, WaitOutcome::Done(id));
                 }
@@ -233,8 +233,8 @@ impl Engine {
                 None => {}
             }
             if ends_when_stalled && state.in_flight.inline_requests_in_flight > 0 {
-                // Counted from the first check that found such a request of any thread, even if it
-                // has ended since and another one follows.
+                // An *inline* request is executed by a waiting thread. The time counts from the
+                // first check that found one, even if it has ended since and another one follows.
                 let wait_start = *wait_start.get_or_insert_with(now);
                 if now().duration_since(wait_start) >= STALL_TIMEOUT {
                     return (state, WaitOutcome::Stalled);
@@ -258,6 +258,7 @@ impl Engine {
                 state.in_flight.unpark(queue);
                 if !was_unparked {
                     idle_timeout = (2 * idle_timeout).min(IDLE_TIMEOUT_MAX);
+                    // If there are completions, the leader is stalled and loses its role.
                     state.replace_stalled_leader();
                 }
             } else {
@@ -327,7 +328,8 @@ impl Engine {
                 let no_queue = None;
                 state = self.lead(state, no_queue);
             } else if state.in_flight.deferred.has_actions() {
-                // They are performed before a sleep. Meanwhile other threads may change the state.
+                // The drop performs the deferred actions, which must precede a sleep. Meanwhile
+                // other threads may change the state.
                 drop(state);
                 state = self.lock();
             } else if state.in_flight.has_tasks() {

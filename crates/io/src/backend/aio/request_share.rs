@@ -46,8 +46,8 @@ pub(super) fn unreserve(depth: u32) {
     update_reserved(|reserved| reserved.saturating_sub(depth));
 }
 
-/// Checks that a context of `depth` requests leaves enough to others. Succeeds if the system
-/// reports no limit.
+/// Checks that a context of `depth` requests leaves enough to others. Succeeds if the system's
+/// numbers cannot be read.
 ///
 /// # Errors
 /// It would exceed the share.

@@ -44,9 +44,10 @@ impl Client {
         }
     }
 
-    /// Extends the times at which calls fail after a pause of this program. `now`: the time of the
-    /// first bytes received after it. The caller of this client wakes for each timeout, so the time
-    /// since a missed one is a pause. Shorter pauses than `repeat_after` change nothing.
+    /// After a pause of this program, extends the times at which calls fail by the time since the
+    /// first missed timeout. `now`: the time of the first bytes received after the pause. The user
+    /// of this client wakes for each timeout, so the time since a missed one is a pause. Shorter
+    /// pauses than `repeat_after` change nothing.
     pub(super) fn extend_after_pause(&mut self, now: Time) {
         let is_pause = now >= self.handled_at + self.timing.repeat_after;
         self.handled_at = now;

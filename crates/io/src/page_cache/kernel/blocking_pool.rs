@@ -302,7 +302,7 @@ impl BlockingPool {
             return Err(io::ErrorKind::QuotaExceeded.into());
         };
         let result = self.wake_or_start(pool, key);
-        // These may hold the last references to wakers, which are foreign code.
+        // Ownerless reads may hold the last references to wakers, which are foreign code.
         for read in ownerless_reads {
             run_contained(|| drop(read));
         }
@@ -452,7 +452,7 @@ impl BlockingPoolShared {
     }
 
     /// Sleeps until signalled. The thread *watches* if a job may be taken and no other thread
-    /// watches. It then sleeps at most for [`STALL_TIMEOUT`]. Another one sleeps at most for
+    /// watches. It then sleeps at most for [`STALL_TIMEOUT`]. Any other thread sleeps at most for
     /// [`THREAD_IDLE_TIMEOUT`], or without a limit if it is the only idle one. The first flag
     /// returned is true if the thread may take a read, because it has watched and no read has ended
     /// meanwhile. The second is true if the thread was idle too long while others were idle.

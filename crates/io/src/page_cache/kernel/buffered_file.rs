@@ -132,15 +132,15 @@ impl BufferedFile {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let mut bytes_done = self.read_nowait_once(offset, kernel_readahead, buffers)?;
         // A call that has read as much as one call can is no miss: another one continues.
-        // `calls_bytes` is the largest number of bytes of the calls so far together.
-        let mut calls_bytes = call_bytes(buffers);
-        if bytes_done < calls_bytes || bytes_done == bytes {
+        // `calls_bytes_max` is the largest number of bytes that the calls so far can have read.
+        let mut calls_bytes_max = call_bytes(buffers);
+        if bytes_done < calls_bytes_max || bytes_done == bytes {
             return Some(bytes_done);
         }
         let mut parts = buffers_part(buffers, bytes_done..bytes);
         let mut rest = &mut parts[..];
-        while bytes_done == calls_bytes && bytes_done < bytes {
-            calls_bytes += call_bytes(rest);
+        while bytes_done == calls_bytes_max && bytes_done < bytes {
+            calls_bytes_max += call_bytes(rest);
             let count = self.read_nowait_once(offset + bytes_done, kernel_readahead, rest)?;
             IoSliceMut::advance_slices(&mut rest, count as usize);
             bytes_done += count;
@@ -183,7 +183,7 @@ impl BufferedFile {
     /// false if the file ends before or the device fails.
     #[inline]
     pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        // A call that is interrupted or stops early is continued.
+        // `read_rest` continues a call that fails or stops early, and finds the error again.
         let bytes_done = pread(&self.file, &mut *buffer, offset).unwrap_or(0);
         bytes_done == buffer.len()
             || self.read_rest(
@@ -202,7 +202,7 @@ impl BufferedFile {
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
-        // As in `read_blocking`.
+        // As in `read_blocking`. More buffers than one call takes are such an error.
         let bytes_done = preadv(&self.file, &mut *buffers, offset).unwrap_or(0) as u64;
         bytes_done == bytes || self.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers)
     }
@@ -239,6 +239,7 @@ impl BufferedFile {
     /// Returns the open file for reads with or without kernel readahead. Returns the first one in
     /// any case if the other cannot be opened.
     fn file_for_mode(&self, kernel_readahead: KernelReadahead) -> &Arc<StdFile> {
+        // The advice is of an open file, so it needs another one of the same file.
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
             // Byte 0 and no length: the whole file.

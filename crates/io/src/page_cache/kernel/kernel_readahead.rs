@@ -295,24 +295,22 @@ impl KernelReadTimer<'_> {
         has_missed: bool,
         has_advised_part: bool,
     ) -> u64 {
-        let KernelReadTimer { kernel_readahead, others_at_start, ended_at_start, started } = &self;
-        let (others_at_start, ended_at_start, started) =
-            (*others_at_start, *ended_at_start, *started);
+        let kernel_readahead = self.kernel_readahead;
         let ended = kernel_readahead.clock.now();
-        let took_long = has_waited(bytes, ended.since(started).ns());
+        let took_long = has_waited(bytes, ended.since(self.started).ns());
         if !took_long && !has_missed {
             return 0;
         }
         kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let had_device_alone = others_at_start == 0 && !has_advised_part;
+        let had_device_alone = self.others_at_start == 0 && !has_advised_part;
         // A miss that ended within the time of a copy shows no cost of a request. Neither does a
         // read during which another one has ended.
         if took_long
             && had_device_alone
-            && kernel_readahead.reads_ended.load(Ordering::Relaxed) == ended_at_start
+            && kernel_readahead.reads_ended.load(Ordering::Relaxed) == self.ended_at_start
         {
-            kernel_readahead.record_request_cost(started, ended, bytes);
+            kernel_readahead.record_request_cost(self.started, ended, bytes);
         }
         bytes
     }
@@ -418,8 +416,8 @@ impl FileKernelReadahead {
         target: &Target,
         access: PolicyAccess,
     ) -> PolicyAnswer {
-        let (now, window) =
-            (self.path_readahead.clock.now(), || self.path_readahead.device_window(target));
+        let now = self.path_readahead.clock.now();
+        let window = || self.path_readahead.device_window(target);
         let PolicyDecision { answer, advised_ranges } =
             self.decide(policy, now, target.bytes(), window, access);
         if !advised_ranges.is_empty() {

@@ -143,7 +143,7 @@ impl ResidentFile {
     fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
         let is_resident = self.are_resident(pages);
-        // Pages of an older kernel, or of a file that it does not report, count as absent too.
+        // If the kernel does not report the residency, the pages count as absent too.
         if !is_resident {
             self.read_checks.record_result(is_resident);
             return None;
@@ -247,9 +247,8 @@ pub(crate) fn is_fully_resident(target: &Target) -> bool {
         && sample_ranges(pages).all(|range| are_pages_resident(target, range))
 }
 
-/// Page ranges to count in a file of `pages` pages, at least one: the whole file if it is small,
-/// and otherwise [`SAMPLE_COUNT`] stretches. Pages between the stretches are assumed to be as
-/// resident.
+/// Page ranges to count in a file of `pages` pages (1 or more): the whole file if it is small, and
+/// otherwise [`SAMPLE_COUNT`] stretches. Pages between the stretches are assumed to be as resident.
 fn sample_ranges(pages: u64) -> impl Iterator<Item = PageRange> {
     let is_single_sample = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
     let (sample_count, pages_per_sample) =

@@ -113,8 +113,8 @@ impl Handle {
 
     /// Begins a read that may wait: starts its timer and its probe, and finds out if its run is
     /// read without kernel readahead. `method` is the sampler's choice for this read. If the read
-    /// continues a stream that is left to the kernel, the method `Prefetching` is replaced, and the
-    /// policy sees no more reads of the file.
+    /// continues a stream that is left to the kernel, the method `Prefetching` is replaced, and
+    /// later reads of the file need not be shown to the policy.
     fn begin_untrusted<'a>(
         &self,
         file: &'a KernelFile,
@@ -164,8 +164,16 @@ impl Handle {
         read: UntrustedRead<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
-        let UntrustedRead { offset, bytes, method, no_readahead_from, .. } = read;
-        let UntrustedRead { checked_bytes, timer, _probe, .. } = read;
+        // `_probe` is dropped at the end of this function.
+        let UntrustedRead {
+            offset,
+            bytes,
+            method,
+            no_readahead_from,
+            checked_bytes,
+            timer,
+            _probe,
+        } = read;
         let reads = self.read_counters.kernel_reads();
         let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
         let is_prefetching = method == ReadMethod::Prefetching;
@@ -178,6 +186,7 @@ impl Handle {
         if is_prefetching || !is_kernel_stream {
             let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
             let answer = file.readahead.show_read(&self.kernel_policy, &file.target, access);
+            // For the rest of the run, until the policy sees another read of it.
             reads.set_no_readahead(answer.is_kernel_readahead_off);
             // The kernel reads nothing ahead of a read that continues no run.
             kernel_readahead = KernelReadahead::disabled_if(
@@ -351,6 +360,7 @@ impl Handle {
         let is_kernel_stream =
             file_readahead.leaves_streams(target) && self.read_counters.has_any_read_end_at(offset);
         if is_kernel_stream {
+            // The advised pages wait for another reader, not for this stream.
             file_readahead.stop_showing_reads();
         }
         let is_prefetching = file_readahead.is_prefetching();

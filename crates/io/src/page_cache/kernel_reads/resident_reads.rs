@@ -24,14 +24,14 @@ impl Handle {
         let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
             return false;
         };
-        // The count of the read is always true.
+        // `record_resident_read` always returns true.
         file.read(buffered_file, offset, bytes, buffers) && self.record_resident_read(bytes, offset)
     }
 
-    /// Reads bytes from `offset` on that are known to be resident in the kernel into `buffer`,
-    /// without the engine, and counts the read. Returns false if the read failed, or if the path's
-    /// own cache may have pages of the file. The check is for the whole file, because it needs no
-    /// look into the cache.
+    /// Reads bytes from `offset` on into `buffer` if they are known to be resident in the kernel,
+    /// without the engine, and counts the read. Returns false if they are not, if the read failed,
+    /// or if the fast path is disabled. Also returns false if the path's own cache may have pages
+    /// of the file. The check is for the whole file, because it needs no look into the cache.
     #[inline]
     pub(crate) fn read_known_resident(
         &self,

@@ -203,8 +203,9 @@ impl Handle {
     }
 }
 
-/// Status of a thread's read without its content, on a file system without `RWF_NOWAIT`. The
-/// caller, whose memory may suffice, makes a read for which the thread had none.
+/// Status of a thread's read without its content, on a file system without `RWF_NOWAIT`. `error` is
+/// `None` if the thread has read all bytes and kept none. The caller, whose memory may suffice,
+/// also makes a read for which the thread had none.
 fn status_without_content(error: Option<ReadError>) -> KernelReadStatus {
     match error {
         None | Some(ReadError::Device { error: DeviceError::Other(libc::ENOMEM), .. }) => {

@@ -94,11 +94,11 @@ impl FrameCache {
     }
 
     /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
-    /// uses slot `preferred_slot` if that is free. If the first page is `last_used_page`, the copy
-    /// continues an earlier use and does not count as another one. Returns the guard of the slot if
-    /// all bytes were copied, so that the caller can count the read in that slot. Returns `None` if
-    /// a page is not shared or is marked, or if no slot is free. The content of `buffer` is then
-    /// undefined.
+    /// uses slot `preferred_slot` if that is free, and otherwise any free one. If the first page is
+    /// `last_used_page`, the copy continues an earlier use and does not count as another one.
+    /// Returns the guard of the slot if all bytes were copied, so that the caller can count the
+    /// read in that slot. Returns `None` if a page is not shared or is marked, or if no slot is
+    /// free. The content of `buffer` is then undefined.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -223,8 +223,7 @@ impl FrameCache {
                 pinned_bytes_max: u64::from(self.pinned_pages_max) * PAGE_BYTES,
             });
         }
-        // Checked after counting: a thread that still finds the cache open is included in the
-        // count.
+        // Checked after counting: an attempt that finds pinning allowed is already in the count.
         if self.is_pinning_paused.load(Ordering::SeqCst) {
             self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
             return Ok(None);

@@ -51,7 +51,7 @@ impl FileKernelReadahead {
         let PolicyWindows { mut advised_ranges, target_pages, has_advised_part } =
             self.ask_policy(policy, now, file_bytes, access);
         // The kernel's readahead of a run is off while the policy wants less than the kernel would
-        // read. A read that continues no run is the first of one: it is off for any target. The
+        // read. A read that continues no run begins one, and then it is off for any target. The
         // kernel reads nothing ahead of this read, but would ahead of the next one.
         let is_kernel_readahead_off = match target_pages {
             // Without a stream, or with a likely continuation, the kernel's readahead stays on.
