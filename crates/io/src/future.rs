@@ -97,8 +97,9 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 }
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
-    /// Continues the read until it completes or has to wait. Bytes are copied to the buffer as far
-    /// as they are there. The first poll sets `bytes`, the number of bytes that the read returns.
+    /// Continues the read until it completes or has to wait. The waker of `context` is called when
+    /// a read that waits can continue. Bytes are copied to the buffer as far as they are there. The
+    /// first poll sets `bytes`, the number of bytes that the read returns.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
         let is_begun = self.engine_read.is_some() || self.kernel_read.is_some();

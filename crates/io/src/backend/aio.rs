@@ -216,7 +216,7 @@ impl Aio {
 
     /// Sets up a context for `depth` requests, reused or new, and maps its answer queue. Answers
     /// signal `event_fd`. `is_event_fd_borrowed` is true if it belongs to an owner who sleeps on it
-    /// elsewhere.
+    /// elsewhere. Fails as [`new`](Aio::new) does.
     fn from_event_fd(
         depth: u32,
         event_fd: OwnedFd,
@@ -435,7 +435,7 @@ pub(crate) struct AioSleeper(Arc<AioContext>);
 
 impl Sleeper for AioSleeper {
     /// Submits queued requests. Sleeps only if no answer is there, and then returns true: answers
-    /// found after the sleep have just arrived.
+    /// found after the sleep have just arrived. Never fails.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         self.0.submit_queued();
         if sleep == Sleep::Never || self.0.has_answers() {
@@ -537,7 +537,7 @@ impl Backend for Aio {
     }
 
     /// Submits queued requests and moves answers to `answers`. With a transfer unanswered and no
-    /// answer at hand, sleeps on the eventfd for the first answer as `sleep` allows.
+    /// answer at hand, sleeps on the eventfd for the first answer as `sleep` allows. Never fails.
     fn exchange(
         &mut self,
         sleep: Sleep,

@@ -323,7 +323,7 @@ pub(crate) struct ThreadsSleeper(pub(crate) Arc<ThreadPool>);
 impl Sleeper for ThreadsSleeper {
     /// Starts queued jobs, and sleeps until an answer or `wake` as `sleep` allows. Returns true if
     /// the call was allowed to sleep and no answer was there before: the present ones have just
-    /// arrived, so their times are known.
+    /// arrived, so their times are known. Never fails.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
         pool.start_queued_jobs();
@@ -389,7 +389,7 @@ impl Backend for ThreadPoolBackend {
     }
 
     /// Makes workers begin the queued jobs, and sleeps for the first answer as `sleep` allows. Does
-    /// not sleep if each transfer is answered. Moves all answers to `answers`.
+    /// not sleep if each transfer is answered. Moves all answers to `answers`. Never fails.
     fn exchange(
         &mut self,
         sleep: Sleep,

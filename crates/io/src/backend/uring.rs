@@ -257,6 +257,7 @@ impl UringBackend {
 /// Sleeps for the answers of a ring.
 pub(crate) struct UringSleeper {
     ring: Arc<IoUring>,
+    /// Eventfd polled by the ring; a write to it ends a sleep.
     event_fd: Arc<OwnedFd>,
 }
 
@@ -304,6 +305,9 @@ impl UringSleeper {
 /// Builds a ring by `build_with_flags`, which takes the number of queue entries. The ring has
 /// entries for `depth` transfers, one cancellation of each, and `event_fd_polls` polls of an
 /// eventfd, rounded up to a power of two.
+///
+/// # Errors
+/// The entries exceed [`ENTRIES_MAX`], or the kernel provides no ring, or one without timed sleep.
 fn build_ring(
     depth: u32,
     event_fd_polls: u32,

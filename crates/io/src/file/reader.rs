@@ -127,7 +127,8 @@ impl Reader {
 
     /// Reads from the file at the present position into `buffer`, without a copy in between. After
     /// success drops the present page or copy, also its unconsumed bytes: they are read again.
-    /// Returns the number of bytes, which end at the first unreadable one.
+    /// Returns the number of bytes, which end at the first unreadable one. Fails if that is at the
+    /// present position.
     fn read_into_caller(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let position = self.position();
         let bytes = match self.file.read_at(buffer, position) {

@@ -174,6 +174,7 @@ pub(crate) struct Client {
     /// Upper bits of the last transaction id.
     sequence: u32,
     records: Records,
+    /// Reply that is being received past the buffer, if there is one.
     direct_reply: Option<DirectReply>,
     /// Number of large READs in flight.
     large_reads: u32,
@@ -383,8 +384,9 @@ impl Client {
         self.restart_timeouts(now);
     }
 
-    /// Processes the records that are complete, and the data of an incomplete one. Ends when more
-    /// bytes must arrive, or after bytes that are no reply.
+    /// Processes the records that are complete, and the data of an incomplete one, at time `now`.
+    /// Informs `caller` of ended calls. Ends when more bytes must arrive, or after bytes that are
+    /// no reply.
     fn process_records(&mut self, now: Time, caller: &mut dyn Caller) {
         loop {
             match self.records.next() {

@@ -70,7 +70,8 @@ impl ExportPath {
     }
 
     /// Looks up the names one after the other, starting at the export, and follows links. Returns
-    /// the last file, or `None` if the names end at the export itself.
+    /// the last file, or `None` if the names end at the export itself. Fails if a name is missing,
+    /// follows no directory, or leads out of the export, and after more than [`LINKS_MAX`] links.
     fn walk_names(
         &self,
         server: &mut impl CallServer,

@@ -179,9 +179,9 @@ pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(D
     })
 }
 
-/// Decodes the head of the results of a READ whose data is still arriving. Also returns the
-/// received data and the bytes behind it. `None` while the head is incomplete, if it is garbled,
-/// and if there will be no data.
+/// Decodes the head of the results of a READ of `requested_bytes` bytes whose data is still
+/// arriving. Also returns the received data and the bytes behind it. `None` while the head is
+/// incomplete, if it is garbled, and if there will be no data.
 pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
     // A status other than 0 is a failure, which has no data. `None` also if it is incomplete.

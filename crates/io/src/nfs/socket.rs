@@ -162,7 +162,7 @@ pub(crate) fn sleep_on(
 }
 
 /// Returns the number of bytes that a system call on the socket moved, or 0 if it would have
-/// blocked or a signal interrupted it.
+/// blocked or a signal interrupted it. Any other error is a lost connection.
 fn transferred_bytes(result: std::io::Result<usize>) -> Result<usize, ConnectionLost> {
     match result {
         Ok(bytes) => Ok(bytes),

@@ -242,9 +242,9 @@ impl Storage for NfsStorage {
         }
     }
 
-    /// Sends, receives and sleeps, until a request is complete, none is in flight, or the time is
-    /// over. For a storage that one thread uses: the lock is held during the sleep. Appends the
-    /// completions to `completions`.
+    /// Sends, receives and sleeps, until a request is complete, none is in flight, or the limit
+    /// `sleep` is reached. For a storage that one thread uses: the lock is held during the sleep.
+    /// Appends the completions to `completions`. Never fails: a lost connection is replaced.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -283,14 +283,14 @@ impl Sleeper for NfsSleeper {
     /// Receives the answers that have arrived, without sleeping. Also handles timeouts and sends
     /// pending bytes.
     fn drain_kernel_answers(&self) {
-        // The next sleep reports any error.
+        // Never fails.
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
     }
 
     /// Sleeps without the lock, and then receives the answers. Arrived bytes, a due timeout, `wake`
     /// or the limit `sleep` ends the sleep. Space in the socket ends it too if bytes must still be
     /// sent. `Sleep::Never` only sends pending bytes. Returns true if it has slept: all answers
-    /// that it finds have then just arrived.
+    /// that it finds have then just arrived. Never fails: a lost connection is replaced.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {

@@ -88,7 +88,7 @@ fn negotiated_read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
 }
 
 /// Mounts the export of the file, at the first address of the host that answers. Returns the
-/// address of NFS and the location of the file.
+/// address of NFS and the location of the file. If none answers, returns the last one's error.
 fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
     let addresses = resolve_host(url)?;
     let mut last_error = None;
@@ -125,7 +125,8 @@ fn mount_at(
     Ok((address, ExportPath { url: url.clone(), export, export_names }))
 }
 
-/// Looks up the addresses of the URL's host, at least one. Their ports are 0.
+/// Looks up the addresses of the URL's host. Returns at least one, with port 0, or the error
+/// `NoHost`.
 fn resolve_host(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     let no_host = |what: String| NfsError::NoHost { host: url.host.clone(), what };
     let addresses = (url.host.as_str(), 0).to_socket_addrs();
@@ -164,7 +165,8 @@ fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u1
 
 /// Asks the server for its exports. Returns the number of the path's names in the longest export
 /// that contains the path. If the server lists no exports, the directory of the file is mounted:
-/// the URL has at least one name, the file's.
+/// the URL has at least one name, the file's. Fails if no listed export contains the path, or if
+/// the call fails.
 fn export_name_count(
     link: &mut ServerLink,
     url: &NfsUrl,

@@ -166,7 +166,8 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Creates an engine of `machine` over `storage`, whose completions `sleeper` waits for.
+    /// Creates an engine of `machine` over `storage`, whose completions `sleeper` waits for. The
+    /// machine's frames are in `frame_cache`, and its times are of `clock`.
     pub(crate) fn new(
         machine: Machine,
         storage: StorageBackend,

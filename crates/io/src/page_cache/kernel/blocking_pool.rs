@@ -174,8 +174,8 @@ impl FileQueue {
         Some(job)
     }
 
-    /// Removes and returns the reads whose owners were dropped, if the queue has doubled since the
-    /// last search, and has at least [`SEARCHED_JOBS_MIN`] jobs. Otherwise the result is empty.
+    /// Removes and returns the reads without an owner, with their ages, if the queue has doubled
+    /// since the last search and has at least [`SEARCHED_JOBS_MIN`] jobs. Otherwise returns none.
     fn take_ownerless_reads(&mut self) -> VecDeque<(u64, Job)> {
         if self.queue.len() < self.searched_jobs.max(SEARCHED_JOBS_MIN) {
             return VecDeque::new();
@@ -206,8 +206,8 @@ impl BlockingPoolState {
         result
     }
 
-    /// Adds a job to the queue of its file. Returns the reads without an owner that leave the
-    /// queue. Returns `None` and drops advice beyond the bound, if the file gains no thread for it.
+    /// Adds a job to the queue of its file. Returns the reads without an owner, with their ages,
+    /// that leave the queue. `None` if advice beyond the bound was dropped: no thread is gained.
     fn push_job(&mut self, job: Job) -> Option<VecDeque<(u64, Job)>> {
         self.jobs_queued += 1;
         let (age, key) = (self.jobs_queued, job.key());

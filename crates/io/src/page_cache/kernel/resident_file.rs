@@ -165,8 +165,9 @@ impl ResidentFile {
     }
 
     /// Reads `bytes` bytes from `offset` on into `buffers` without waiting, if all pages are still
-    /// resident. Otherwise returns false and forgets the windows of the range. The content of the
-    /// buffers is then unspecified.
+    /// resident. `buffered_file` is a result of [`resident_file`](ResidentFile::resident_file).
+    /// Otherwise returns false and forgets the windows of the range. The content of the buffers is
+    /// then unspecified.
     pub(in crate::page_cache) fn read(
         &self,
         buffered_file: &BufferedFile,

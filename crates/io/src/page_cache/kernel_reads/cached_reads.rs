@@ -429,7 +429,8 @@ fn new_task_read(buffered_file: &BufferedFile, offset: u64, bytes: u64) -> Block
     }
 }
 
-/// Passes a new read of a task to a waiter thread, which calls `waker` at its end.
+/// Passes a new read of a task to a waiter thread, which calls `waker` at its end. Returns
+/// `Pending`, or an error at once.
 ///
 /// # Errors
 /// The system provides no thread.

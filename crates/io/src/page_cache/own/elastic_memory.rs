@@ -408,9 +408,10 @@ fn elastic_engines() -> Vec<Weak<Engine>> {
     })
 }
 
-/// Marks the adapter thread as ended, and returns true if the calling thread must end. A large
-/// engine that grows later starts a thread. One that has grown just before the mark has found this
-/// thread running: it is found here, and the thread goes on unless another one was started.
+/// Marks the adapter thread as ended, and returns true if the calling thread must end.
+/// `finds_large_engine` returns true if an engine uses enough memory for the thread. A large engine
+/// that grows later starts a thread. One that has grown just before the mark has found this thread
+/// running: it is found here, and the thread goes on unless another one was started.
 fn mark_as_ended(
     registry: &Mutex<ElasticEngines>,
     finds_large_engine: impl FnOnce() -> bool,
