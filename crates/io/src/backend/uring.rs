@@ -479,7 +479,7 @@ impl Backend for UringBackend {
 impl UringBackend {
     /// Stops using the ring after the kernel has rejected the system call with `errno` (a sandbox
     /// now forbids it), and returns that error. Entries that were never submitted are answered with
-    /// `errno`. Answers of submitted ones arrive by themselves and are awaited. On a ring with
+    /// `errno`. Answers of submitted ones arrive without that call and are awaited. On a ring with
     /// deferred completion they need the call: they stay away, and the kernel may go on to use
     /// their memory.
     fn stop_using_ring(

@@ -14,6 +14,9 @@ thread_local! {
 
 /// Moves the calling thread to one core. Threads that it [starts](spawn) are not pinned. Returns
 /// false if the system refuses.
+///
+/// # Panics
+/// `core` is larger than a [`CpuSet`] can have.
 pub(crate) fn pin_to_core(core: usize) -> bool {
     if CORES_BEFORE_PIN.get().is_none() {
         CORES_BEFORE_PIN.set(sched_getaffinity(None::<Pid>).ok());

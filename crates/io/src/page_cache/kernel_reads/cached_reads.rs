@@ -92,7 +92,8 @@ impl Handle {
                     [buffer] => buffered_file.read_blocking(offset, buffer),
                     buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
                 };
-                // Counted as resident also after a miss, which is not detected without a clock.
+                // Counted as resident also after a miss, which is not detected without a clock. The
+                // functions that record a read always return true.
                 return is_read && self.record_resident_read(bytes, offset);
             }
             method => self.begin_untrusted(file, method, offset, bytes),
@@ -304,7 +305,8 @@ impl Handle {
             );
         }
         if self.check_task_read(file, buffered_file, offset, buffer) {
-            return Poll::Ready(Ok(self.record_resident_read(bytes, offset)));
+            self.record_resident_read(bytes, offset);
+            return Poll::Ready(Ok(true));
         }
         file.readahead.record_wait(bytes);
         let new_read = blocking_read.insert(Arc::new(new_task_read(buffered_file, offset, bytes)));
@@ -335,10 +337,12 @@ impl Handle {
             return start_task_read(file, blocking_read, waker);
         }
         let is_read = finished == FinishedRead::Whole;
-        // All bytes count as awaited, also if a check has found some of them resident.
-        let awaited_bytes = bytes;
-        let is_counted = is_read && self.record_kernel_read(bytes, awaited_bytes, offset);
-        Poll::Ready(Ok(is_counted))
+        if is_read {
+            // All bytes count as awaited, also if a check has found some of them resident.
+            let awaited_bytes = bytes;
+            self.record_kernel_read(bytes, awaited_bytes, offset);
+        }
+        Poll::Ready(Ok(is_read))
     }
 
     /// Reads the resident bytes from `offset` on into `buffer`, for a task's read that has not
