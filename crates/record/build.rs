@@ -10,7 +10,7 @@ fn main() {
     let output = PathBuf::from(variable("OUT_DIR")).join("preload.so");
     println!("cargo::rerun-if-changed={}", source.with_file_name("").display());
     if variable("CARGO_CFG_TARGET_OS") != "linux" || variable("CARGO_CFG_TARGET_ENV") != "gnu" {
-        // Other C libraries cannot preload it. The command then reports its absence.
+        // The library needs the GNU C library. Empty bytes stand for its absence.
         std::fs::write(output, "").expect("the build folder must be writable");
         return;
     }

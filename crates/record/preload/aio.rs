@@ -101,8 +101,8 @@ fn reserve_entry(entry: &SubmittedRead, expected: u64) -> bool {
     entry.request_address.compare_exchange(expected, TAKEN, success, failure).is_ok()
 }
 
-/// Enters a read that is about to be submitted. An older entry for the same address is replaced: it
-/// was refused or its result was never fetched. Without a free entry the read counts as lost.
+/// Enters a read that is about to be submitted. An older entry for the same address is replaced:
+/// its read was refused, or the result was not fetched. A read without a free entry counts as lost.
 fn enter_read(ring: RecordRing, request_address: u64, request: &Request, begin_ns: u64) {
     let reserved = candidate_entries(request_address)
         .find(|entry| reserve_entry(entry, request_address))
@@ -126,8 +126,8 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
         return false;
     }
     let local = memory_piece { begin: (&raw const *to).cast(), bytes: from.bytes };
-    // The own process, in the upper half. The call copies one piece to one piece, and fails at a
-    // wrong address, where a direct access would end the program.
+    // Number of this process: the upper half of the task. The call copies one piece to one piece.
+    // It fails at a wrong address, where a direct access would end the program.
     let process = (thread::task() >> 32) as c_int;
     // SAFETY: the local piece is within `to`, and the kernel checks the other address.
     let copied = unsafe { c::process_vm_readv(process, &raw const local, 1, from, 1, 0) };
@@ -135,7 +135,8 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
 }
 
 /// Enters the reads of a submission of `count` requests. `requests` is the program's list of their
-/// addresses. The kernel has not yet checked them: at a wrong address the rest is left out.
+/// addresses. The kernel has not yet checked them. It submits nothing from the first wrong address
+/// on, where the rest is left out here too.
 #[inline(never)]
 fn enter_reads(ring: RecordRing, count: usize, requests: *const u64) {
     let begin_ns = now_ns();
@@ -196,7 +197,7 @@ pub fn submit_requests(
 }
 
 /// Calls `io_getevents` (`real`) and returns its result. The reads among the fetched events are
-/// recorded.
+/// recorded, unless the process has entered a sandbox meanwhile.
 #[inline(always)]
 pub fn fetch_results(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };
@@ -243,8 +244,8 @@ pub struct ListedRequest {
     operation: c_int,
 }
 
-/// Calls a function that starts `count` reads of POSIX AIO (`real`), and returns its result. The
-/// reads count if the call succeeds.
+/// Calls a function that starts `count` reads of POSIX AIO (`real`), and returns its result. A
+/// success adds `count` to `helper_reads`.
 #[inline(always)]
 pub fn count_helper_reads(count: u64, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let result = real();
@@ -256,8 +257,8 @@ pub fn count_helper_reads(count: u64, real: impl FnOnce() -> ssize_t) -> ssize_t
     result
 }
 
-/// Calls `lio_listio(3)` (`real`), and counts the reads of its list. The function itself reads the
-/// list before, so its addresses are good after a success.
+/// Calls `lio_listio(3)` (`real`) and returns its result. A success adds the reads of its list to
+/// `helper_reads`. The function has then read the list itself, so its addresses are good.
 #[inline(always)]
 pub fn count_listed_reads(
     list: *const *const ListedRequest,

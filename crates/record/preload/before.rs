@@ -68,7 +68,7 @@ macro_rules! before {
                 unsafe { core::mem::transmute::<*mut c_void, Real>(address) }
             }
 
-            /// Makes a call that may be recorded. Its stack frame is not needed by other calls.
+            /// Makes a call that may be recorded. Not inlined: other calls save its stack frame.
             #[inline(never)]
             unsafe extern "C" fn call_recorded($($argument: $type),*) -> $result {
                 let mut address = NEXT[INDEX].load(Ordering::Relaxed);
@@ -85,8 +85,8 @@ macro_rules! before {
                 $recorded as $result
             }
 
-            /// Makes a call that was not passed at once. Reads and advice of a program that is not
-            /// recorded go directly to the C library.
+            /// Makes a call that was not passed at once. Reads and advice that are not recorded
+            /// (`is_recorded`) go directly to the C library's function, once it is known.
             #[inline(never)]
             unsafe extern "C" fn call_unless_passed($($argument: $type),*) -> $result {
                 let address = NEXT[INDEX].load(Ordering::Relaxed);
@@ -224,8 +224,8 @@ fn is_read_advice(advice: c_int) -> bool {
     matches!(advice, 0..=3 | POPULATE_READ)
 }
 
-/// Calls `madvise(2)`, and records advice on reads. Other advice gets here before the search for
-/// the functions.
+/// Calls `madvise(2)`, and records advice on reads. Other advice gets here only while the C
+/// library's function is unknown.
 fn call_madvise(
     address: *mut c_void,
     bytes: usize,

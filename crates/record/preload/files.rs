@@ -62,8 +62,8 @@ pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t
 }
 
 /// Returns device and inode of a descriptor, from the cache or from the kernel. `None` for a
-/// descriptor without positions, for a file that is too short to be reported, and when its name
-/// could not be reported. `now_ns` is the end of the read.
+/// descriptor without positions, and for a file that is too short to be reported. Also `None`
+/// without a free buffer or cell: the read then counts as lost. `now_ns` is the end of the read.
 pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let cached = CACHED_FILES.get(descriptor as usize);
     let is_valid = |entry: &&CachedFile| now_ns < entry.valid_until_ns.load(Ordering::Acquire);
@@ -116,7 +116,7 @@ impl StatxBuffer {
 }
 
 /// Returns the attributes of a regular file or block device. `None` for a descriptor of another
-/// kind. The read counts as lost when all buffers are taken.
+/// kind, and after an error. Also `None` when all buffers are taken: the read then counts as lost.
 fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes> {
     let is_reserved = |statx_buffer: &&StatxBuffer| {
         let (old, new, order) = (false, true, Ordering::Relaxed);
@@ -145,7 +145,8 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
 
 /// Returns device and inode of a descriptor from the kernel, and reports a new name. A file that is
 /// too short to be reported has the device [`UNREPORTED`]. `None` for a descriptor without
-/// positions, and when the name could not be reported. `now_ns` is the end of the read.
+/// positions. Also `None` without a free buffer or cell: the read then counts as lost. `now_ns` is
+/// the end of the read.
 #[inline(never)]
 fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;

@@ -100,7 +100,7 @@ extern "C" fn map_shared_memory() {
         } else {
             c::pthread_atfork(None, None, Some(on_fork_in_child));
         }
-        // Last: from now on the calls of all threads find the memory.
+        // Last: from now on all threads find the memory. In a sandbox their calls are only counted.
         RING.store(address.cast(), Ordering::Release);
     }
 }
@@ -199,8 +199,8 @@ mod method {
     pub const AIO: u64 = 5;
 }
 
-/// Minimum duration in nanoseconds of a call that is counted. A call that sends a request to a
-/// device takes longer, and one that copies a page from memory takes about 1 µs.
+/// Minimum duration in nanoseconds of a call whose requests are counted. A call that sends one to a
+/// device takes longer, and a call that copies a page from memory takes about 1 µs.
 const COUNTED_NS_MIN: u64 = 4_000;
 
 /// A call that is recorded.
@@ -233,7 +233,8 @@ enum ReadPosition {
 
 impl RecordedCall {
     /// Calls the C library's function (`real`), records the call with its times, and returns the
-    /// result. The error number stays as the function left it. Failed advice is not recorded.
+    /// result. The error number stays as the function left it. Failed advice is not recorded. The
+    /// caller has asked `is_recorded`.
     #[inline(always)]
     fn call_and_record(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
         let Some(ring) = ring() else { return real() };
@@ -265,7 +266,8 @@ impl RecordedCall {
         };
         let Some((device, inode)) = file else { return };
         let read_bytes = result.max(0) as u64;
-        // A read of AIO is recorded at its result; an earlier call has sent its requests.
+        // Advice is not counted. A read of AIO is recorded at its result, and an earlier call has
+        // sent its requests.
         let is_counted = self.method < method::AIO && end_ns - begin_ns >= COUNTED_NS_MIN;
         let requests = if is_counted { thread::new_requests() } else { 0 };
         let offset = match self.position {

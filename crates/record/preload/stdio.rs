@@ -160,8 +160,8 @@ fn record_read(
     call.record(ring, begin_ns, end_ns, bytes as i64);
 }
 
-/// Calls a function (`real`) that must fill the buffer, and returns its result. The movement of the
-/// descriptor's position is recorded as one read. A stream without a position has no record.
+/// Calls a function (`real`) that must fill the buffer, and returns its result. A forward movement
+/// of the descriptor's position is recorded as one read. Streams without a position have no record.
 #[inline(always)]
 pub fn refill(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };

@@ -88,8 +88,8 @@ pub fn task() -> u64 {
 }
 
 /// Returns [`NO_REQUEST`] if this thread sent no request to a device since its last count, else
-/// [`SOME_REQUEST`]; 0 without a count. Readahead that the thread started is a request. A wait for
-/// the request of another thread is none.
+/// [`SOME_REQUEST`]. 0 if the kernel reports no count. Readahead that the thread started is a
+/// request. A wait for the request of another thread is none.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub fn new_requests() -> u64 {

@@ -163,10 +163,11 @@ impl Recorder {
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
         let (tracing, starter) = Tracing::start(permit, enable_events)?;
+        // Until `begin_at` moves the start to the first task.
         let wall_ns = wall_ns();
         let start_ns = now_ns();
         let mut tracker = TaskTracker::new(system, start_ns);
-        // Without the tracer, reads by AIO and io_uring are only counted.
+        // Without the tracer of submissions, reads by AIO and io_uring are only counted.
         if tracing.submissions.is_some() {
             tracker.expect_submissions();
         }
@@ -236,9 +237,9 @@ impl Recorder {
     }
 
     /// Sleeps for `span`. The advisor is *awake* for a while after a useful prefetch. It then gets
-    /// the events as soon as they arrive, at most once per `READ_INTERVAL_MIN`. Otherwise it gets
-    /// them once, at the end. A resting recorder (module `rest`) has no events. It samples the
-    /// files in use instead, at the end.
+    /// the events as soon as they arrive, at most once per `READ_INTERVAL_MIN`. Otherwise, and
+    /// without an advisor, the events are read once, at the end. A resting recorder (module `rest`)
+    /// has no events. It samples the files in use instead, at the end.
     ///
     /// # Errors
     /// The buffers cannot be read.
@@ -308,7 +309,7 @@ impl Recorder {
     /// Keeps the names of the files that recorded processes have opened since the last call. Opens
     /// after the start of this call may stay for the next one. Fails if a buffer cannot be read.
     fn read_names(&mut self) -> io::Result<()> {
-        // The number of page table reads between two calls is limited.
+        // Renews the limit on page table reads, which holds until the next call.
         self.tracker.names().allow_lookups();
         let mut reports_left = self.tracker.names().queued_reports();
         while let Some(reports) = self.tracker.names().next_queued_reports(&mut reports_left) {
@@ -346,8 +347,8 @@ impl Recorder {
     ) -> io::Result<()> {
         let now_ns = now_ns();
         if self.is_resting() {
-            // The BPF programs of the submissions go on at a rest. A paused tracer of submissions
-            // discards their events, and this read keeps its ring from filling.
+            // The BPF programs of the submissions go on at a rest. This read empties their ring,
+            // and discards the events of the pause.
             return self.read_global_events(now_ns);
         }
         self.advise_on_new_events()?;
@@ -386,8 +387,8 @@ impl Recorder {
     }
 
     /// Ends the recording: stops the events, writes the remaining records, and last the end record.
-    /// Also returns the objects in the kernel, which a drop removes.
-    /// `processor_ns` is the processor time of the program. `has_exited` is true if it has ended.
+    /// Also returns the objects in the kernel, which a drop removes. `processor_ns`: processor time
+    /// of the program, if it is known. `has_exited` is true if the program has ended.
     ///
     /// # Errors
     /// As for [`record`](Recorder::record).
@@ -398,7 +399,7 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
-        // The times by activity end here, unless they have ended with the program.
+        // An earlier end of the program has ended the times by activity already.
         if self.ended_ns.is_none() {
             self.end_times_at(end_ns);
         }
@@ -531,7 +532,8 @@ fn wall_ns() -> u64 {
     wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
 }
 
-/// Returns the first record of a recording made on this machine.
+/// Returns the first record of a recording made on this machine. `wall_ns` is its start since 1970,
+/// `program` the name of the program's file.
 fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
     let memory = rustix::system::sysinfo();
     Record::Start(RecordingStart {

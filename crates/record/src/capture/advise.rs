@@ -284,8 +284,8 @@ impl Advisor {
     }
 
     /// Learns from a record: names of files, and waits for files with absent pages. The costs of a
-    /// device without reported requests are learned from these waits. Reads of files that were
-    /// never advised have no effect.
+    /// device without reported requests are learned from the reads with a wait. Reads of files that
+    /// were never advised have no effect.
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -322,8 +322,8 @@ impl Advisor {
     }
 
     /// Ends the advice and evicts the unused pages. Returns its result. Pages of the last requests
-    /// count as used. The stop reason is [`StopReason::Unused`] too if credit ran out and less than
-    /// half of the prefetched bytes were used.
+    /// count as used. Without a negative verdict, the stop reason is [`StopReason::Unused`] if
+    /// credit ran out and less than half of the prefetched bytes were used.
     pub fn finish(mut self) -> AdviceResult {
         for task in self.requested_ranges.keys().copied().collect::<Vec<u32>>() {
             // The time has no effect, as no further event is processed.
@@ -465,8 +465,8 @@ impl Advisor {
     }
 
     /// Passes a read to the readahead policy of its file while the advice is on, and prefetches the
-    /// chosen ranges. The policy is not asked about pages it knows as read or advised (`is_quiet`).
-    /// The time of the read is kept in any case.
+    /// chosen ranges. The policy is not asked if it knows all pages as read or advised, and none
+    /// has its mark (`is_quiet`). The time of the read is kept in any case.
     fn run_policy(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.last_miss_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         // The task of this read counts, even if it does not wait.

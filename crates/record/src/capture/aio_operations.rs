@@ -13,7 +13,7 @@ const WRITEV: u16 = 8;
 
 /// Activity of a thread that waits for an operation. `None` for other numbers, and for
 /// IOCB_CMD_NOOP, which has no effect. `is_file` returns true for a descriptor of a file. It is
-/// asked only about reads and writes.
+/// asked only about reads and writes. On another object these are `Others`, as polls are.
 pub(super) fn activity_of_operation(
     operation: u16,
     mut is_file: impl FnMut() -> bool,

@@ -28,7 +28,7 @@ impl Recorder {
     }
 
     /// Records the living threads of a process, which are in the kernel's list by now, and its open
-    /// files. Recorded threads are skipped. Fails if the process has ended.
+    /// and mapped files. Recorded threads are skipped. Fails if the process has ended.
     fn attach_listed(&mut self, process: u32) -> io::Result<()> {
         let mut living = group::threads(process)?;
         living.retain(|task| !self.tracker.is_recorded(*task));
@@ -39,7 +39,7 @@ impl Recorder {
                 times.add_running(now_ns(), process, task);
             }
         }
-        // The files that the process has open, for reads by their descriptors.
+        // The open files are needed for reads by their descriptors.
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
         let numbers =
             descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -325,7 +325,7 @@ impl Decoder {
     }
 
     /// Enables the events of recorded tasks in an instance and returns their decoder. Fails only if
-    /// the kernel has no event of system calls or lacks a required event.
+    /// the kernel has no event of system calls, or if it lacks a required event or its fields.
     pub fn of_tasks_without_stacks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
@@ -355,8 +355,8 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Enables events. A `required` event that the kernel lacks is an error. An `optional` one is
-    /// noted as missing.
+    /// Enables events. A `required` event that the kernel lacks, or has in an unknown form, is an
+    /// error. Such an `optional` one is noted as missing.
     fn add_events(
         &mut self,
         instance: &impl EventFiles,
@@ -372,7 +372,6 @@ impl Decoder {
                     continue;
                 }
             };
-            // An optional event in an unknown form counts as missing.
             let (kind, names) = event_kind(name, &layout);
             if !layout.has_fields(names) {
                 if !required.contains(name) {
@@ -400,7 +399,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Events that this kernel lacks, each with the resulting gap in the recording.
+    /// Gaps in the recording, each with the events that this kernel lacks. An event without an
+    /// entry in `CONSEQUENCES`, or of a call in `REPLACED_CALLS`, leaves none.
     pub fn gaps(&self) -> Vec<String> {
         let is_missing = |event: &&str| self.missing.iter().any(|missing| missing == *event);
         let known = CONSEQUENCES.iter().filter(|(events, _)| events.iter().all(is_missing));

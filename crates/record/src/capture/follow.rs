@@ -258,7 +258,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::Issue { device, sector, bytes, flags } => {
                 self.on_issue(at_ns, (device, sector), bytes, &flags);
             }
-            // Only the requests of other programs need the task's name from this event.
+            // Only requests of other programs need the task's name. The device may be a partition.
             EventData::Queue { device, sector, sectors, name } if !self.is_recorded(event.task) => {
                 self.set_other_name(event.task, name);
                 let disk = self.disk_number(device);
@@ -397,8 +397,8 @@ impl<N: FileNames> TaskTracker<N> {
         state.opened = None;
     }
 
-    /// Records that `task` ended a system call at `at_ns`, with the pages that it inserted.
-    /// `result` is the value that the call returned, or a negative error number.
+    /// Records that `task` ended a system call at `at_ns`, with the pages that it inserted and that
+    /// no read has queued. `result` is the returned value, or a negative error number.
     fn on_call_exit(&mut self, at_ns: u64, task: u32, system_call: SystemCall, result: i64) {
         self.end_fault(task, None);
         let call = self.tasks.get_mut(&task).and_then(|state| state.call.take());
@@ -502,11 +502,11 @@ impl<N: FileNames> TaskTracker<N> {
     /// Ends the faults and asynchronous reads of all tasks at `now_ns` of the kernel's clock. Calls
     /// in progress have no record. Returns all remaining records.
     pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
+        let elapsed_ns = now_ns.saturating_sub(self.start_ns);
         for task in self.tasks.keys().copied().collect::<Vec<u32>>() {
             self.end_fault(task, None);
-            self.put_inserted(now_ns.saturating_sub(self.start_ns), task);
+            self.put_inserted(elapsed_ns, task);
         }
-        let elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.abandon_reads(elapsed_ns, None);
         self.put_missing(elapsed_ns);
         self.put_evicted(elapsed_ns);

@@ -62,8 +62,8 @@ pub(super) trait FileNames {
     /// open before the recording.
     fn file(&mut self, inode: Inode) -> Option<NamedFile>;
 
-    /// Returns the file of a descriptor. `None` for objects without offsets and for closed
-    /// descriptors. A position or flags that cannot be read are 0.
+    /// Returns the file of a descriptor. `None` for objects without offsets and for descriptors
+    /// that `/proc` does not report. A position or flags that `fdinfo` lacks are 0.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
     /// Returns true for an open descriptor of a pipe, a socket or another object without storage,
@@ -407,7 +407,7 @@ fn find_disk(device: u64) -> DeviceRecord {
     let is_partition = folder.join("partition").exists();
     let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
     let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
-    let queue = QueueLimits::from_device_number(number);
+    let queue_of_disk = QueueLimits::from_device_number(number);
     let device_text = read("dev");
     let whole_disk = device_text.trim().split_once(':').and_then(|(major, minor)| {
         Some(device_number::from_parts(major.parse().ok()?, minor.parse().ok()?))
@@ -415,7 +415,7 @@ fn find_disk(device: u64) -> DeviceRecord {
     DeviceRecord {
         device: whole_disk.unwrap_or(device),
         name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        is_rotational: queue.is_some_and(|queue| queue.is_rotational),
+        is_rotational: queue_of_disk.is_some_and(|queue| queue.is_rotational),
         ..unknown
     }
 }
@@ -531,7 +531,7 @@ pub(super) mod tests {
         count.parse().unwrap()
     }
 
-    /// The advisor asks for the disk of each file, and a search in sysfs reads several files there.
+    /// A search reads several files of sysfs. The count itself makes as many read calls each time.
     #[test]
     fn disk_of_a_device_is_searched_once() {
         use std::os::linux::fs::MetadataExt;
@@ -545,7 +545,7 @@ pub(super) mod tests {
         assert_eq!(read_calls() - calls[1], calls[1] - calls[0]);
     }
 
-    /// `é` in Latin-1 is the byte E9, which is not UTF-8.
+    /// `é` in Latin-1 is the byte E9, which is not UTF-8. A recording has U+10FFE9 for it.
     #[test]
     fn name_outside_of_utf8_leads_to_its_file() {
         let name = format!("readpath-{}-caf\u{10ffe9}", std::process::id());
@@ -568,7 +568,7 @@ pub(super) mod tests {
     }
 
     /// A layer at `/layers/low` has the file `/layers/low/sub/data`, which the kernel reports as
-    /// `/sub/data`. An unrelated file that was opened before keeps its path.
+    /// `/sub/data`. An unrelated file keeps its path, and so does one below a file without a path.
     #[test]
     fn file_of_a_layer_has_the_path_of_its_overlay() {
         let inode = |number| Inode { device: 8, number };

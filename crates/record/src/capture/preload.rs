@@ -369,9 +369,9 @@ impl Preload {
         })
     }
 
-    /// Writes the names of one ring (`Cells::Short` or `Cells::Long`) to the recording, or returns
-    /// the error of a write. Returns the number of cells taken, including abandoned ones, which
-    /// have no name. It takes at most one round of the ring.
+    /// Writes the names of one ring (`Cells::Short` or `Cells::Long`) to the recording, and keeps
+    /// their opens. Returns the number of cells taken, including abandoned ones, which have no
+    /// name. It takes at most one round of the ring. Fails if the recording cannot be written.
     fn take_names<W: Write>(
         &mut self,
         cells: Cells,
@@ -424,8 +424,8 @@ impl Preload {
             if self.longest_wait(read) > 0
                 && self.own_requests.sent_none(get(&slot.device), requests)
             {
-                // The thread waited for the request of another one. A record of 0 inserted bytes
-                // shows it.
+                // The thread waited for the request of another one, or for a processor. A record of
+                // 0 inserted bytes shows that it sent none.
                 let &ReadRecord { end_ns: at_ns, thread, file, offset, .. } = read;
                 let none = PagesInserted { at_ns, thread, file, offset, bytes: 0 };
                 self.put_called(Record::Insert(none), get(&slot.task), writer)?;
@@ -468,7 +468,8 @@ impl Preload {
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
         match METHODS.get(method_number as usize) {
             Some(&method) => {
-                // Results from -4095 to -1 are negated error numbers.
+                // Results from -4095 to -1 are negated error numbers. A lower one becomes more
+                // bytes than any read returns, and `put_checked` discards the record.
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
                     errno if result as i64 >= 0 || errno >= ERRNO_MAX => ReadOutcome::Bytes(result),

@@ -171,8 +171,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// Processes in the kernel's list, also the ones whose parent has ended. The kernel adds
-    /// children during a rest too. Its numbers are of the initial PID namespace.
+    /// Processes in the kernel's list without this one, also the ones whose parent has ended. The
+    /// kernel adds children during a rest too. Its numbers are of the initial PID namespace, and
+    /// in another one the result is empty.
     fn listed_processes(&self) -> Vec<u32> {
         if !is_initial_pid_namespace() {
             return Vec::new();
@@ -182,8 +183,8 @@ impl Recorder {
         others.collect::<BTreeSet<u32>>().into_iter().collect()
     }
 
-    /// Long files with storage that the program's processes have open for reading or mapped.
-    /// Programs and libraries are left out.
+    /// Long files with storage that the program's processes have open for reading or mapped. Mapped
+    /// programs and libraries are left out.
     fn long_files_of(&self, program: u32) -> BTreeSet<LongFile> {
         let Some(rest) = &self.rest else { return BTreeSet::new() };
         let processes = group::with_descendants(program).into_iter();
@@ -260,7 +261,8 @@ fn open_long_files(process: u32) -> Vec<Inode> {
     descriptors.filter_map(long_file).collect()
 }
 
-/// Long files that a process has mapped. A file with an executable part is a program or a library.
+/// Files with a mapping of at least `LONG_BYTES_MIN` bytes in a process. A file with an executable
+/// part is left out: it is a program or a library.
 fn mapped_long_files(process: u32) -> Vec<Inode> {
     let maps = maps_text(process).unwrap_or_default();
     let mappings =

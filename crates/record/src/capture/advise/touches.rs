@@ -195,8 +195,8 @@ impl Touches {
     }
 
     /// Returns all pages that a task's fault mapped. `window`: the pages in the kernel's event, at
-    /// most 64 KiB of a large folio. If the page of the task's last exception is in `window`, its
-    /// page table is used too.
+    /// most 64 KiB of a large folio. The page table is used too if `window` has the page of the
+    /// task's last exception.
     fn pages_mapped_with_window(
         &mut self,
         task: u32,

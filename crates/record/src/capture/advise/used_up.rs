@@ -189,7 +189,7 @@ impl FileUse {
         // Without an unused page the chunk below is empty.
         let first = first.unwrap_or(self.file_pages);
         self.next_start = Some(first);
-        // The other limits cost more to find.
+        // Credit first: `must_wait` may look the page up in the kernel page cache.
         if credit_pages < self.chunk_pages_min(first) || self.must_wait(at_ns, is_read) {
             return None;
         }

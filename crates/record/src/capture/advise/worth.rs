@@ -106,7 +106,7 @@ impl Waits {
     }
 
     /// Returns true when the wait per byte is at least 1.5 times the one in `other`. False while
-    /// one of them is unknown.
+    /// one of the waits is shorter than `WAITS_NS`.
     fn is_worse_than(&self, other: &Waits) -> bool {
         let are_known = other.waited_ns >= WAITS_NS && self.waited_ns >= WAITS_NS;
         // The comparison of two quotients, multiplied out for integers.
@@ -304,7 +304,7 @@ impl AdviceCredit {
         let pause_ns = PAUSE_NS << self.consecutive_negative_verdicts;
         self.consecutive_negative_verdicts += 1;
         self.last_stop_reason = Some(reason);
-        // Both are measured again.
+        // The refusals and the waits without advice are measured again.
         self.refused = None;
         self.latest_without = Waits::default();
         self.state = match self.consecutive_negative_verdicts {

@@ -126,8 +126,8 @@ fn is_waiting_call(call: SystemCall) -> bool {
 }
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Records that a task goes to sleep (`begins_sleep`) or runs again. Only sleeps in calls that
-    /// wait for asynchronous reads count.
+    /// Records that a task goes to sleep (`begins_sleep`), or is woken or runs again. Only sleeps
+    /// in calls that wait for asynchronous reads count.
     pub(super) fn on_sleep_change(&mut self, at_ns: u64, task: u32, begins_sleep: bool) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         if state.call.is_none_or(|call| !is_waiting_call(call.system_call)) {
@@ -183,6 +183,7 @@ impl<N: FileNames> TaskTracker<N> {
         // No event of the page cache names the file yet (`None`).
         read.file = self.file_number_of(at_ns, read.task, descriptor, &file_state, None);
         let process = self.tasks.get(&read.task).map(|state| state.process);
+        // The target may also be a file without storage, or one that is gone.
         read.has_no_file = file_state.borrow().target == DescriptorTarget::NoRecordedFile
             && process.is_some_and(|process| self.names.is_no_file(process, descriptor));
         read.is_direct = file_state.borrow().flags & DIRECT != 0;
@@ -218,7 +219,7 @@ impl<N: FileNames> TaskTracker<N> {
             read.cached_span.is_none()
                 && read.offset.is_none_or(|offset| offset / PAGE_BYTES == first_page)
         };
-        // No submitted read begins with this page: it belongs to the read in progress.
+        // No submitted read begins with this page: it belongs to the read in progress, if any.
         if !state.submit_call.reads.iter().any(matches_page) {
             if let Some((_, last)) =
                 state.submit_call.reads.iter_mut().find_map(|read| read.cached_span.as_mut())
@@ -296,8 +297,7 @@ impl<N: FileNames> TaskTracker<N> {
                         true => {
                             [(disk, first, end.min(sector)), (disk, first.max(end_sector), end)]
                         }
-                        // Sectors of another disk stay, with an empty part
-                        // as the second.
+                        // Sectors of another disk stay, with an empty part as the second.
                         false => [(other, first, end), (other, 0, 0)],
                     })
                     .filter(|&(_, first, end)| first < end)
@@ -353,7 +353,7 @@ impl<N: FileNames> TaskTracker<N> {
                 if read.is_direct && self.pending.aio.len() < ASYNC_READS_MAX {
                     self.pending.aio.push(read);
                 } else {
-                    // Without a page cache request all pages were resident, or the range is empty.
+                    // A direct read beyond the maximum, or a read without a page cache request.
                     let (unknown_result, unknown_wait_ns) = (None, None);
                     self.put_asynchronous(at_ns, read, unknown_result, unknown_wait_ns);
                 }
@@ -432,7 +432,7 @@ impl<N: FileNames> TaskTracker<N> {
             None => Ok(read.bytes.unwrap_or(read.device_bytes).min(bytes_to_end)),
         };
         let known_bytes = read_bytes.unwrap_or(0);
-        // The lengths of vectors are unknown: the result stands for them.
+        // The result stands for the unknown length of a vector, and for a length below it.
         let asked_bytes =
             read.bytes.unwrap_or(known_bytes).max(known_bytes).min(OFFSET_MAX - offset);
         let outcome = match read_bytes {

@@ -306,9 +306,9 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns the file number of a descriptor in the recording. `accessed_inode` is the inode that
-    /// the page cache's event reported for this access at `at_ns`. Without it `/proc` identifies
-    /// the file. Returns `None` for a descriptor without a regular file. Queues an open record at
-    /// the first use.
+    /// the page cache's event reported for this access at `at_ns`. Without it the state of the
+    /// descriptor identifies the file, or else `/proc`. Returns `None` for a descriptor without a
+    /// file of the recording. Queues an open record at the first use.
     pub(super) fn file_number_of(
         &mut self,
         at_ns: u64,

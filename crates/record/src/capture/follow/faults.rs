@@ -163,8 +163,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Handles an exception of a task at an address without an entry in the page table. It ends the
-    /// previous fault and opens one for a file mapping. In a mapping of unknown file it waits for
-    /// the next event, which identifies the file.
+    /// previous fault and opens one for a file mapping. In a mapping of unknown file the exception
+    /// is only kept: the next `filemap` event identifies the file.
     pub(super) fn on_exception(&mut self, at_ns: u64, task: u32, address: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.expired_fault = None;
@@ -245,8 +245,8 @@ impl<N: FileNames> TaskTracker<N> {
         state.fault = Some(fault);
     }
 
-    /// Ends the sleep of a task at `at_ns`. The task can run from then on, and may have to wait for
-    /// a processor: that time is no wait for a device.
+    /// Records that a task that sleeps was woken at `at_ns`. `on_wakeup` counts its sleep later.
+    /// Until then the task waits for a processor, which is no wait for a device.
     pub(super) fn on_waking(&mut self, at_ns: u64, task: u32) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         if state.sleep_since_ns.is_some() {
@@ -391,8 +391,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 }
 
-/// Cuts a range around `page` so that it excludes `edge` and the pages beyond. `edge` is on either
-/// side of `page`.
+/// Cuts a range around `page` so that it excludes `edge`, on either side of `page`, and the pages
+/// beyond. An edge that contains `page` cuts nothing.
 fn cut_beyond(range: PageRange, page: u64, edge: PageRange) -> PageRange {
     let PageRange { mut first, mut end } = range;
     if edge.end <= page {

@@ -47,7 +47,8 @@ pub(super) struct OtherTasks {
 }
 
 impl OtherTasks {
-    /// Counts a completed request of `bytes` bytes. A task without a name is left out.
+    /// Counts a completed request of `bytes` bytes. A task without a name is left out. Tasks of the
+    /// same name have one count, with the number of the first.
     fn count_request(&mut self, task: u32, device: u64, work: DeviceOperation, bytes: u64) {
         let Some(name) = self.names.get(&task) else { return };
         let entry = self.requests.entry((device, work, name.clone()));

@@ -29,10 +29,10 @@ impl Default for OwnRequests {
 }
 
 impl OwnRequests {
-    /// Returns true if a thread certainly sent no request for its read. A device without a driver
-    /// counts only after one request on it was counted. `device`: device of the file, as major
-    /// number × 2²⁰ + minor number. `requests`: the count in the report, which is `NO_REQUEST`,
-    /// `SOME_REQUEST`, or any other number for an unknown count.
+    /// Returns true if a thread certainly sent no request for its read. For a device without a
+    /// driver, a call with `SOME_REQUEST` must have come before. `device`: device of the file, as
+    /// major number × 2²⁰ + minor number. `requests`: the count in the report, which is
+    /// `NO_REQUEST`, `SOME_REQUEST`, or any other number for an unknown count.
     pub fn sent_none(&mut self, device: u64, requests: u64) -> bool {
         let has_driver = !is_without_block_device(device);
         if requests == SOME_REQUEST && !has_driver {

@@ -12,21 +12,22 @@ use super::Preload;
 
 impl Preload {
     /// Returns the number of a file in the recording. The first call for it writes a name record.
-    /// `inode`: device and inode. `named`: path and length in bytes; without it the path is empty.
+    /// `named`: path and length in bytes for this record; without it the path is empty.
     pub(super) fn file_number<W: Write>(
         &mut self,
-        inode: (u64, u64),
+        device_and_inode: (u64, u64),
         named: Option<(String, u64)>,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<u32> {
-        if let Some(&file) = self.files.get(&inode) {
+        if let Some(&file) = self.files.get(&device_and_inode) {
             return Ok(file);
         }
-        let disk = self.disk_number(inode.0, writer)?;
+        let (device, inode) = device_and_inode;
+        let disk = self.disk_number(device, writer)?;
         let file = self.files.len() as u32;
-        self.files.insert(inode, file);
+        self.files.insert(device_and_inode, file);
         let (path, bytes) = named.unzip();
-        let (path, (device, inode)) = (path.unwrap_or_default(), inode);
+        let path = path.unwrap_or_default();
         // An unknown length is passed as the largest number. Lengths from `OFFSET_MAX` on are
         // false reports.
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
