@@ -156,19 +156,20 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Opti
     if attributes.bytes.wrapping_sub(1) < unreported_bytes_max {
         return Some((UNREPORTED, 0));
     }
+    // After an error the flags are 0.
     // SAFETY: the call changes nothing.
     let flags = unsafe { c::fcntl(descriptor, c::F_GETFL) }.max(0) as u64;
     // The rotations, chosen, keep the small numbers apart.
-    let file = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40));
+    let file_hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40));
     // The lowest bit distinguishes a hash from an empty entry.
-    let opened = hash(file ^ flags) | 1;
+    let opened_hash = hash(file_hash ^ flags) | 1;
     // The mask keeps the index within the table.
-    let reported = REPORTED.get(file as usize & (REPORTED.len() - 1))?;
-    if reported.load(Ordering::Relaxed) != opened {
+    let reported = REPORTED.get(file_hash as usize & (REPORTED.len() - 1))?;
+    if reported.load(Ordering::Relaxed) != opened_hash {
         report_name(ring, (descriptor, flags), &attributes, now_ns)?;
         // Stored only after the report: another thread's read of this file must not precede its
         // name.
-        reported.store(opened, Ordering::Relaxed);
+        reported.store(opened_hash, Ordering::Relaxed);
     }
     Some((device, inode))
 }

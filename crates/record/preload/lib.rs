@@ -297,8 +297,8 @@ impl RecordedCall {
         set(&slot.end_ns, end_ns);
         set(&slot.task, thread::task());
         // The parts of the word are described at `method_and_descriptor` in `layout.rs`.
-        let method = requests << REQUESTS_SHIFT | self.method << 32;
-        set(&slot.method_and_descriptor, method | self.descriptor as u32 as u64);
+        let requests_and_method = requests << REQUESTS_SHIFT | self.method << 32;
+        set(&slot.method_and_descriptor, requests_and_method | self.descriptor as u32 as u64);
         set(&slot.device, device);
         set(&slot.inode, inode);
         set(&slot.offset, offset);

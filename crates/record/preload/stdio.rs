@@ -147,7 +147,7 @@ fn descriptor_of(stream: *mut c_void) -> c_int {
 }
 
 /// Records a read of a stream from `offset` on. `bytes`: number of bytes that were read from the
-/// file.
+/// file. It counts as the requested number too (`None`).
 fn record_read(
     ring: RecordRing,
     descriptor: c_int,

@@ -153,9 +153,9 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Prepares a recording. `enable_events` enables the events of the recorded tasks and returns
-    /// their decoder. `time_split`: the state for times by activity, if they are wanted. Fails if
-    /// the kernel refuses tracing or lacks an event that is required.
+    /// Prepares a recording, from a `permit` if a part is done already. `enable_events` enables the
+    /// events of the recorded tasks and returns their decoder. `time_split`: the state for times by
+    /// activity, if they are wanted. Fails if the kernel refuses tracing or lacks a required event.
     fn start_with(
         permit: Option<TracingPermit>,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,

@@ -294,13 +294,14 @@ enum PageEvent {
 impl PageEvent {
     /// Decodes the bytes of the event. `fields` are the device, the inode, and two about pages.
     fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
-        let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
+        let [device, number, first, last_or_order] =
+            fields.each_ref().map(|field| field.value(bytes));
         let inode = Inode { device, number };
         // The fourth field is the last page of the range. An insertion and an eviction have the
         // order of the folio there: the binary logarithm of its pages. A shift by more than 63 bits
         // would overflow. The field is 0 where the kernel lacks it: the event has one page then.
-        let folio_pages = 1 << last.min(63);
-        let end = last.max(first).saturating_add(1);
+        let folio_pages = 1 << last_or_order.min(63);
+        let end = last_or_order.max(first).saturating_add(1);
         match self {
             PageEvent::CacheRead => EventData::CacheRead { inode, first, end },
             PageEvent::Insert => EventData::Insert { inode, first, count: folio_pages },

@@ -251,7 +251,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Updates the state by an event, and queues the records that follow from it. Events of all
-    /// processors must come in the order of their times.
+    /// processors must come in the order of their times. One before the start has the time 0.
     pub fn process(&mut self, event: TraceEvent) {
         let at_ns = event.at_ns.saturating_sub(self.start_ns);
         match event.data {

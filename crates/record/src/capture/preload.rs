@@ -391,13 +391,13 @@ impl Preload {
             // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
             let path: Vec<u8> =
                 (0..length).map(|index| unsafe { path.add(index).read_volatile() }).collect();
-            let file = (get(&name.device), get(&name.inode));
+            let device_and_inode = (get(&name.device), get(&name.inode));
             let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
             let at_ns = get(&name.at_ns);
             names.release_cell(ring, ticket);
             if path_bytes != ABANDONED {
                 let path = path_text(&path);
-                let file = self.file_number(file, Some((path, bytes)), writer)?;
+                let file = self.file_number(device_and_inode, Some((path, bytes)), writer)?;
                 self.opens.add(TakenOpen::new(at_ns, file, task, opened));
             }
         }
@@ -460,9 +460,8 @@ impl Preload {
     /// is 0, as unknown: the library sees only the duration of the call.
     fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
         // The descriptor is in the lower 32 bits, the method in the bits above.
-        let number = get(&slot.method_and_descriptor);
-        let (method_number, descriptor) =
-            (number >> 32 & METHOD_MASK, number & u64::from(u32::MAX));
+        let word = get(&slot.method_and_descriptor);
+        let (method_number, descriptor) = (word >> 32 & METHOD_MASK, word & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
@@ -492,8 +491,8 @@ impl Preload {
             }
             // Any other number is advice, also a false one.
             None => {
-                let number = method_number.saturating_sub(ADVICE) as usize;
-                let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
+                let advice_number = method_number.saturating_sub(ADVICE) as usize;
+                let hint = HINTS.get(advice_number).copied().unwrap_or(AdviceType::Other);
                 let (at_ns, bytes) = (end_ns, asked_bytes);
                 Record::Advice(AdviceGiven {
                     at_ns,

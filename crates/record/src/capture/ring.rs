@@ -8,8 +8,8 @@
 /// Mask of the length bits in a page's length field.
 const LENGTH_MASK: u64 = (1 << 30) - 1;
 
-/// Type in an event's head of unused bytes. Smaller values are the event's length in words of 4
-/// bytes.
+/// Type in an event's head of unused bytes. Values from 1 to 28 are the length of the event's data
+/// in words of 4 bytes.
 const PADDING: u32 = 29;
 
 /// Type of an addition to the time of the next event, beyond its bits.

@@ -81,8 +81,8 @@ impl AdvisedFile {
 }
 
 impl Advisor {
-    /// Opens and adds a file. A short, unopenable or excess file gets no advice, and its waits do
-    /// not count: the advice cannot change them. `missed`: pages that were absent.
+    /// Opens and adds a file that `task` uses. A short, unopenable or excess file gets no advice,
+    /// and its waits do not count: the advice cannot change them. `missed`: pages that were absent.
     pub(super) fn add_file(
         &mut self,
         task: u32,
@@ -90,6 +90,7 @@ impl Advisor {
         names: &mut impl FileNames,
         at_ns: u64,
     ) {
+        // Without a reported open, neither path nor length is known.
         let named = names.file(inode).unwrap_or_default();
         // The kernel reads a short file as a whole, and it is not even opened here. The length is
         // the one at its open: the file may have grown.

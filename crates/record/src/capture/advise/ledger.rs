@@ -98,8 +98,8 @@ impl Ledger {
         if range.is_empty() {
             return None;
         }
-        let before = self.unused_ranges.range((file, 0)..(file, range.end)).next_back();
-        let (&(_, first), &(end, since_ns)) = before?;
+        let last_before_end = self.unused_ranges.range((file, 0)..(file, range.end)).next_back();
+        let (&(_, first), &(end, since_ns)) = last_before_end?;
         (end > range.first).then_some(UnusedRange {
             file,
             range: PageRange { first, end },

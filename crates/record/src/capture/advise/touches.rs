@@ -185,6 +185,7 @@ impl Touches {
         tables: &mut impl PageLookup,
         on_touch: &mut impl FnMut(PageTouch),
     ) {
+        // An earlier fault of the task is reported first.
         self.end_fault(task, on_touch);
         let touched_page = PageRange::new(mapped_page.page, 1);
         let has_exception_only = true;

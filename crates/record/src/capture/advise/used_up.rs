@@ -125,8 +125,8 @@ impl FileUse {
         let last = self.last_piece;
         let continues_piece = !last.is_empty() && (last.first..=last.end).contains(&range.first);
         // Pages of the continued piece were counted with their first access.
-        let known_end = if continues_piece { self.last_piece.end } else { range.first };
-        for page in known_end.max(range.first)..range.end {
+        let known_end = if continues_piece { last.end } else { range.first };
+        for page in known_end..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
             let was_used = self.used_bitmap[word] & bit != 0;
             self.used_bitmap[word] |= bit;

@@ -171,11 +171,11 @@ pub(super) struct AdviceCredit {
     /// Waits with advice in this round.
     waits: Waits,
     /// Waits of the latest period without advice.
-    latest_without: Waits,
+    latest_waits_without: Waits,
     /// Waits of the whole run without advice.
-    without: Waits,
+    waits_without: Waits,
     /// Waits of the whole run with advice.
-    with: Waits,
+    waits_with: Waits,
 }
 
 impl AdviceCredit {
@@ -193,9 +193,9 @@ impl AdviceCredit {
             used_pages: 0,
             lost_pages: 0,
             waits: Waits::default(),
-            latest_without: Waits::default(),
-            without: Waits::default(),
-            with: Waits::default(),
+            latest_waits_without: Waits::default(),
+            waits_without: Waits::default(),
+            waits_with: Waits::default(),
         }
     }
 
@@ -216,12 +216,13 @@ impl AdviceCredit {
     pub fn record_read(&mut self, waited_ns: u64, read_bytes: u64) {
         if self.state == AdviceState::Advise {
             self.waits.add(waited_ns, read_bytes);
-            self.with.add(waited_ns, read_bytes);
+            self.waits_with.add(waited_ns, read_bytes);
             return;
         }
-        self.latest_without.add(waited_ns, read_bytes);
-        self.without.add(waited_ns, read_bytes);
-        if self.state == AdviceState::Measure && self.latest_without.waited_ns >= MEASURED_NS {
+        self.latest_waits_without.add(waited_ns, read_bytes);
+        self.waits_without.add(waited_ns, read_bytes);
+        if self.state == AdviceState::Measure && self.latest_waits_without.waited_ns >= MEASURED_NS
+        {
             self.state = AdviceState::Advise;
         }
     }
@@ -231,7 +232,7 @@ impl AdviceCredit {
     /// read in progress has no limit. `page_ps` is the time in picoseconds in which the device
     /// reads a page.
     pub fn available_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
-        let waited_ns = self.without.waited_ns + self.with.waited_ns;
+        let waited_ns = self.waits_without.waited_ns + self.waits_with.waited_ns;
         // A nanosecond has 1,000 picoseconds.
         let waited_pages = (waited_ns.saturating_mul(1000) / page_ps.max(1)) as i64;
         let whole_file_pages = waited_pages.max(WHOLE_FILE_CREDIT_PAGES);
@@ -306,7 +307,7 @@ impl AdviceCredit {
         self.last_stop_reason = Some(reason);
         // The refusals and the waits without advice are measured again.
         self.refused = None;
-        self.latest_without = Waits::default();
+        self.latest_waits_without = Waits::default();
         self.state = match self.consecutive_negative_verdicts {
             NEGATIVE_VERDICTS_MAX.. => AdviceState::Stopped,
             _ => AdviceState::RestUntil { until_ns: at_ns + pause_ns },
@@ -333,12 +334,12 @@ impl AdviceCredit {
                 return Some(StopReason::Unused);
             }
         }
-        self.waits.is_worse_than(&self.latest_without).then_some(StopReason::WaitsGrew)
+        self.waits.is_worse_than(&self.latest_waits_without).then_some(StopReason::WaitsGrew)
     }
 
     /// Returns the waits without and with advice.
     pub fn waits_without_and_with(&self) -> (Waits, Waits) {
-        (self.without, self.with)
+        (self.waits_without, self.waits_with)
     }
 
     /// Returns the reason of the last negative verdict, `None` before the first.

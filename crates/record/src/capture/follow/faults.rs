@@ -257,7 +257,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Handles a task that runs again at `at_ns`. Its sleep counts as a wait of its call and of its
-    /// fault, up to the wake-up. A task that was not asleep has no wait.
+    /// fault: up to the wake-up, or to `at_ns` if that was not reported. A task that was not asleep
+    /// has no wait.
     pub(super) fn on_wakeup(&mut self, at_ns: u64, task: u32) {
         let begins_sleep = false;
         self.on_sleep_change(at_ns, task, begins_sleep);

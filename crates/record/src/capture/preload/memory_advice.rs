@@ -57,14 +57,14 @@ impl Preload {
         let Some(&(first, mapping, ref named)) = mappings.find(address) else {
             return Ok(());
         };
-        let inode = (mapping.inode.device, mapping.inode.number);
-        let is_new = !self.files.contains_key(&inode);
+        let device_and_inode = (mapping.inode.device, mapping.inode.number);
+        let is_new = !self.files.contains_key(&device_and_inode);
         // An unknown length is passed as the largest number.
         let named = is_new.then(|| {
             let length = file_bytes(process, first, &mapping, &named.path);
             (named.path.clone(), length.unwrap_or(u64::MAX))
         });
-        let file = self.file_number(inode, named, writer)?;
+        let file = self.file_number(device_and_inode, named, writer)?;
         let thread = self.thread(task, writer)?;
         let bytes = asked_bytes.min(mapping.end - address).next_multiple_of(PAGE_BYTES);
         // The first four numbers are equal to the ones of `posix_fadvise(2)`. The library reports

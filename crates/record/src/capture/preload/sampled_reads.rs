@@ -62,7 +62,7 @@ impl Preload {
         // An unknown length is passed as the largest number.
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
-        // The flags decide if its reads are direct.
+        // New flags at the descriptor are written: they decide if its reads are direct.
         let open = open_record(begin_ns, thread, (file, read.descriptor), flags);
         if self.written_opens.add(&open) {
             writer.put(Record::Open(open))?;
@@ -94,8 +94,8 @@ impl Preload {
         fault: SampledFault,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        let inode = (fault.inode.device, fault.inode.number);
-        if self.called_files.contains(&inode) {
+        let device_and_inode = (fault.inode.device, fault.inode.number);
+        if self.called_files.contains(&device_and_inode) {
             return Ok(());
         }
         // The sample does not name the thread: the first one of the process stands for all.
@@ -103,7 +103,7 @@ impl Preload {
         let thread = self.thread(process << 32 | process, writer)?;
         // An unknown length is passed as the largest number.
         let name_and_size = (fault.named.path, fault.named.bytes.unwrap_or(u64::MAX));
-        let file = self.file_number(inode, Some(name_and_size), writer)?;
+        let file = self.file_number(device_and_inode, Some(name_and_size), writer)?;
         let begin_ns = fault.begin_ns.saturating_sub(self.start_ns);
         let asked_bytes = fault.range.count() * PAGE_BYTES;
         writer.put(Record::Read(ReadRecord {

@@ -105,7 +105,8 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(inode) = inode {
             let no_name = None;
             read.file = Some(self.file_number(inode, no_name));
-            // The submission of a registered file has no descriptor.
+            // The submission of a registered file has no descriptor. The lowest one of the file
+            // with the same flag of direct I/O stands for it.
             let table = self.tasks.get(&read.task).map(|state| state.table);
             let is_direct = flags & DIRECT != 0;
             let open_descriptor =
