@@ -400,8 +400,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gaps in the recording, each with the events that this kernel lacks. An event without an
-    /// entry in `CONSEQUENCES`, or of a call in `REPLACED_CALLS`, leaves none.
+    /// Gaps in the recording, each with the events that this kernel lacks. A missing call is a gap,
+    /// unless it is in `REPLACED_CALLS`. For the other events `CONSEQUENCES` decides.
     pub fn gaps(&self) -> Vec<String> {
         let is_missing = |event: &&str| self.missing.iter().any(|missing| missing == *event);
         let known = CONSEQUENCES.iter().filter(|(events, _)| events.iter().all(is_missing));
