@@ -118,6 +118,7 @@ impl KernelCachedPages {
     /// known before count as added to the device's cache. Marks stay: the policy removes them. A
     /// read of no unused advised page counts as a read elsewhere.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
+        // `remove_unused` resets the count at a used advised page.
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {
             let window = self.window_at(part.window_number, device);
@@ -198,7 +199,8 @@ impl KernelCachedPages {
     }
 
     /// Returns the window with this number (its first page divided by the window size), created if
-    /// it is new. At the limit, the oldest window is dropped with its marks.
+    /// it is new. At the limit, the oldest window is dropped with its marks, and its unused pages
+    /// leave the counts.
     fn window_at(&mut self, window_number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
         if !self.windows.contains_key(&window_number) {
             if self.window_order.len() == WINDOWS_MAX
@@ -284,8 +286,8 @@ pub struct KernelPageView<'a> {
 }
 
 impl KernelPageView<'_> {
-    /// Marks the absent pages of `run` as known, advised and unused, and adds them to the ranges to
-    /// advise.
+    /// Records the pages of `run`, all absent, as known, advised and unused. Adds them to the
+    /// ranges to advise, joined with the last range if they touch it on either side.
     fn advise_run(&mut self, run: PageRange) {
         for part in split_into_words(run) {
             let window = self.advised.window_at(part.window_number, self.device);
@@ -378,7 +380,8 @@ impl PageView for KernelPageView<'_> {
     }
 
     /// Adds absent pages: at most half of the memory in unused pages over all readers, or the spare
-    /// memory. Returns false at that limit. With `is_marked`, the first added page is marked.
+    /// memory. Returns false at that limit, with the pages before it added. With `is_marked`, the
+    /// first added page is marked.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut remaining = range.clipped(self.file_pages);
         let mut is_marked = is_marked;

@@ -43,7 +43,8 @@ pub struct Credit {
 
 impl Credit {
     /// Records `pages` prefetched pages. `added_pages` is the wrapping count of pages ever added to
-    /// a cache of `memory_pages`.
+    /// a cache of `memory_pages`. Once that many were added since the last halving, the finished
+    /// pages are halved.
     pub fn record_prefetch(&mut self, pages: u32, added_pages: u32, memory_pages: u32) {
         self.unused_pages += pages;
         if added_pages.wrapping_sub(self.halved_at_page) > memory_pages {
@@ -88,17 +89,18 @@ impl Credit {
         if self.lost_pages > self.used_pages { Need::Speculative } else { Need::Prefetch }
     }
 
-    /// Number of further pages that may be prefetched into a memory of `memory_pages`, if a request
-    /// costs `request_pages`. It is the rest of the initial credit plus the earned pages, less the
-    /// pages that are not used yet. 0 if these exceed the credit.
-    pub fn room(&self, request_pages: u64, memory_pages: u64) -> u64 {
+    /// Number of further pages that may be prefetched into a memory of `memory_pages`. A request
+    /// costs as much as the transfer of `request_cost_pages` pages. The result is the rest of the
+    /// initial credit plus the earned pages, less the pages that are not used yet. 0 if these
+    /// exceed the credit.
+    pub fn room(&self, request_cost_pages: u64, memory_pages: u64) -> u64 {
         let (used, lost) = (u64::from(self.used_pages), u64::from(self.lost_pages));
         let initial_pages =
-            (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
+            (WINDOW_COST_FACTOR * request_cost_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
         // The used share of the finished pages. The added page makes it 1 before the first. With
         // many lost pages and no used one, next to none of it is left.
         let initial_rest = initial_pages * (used + 1) / (used + lost + 1);
-        let earned_pages = used.saturating_mul(request_pages);
+        let earned_pages = used.saturating_mul(request_cost_pages);
         initial_rest.saturating_add(earned_pages).saturating_sub(self.unused_pages.into())
     }
 }

@@ -129,11 +129,11 @@ impl DeviceEvidence {
             }
             _ => u64::MAX,
         };
-        let (marginal_cost, why) = self.marginal_cost(request_pages);
+        let (marginal_cost_pages, why) = self.marginal_cost(request_pages);
         // 0 for requests that are larger than the largest window.
-        let window_requests_max = WINDOW_COST_FACTOR * marginal_cost / request_pages;
+        let window_requests_max = WINDOW_COST_FACTOR * marginal_cost_pages / request_pages;
         let window_requests =
-            lengths.window(length, request_pages, marginal_cost, window_requests_max);
+            lengths.window(length, request_pages, marginal_cost_pages, window_requests_max);
         WindowTarget { pages: request_pages * window_requests.min(likely_requests), why }
     }
 
@@ -152,9 +152,9 @@ impl DeviceEvidence {
         // In units of 1/`PROBABILITY_ONE`.
         let probability = self.lengths.of(begin).probability_of_reaching(length, requests_ahead);
         // One more request, and the transfer of one page.
-        let wasted_cost = self.estimate.request_service_pages() + 1;
+        let wasted_cost_pages = self.estimate.request_service_pages() + 1;
         probability * self.marginal_cost_pages(request_pages)
-            > (PROBABILITY_ONE - probability) * wasted_cost
+            > (PROBABILITY_ONE - probability) * wasted_cost_pages
     }
 
     /// Number of the next `count` blocks of a stride that may each be read by a separate request.
@@ -183,11 +183,12 @@ impl DeviceEvidence {
             // The blocks before the first one that does not pay.
             _ => {
                 let transfer_pages = 1;
-                let wasted_cost = 2 * self.estimate.request_service_pages() + transfer_pages;
-                let marginal_cost = self.marginal_cost_pages(request_pages);
+                let wasted_cost_pages = 2 * self.estimate.request_service_pages() + transfer_pages;
+                let marginal_cost_pages = self.marginal_cost_pages(request_pages);
                 let pays = |&index: &u64| {
                     let probability = strides.probability_of_reaching(length, blocks_ahead + index);
-                    probability * marginal_cost > (PROBABILITY_ONE - probability) * wasted_cost
+                    probability * marginal_cost_pages
+                        > (PROBABILITY_ONE - probability) * wasted_cost_pages
                 };
                 (0..count).take_while(pays).count() as u64
             }
@@ -262,8 +263,9 @@ impl StreamCounts {
     /// Returns that era. `added_pages` is the number of pages ever added to the cache, and
     /// `memory_pages` its present size.
     fn count_stream(&mut self, added_pages: u64, memory_pages: u64) -> Era {
-        // An era is half of the time in which the memory is refilled. The length counts from the
-        // start of the current era: an era of all pages ever added would return in a larger memory.
+        // An era is half of the time in which the memory is refilled. It counts from the start of
+        // the current era. Counted from the first page ever added, eras would become longer in a
+        // larger memory, and the number of the current one would fall.
         let era_pages = (memory_pages / 2).max(1);
         let eras = added_pages.saturating_sub(self.era_start_pages) / era_pages;
         if eras > 0 {

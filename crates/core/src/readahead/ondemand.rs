@@ -180,8 +180,8 @@ impl OnDemand {
 
     /// Handles the marked folio that contains `page`, before the reader waits (the asynchronous
     /// decision): clears the mark and adds the next window. `request_pages` is the number of pages
-    /// that the read needs from `page` on. No effect with a largest window of 0. Adds nothing if
-    /// all pages up to the largest window behind `page` are cached.
+    /// that the read needs from `page` on. No effect with a largest window of 0. At the mark of
+    /// another stream, adds nothing if all pages up to the largest window behind `page` are cached.
     fn handle_mark(
         &mut self,
         folio: Folio,
@@ -294,7 +294,7 @@ impl ReadaheadPolicy for OnDemand {
     /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
     /// on after sequential advice. Half of a window around a page lies before it, and the mark is
     /// at the start of the last quarter. Adds nothing after random advice, or with a largest window
-    /// of 0.
+    /// of 0. A fault has no request size: the largest window stands for it.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         let (window_pages, file_pages) = (self.window_pages_max, read.file_pages());
         if self.is_random || window_pages == 0 || page >= file_pages {

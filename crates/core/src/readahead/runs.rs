@@ -71,7 +71,7 @@ mod run;
 const RUNS_MAX: usize = 16;
 /// Lower bound of the cost of a request, in pages that could have been read instead: see the
 /// module.
-const REQUEST_PAGES: u64 = 32;
+const REQUEST_COST_PAGES_MIN: u64 = 32;
 /// First window in pages while no length is known.
 const FIRST_PAGES: u64 = 4;
 /// Number of the newest runs that decide if new runs are watched.
@@ -241,8 +241,8 @@ impl RunsPolicy {
     }
 
     /// Handles a touch of window pages that are cached or being read, in the run at `index`. Clears
-    /// their marks, and counts them as touched. At the trigger it reads the next window, unless the
-    /// device is congested.
+    /// their marks, and counts them as touched. At the trigger it reads the next window. While the
+    /// device is congested it reads nothing, and the trigger stays.
     fn record_use(
         &mut self,
         index: usize,
@@ -263,7 +263,7 @@ impl RunsPolicy {
         if run.last_read.is_some_and(|last| positions.contains(last)) {
             run.touched_end = run.window_end;
         }
-        // The reader waits for a page that is still being read.
+        // The reader waits for a page that is still being read. Its first page is examined.
         run.was_late |= !pages.is_filled(run.order.convert(positions.first));
         if run.trigger.is_some_and(|trigger| positions.contains(trigger)) && !read.is_congested {
             run.trigger = None;
@@ -294,10 +294,11 @@ impl RunsPolicy {
         }
     }
 
-    /// Adds the absent pages of the next `pages_max` pages of the run at `index`. Marks the last of
-    /// them, the middle of the window if the run may go on behind it, and further pages if the
-    /// length of the run is measured. The window has more than the limits allow if the request is
-    /// larger. It ends earlier at the end of the file, or if memory is short.
+    /// Adds the absent pages of the run's next window, of at most `pages_max` pages. Marks the last
+    /// of them, the middle of the window if the run may go on behind it, and further pages if the
+    /// length of the run is measured. The run at `index` gets the window, its trigger and its last
+    /// page. The window has more than the limits allow if the request is larger. It ends earlier at
+    /// the end of the file, or if memory is short.
     fn read_window(
         &mut self,
         index: usize,
@@ -337,12 +338,12 @@ impl RunsPolicy {
     }
 
     /// Largest window in pages: limited by the policy, by the cost of a request, and by the memory.
-    /// At least one page of memory, and `REQUEST_PAGES` of cost, count.
+    /// At least one page of memory, and `REQUEST_COST_PAGES_MIN` of cost, count.
     fn window_size_max(&self, pages: &mut dyn PageView) -> u64 {
         let device = &pages.evidence().device;
         let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
         let by_memory = device.memory_pages / WINDOW_MEMORY_DIVISOR;
-        self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
+        self.window_pages_max.min(by_cost.max(REQUEST_COST_PAGES_MIN)).min(by_memory.max(1))
     }
 
     /// Returns true if the run at `index`, of `run_pages` pages, is a stream: at least 64 KiB long,
@@ -405,7 +406,7 @@ impl RunsPolicy {
         pages: &mut dyn PageView,
     ) -> u64 {
         let estimate = &pages.evidence().device.estimate;
-        let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
+        let request_cost_pages = estimate.request_cost_pages().max(REQUEST_COST_PAGES_MIN);
         // Distance of the present window's end from the start of the run.
         let pages_to_window_end = self.runs[index].pages_so_far();
         let rests = self
@@ -413,7 +414,7 @@ impl RunsPolicy {
             .filter(|&length| length > passed_pages)
             .map(|length| length.saturating_sub(pages_to_window_end));
         // A longer run would need another request; a shorter one wastes pages.
-        rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()
+        rests.map(|rest| if rest > size { request_cost_pages } else { size - rest }).sum()
     }
 }
 

@@ -173,7 +173,6 @@ impl Window {
             self.start = ahead.start;
             self.size = ahead.size;
             self.ahead = None;
-            self.previous_page = Some(ahead.start);
         } else {
             self.begin_current_window(page, window_pages, read, pages);
         }
@@ -204,10 +203,10 @@ impl Window {
         }
     }
 
-    /// Handles a fault on a page of a mapping, and counts it as hit or miss. A cached page needs no
-    /// read. For an absent page it adds the aligned block around the page, unless misses prevail by
-    /// more than 100, or after random advice. After sequential advice it only announces the page,
-    /// as for a read.
+    /// Handles a fault on a page of a mapping. After sequential advice it only announces the page,
+    /// as for a read. Otherwise it counts a hit or a miss. A cached page needs no read. For an
+    /// absent page it adds the aligned block around the page, unless misses prevail by more than
+    /// 100, or after random advice.
     pub(super) fn handle_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, read, pages);

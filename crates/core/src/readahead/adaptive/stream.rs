@@ -240,33 +240,34 @@ impl ReadStream {
         }
     }
 
-    /// Moves the reader's position to the request, and adds the pages to the run. Halves the window
-    /// if a prefetched page of the request was evicted, but not below 4 pages (`MIN_SAMPLES`), so
-    /// that a changed pattern is noticed.
+    /// Moves the reader's position to the request, which must continue the stream, and adds the
+    /// pages to the run. Halves the window if a prefetched page of the request was evicted, but not
+    /// below 4 pages (`MIN_SAMPLES`), so that a changed pattern is noticed.
     pub(super) fn advance(&mut self, access: &AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
         if !self.is_continued() {
             self.set_direction(request);
         }
-        let was_ahead = |page: u64| match self.shape {
+        let was_prefetched = |page: u64| match self.shape {
             StreamShape::Open | StreamShape::Forward => page < self.prefetch_end,
             StreamShape::Backward => page >= self.prefetch_end,
-            // The request is a prefetched block unless it is the first block that was not
+            // The request is in a prefetched block unless it is the first block that was not
             // prefetched. It continues the stride, so it lies no further ahead.
             StreamShape::Strided(stride) => !stride.is_next_ahead(access),
         };
-        let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
+        let is_evicted = request.pages().any(|page| was_prefetched(page) && !pages.is_cached(page));
         if is_evicted {
             self.window_pages = (self.window_pages / 2).max(MIN_SAMPLES);
             self.window_pages_max = self.window_pages;
-            // The rest of the window may have gaps, so it is checked again. The position of a
-            // stride stays.
+            // The rest of the window may have gaps, so it is checked again. A stride has its own
+            // position and does not use this one.
             self.prefetch_end = match self.shape {
                 StreamShape::Backward => request.first,
                 StreamShape::Strided(_) => self.prefetch_end,
                 StreamShape::Open | StreamShape::Forward => request.end,
             };
         }
+        // `steps_to` has a result, because the request continues the stride.
         let steps_of = |stride: &Stride| stride.steps_to(access).unwrap_or(0);
         let new_pages = self.pages_advanced_to(request, steps_of);
         if let StreamShape::Strided(stride) = &mut self.shape {
@@ -330,12 +331,13 @@ impl ReadStream {
             let first = (page + 1).saturating_sub(request_pages);
             let assumed = PageRange { first, end: page + 1 };
             let mut steps = 0;
-            let pages = self.pages_advanced_to(assumed, |stride| {
+            let new_pages = self.pages_advanced_to(assumed, |stride| {
                 steps = stride.steps_to_block_end(page);
                 steps
             });
-            if pages > 0 && self.reach().contains(assumed.first) {
-                (last_request, unreported_pages) = (assumed, pages);
+            if new_pages > 0 && self.reach().contains(assumed.first) {
+                (last_request, unreported_pages) = (assumed, new_pages);
+                // Below, the next block shows if the stride has reached the end of the file.
                 if let StreamShape::Strided(stride) = &mut self.shape {
                     stride.skip_blocks(steps);
                 }

@@ -86,6 +86,7 @@ impl RandomAccess {
     }
 
     /// Returns the stride whose third block is this request, if the last two distances are equal.
+    /// `previous` is the record from which this one was created by `after`.
     ///
     /// A request whose pages are cached or being read is reported only because of another prefetch.
     /// Requests before and after it may be unreported, so its distances are not evidence. Each of
@@ -151,7 +152,8 @@ impl RandomAccess {
         let (this, distance) = (self.request, previous.distance_pages);
         let gap_pages = distance.unsigned_abs().saturating_sub(previous.request.count());
         let was_used = |page: u64| was_used(page, pages);
-        // `page` lies in the previous block, one distance from the block before.
+        // `page` lies in the previous block, one distance from the block before. `page_here` is the
+        // same page of this block. `None` lies before the file.
         let is_part = |page: Option<u64>, page_here: Option<u64>| {
             let page_before = page.and_then(|page| page.checked_add_signed(-distance));
             page.is_some_and(was_used)
@@ -184,9 +186,9 @@ impl RandomAccess {
     /// True if the pages between this request and the one before it were used. The first, the
     /// middle and the last one are examined. False if no page lies between the requests.
     ///
-    /// A program that reads the whole file in blocks, each of them backward, misses the last page
-    /// of each block. These requests alone look like blocks of one page. The three samples stand
-    /// for the whole gap.
+    /// A program may read the whole file in blocks, each of them backward. Only its request for the
+    /// last page of each block continues no stream, and these requests look like blocks of one
+    /// page. The three samples stand for the whole gap.
     fn has_used_gap(&self, pages: &dyn PageView) -> bool {
         let RandomAccess { request, distance_pages, .. } = *self;
         let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
@@ -293,8 +295,9 @@ impl Stride {
     }
 
     /// Number of strides from the last block to the block of the request; negative behind it. 0 if
-    /// the request is a further one of the last block. `None` off the stride, and for a further
-    /// request of the last block with an absent page: the rest of that block was not prefetched.
+    /// the request is a further one of the last block. `None` off the stride. `None` also for a
+    /// further request with an absent page in the last block or behind it: the rest of that block
+    /// was not prefetched.
     pub(super) fn steps_to(&self, access: &AccessContext) -> Option<i64> {
         let from_last = self.position_of(access).wrapping_sub(self.last) as i64;
         let from_block = from_last.wrapping_add_unsigned(self.lead);
@@ -319,8 +322,8 @@ impl Stride {
         self.ahead.wrapping_sub(self.last) as i64 / self.distance
     }
 
-    /// Number of strides from the last block to the block that ends with `page`, or 0 if no block
-    /// ends with it.
+    /// Number of strides from the last block to the block that ends with `page`. 0 for the last
+    /// block itself, and if no block ends with it.
     pub(super) fn steps_to_block_end(&self, page: u64) -> i64 {
         let position = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
         // The position of the request may lie before the end of its block, and the division rounds:

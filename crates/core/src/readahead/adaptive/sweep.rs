@@ -47,6 +47,12 @@ const REQUESTED_SHARE_DIVISOR: u64 = 8;
 /// 0.08 s of processor time (`bench/notes/access-patterns.md`).
 const SPARE_PAGE_PS: u64 = 5_300_000;
 
+/// Reason of a whole-file prefetch in the decision log.
+const WHOLE_FILE: &str = "asked";
+
+/// Reason of the prefetch of a dense region in the decision log.
+const REGION: &str = "region";
+
 /// Accounts for a request that continues no stream, and prefetches the next piece of the file if
 /// the budget allows it. A reader that moves over the file in one direction (`is_one_pass`) does
 /// not return, so no piece is read for it.
@@ -68,8 +74,11 @@ pub(super) fn sweep(
     let AccessContext { request, file_pages, is_touch, .. } = access;
     let absent_pages = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
-    let marginal_cost = device.marginal_cost_pages(request.count());
-    record_cost(absent_pages, marginal_cost, device, file);
+    let marginal_cost_pages = device.marginal_cost_pages(request.count());
+    record_cost(absent_pages, marginal_cost_pages, device, file);
+    if is_one_pass {
+        return;
+    }
     let cost_paid_pages = file.cost_paid_pages;
     let is_share_requested = file.has_requested_share(REQUESTED_SHARE_DIVISOR, file_pages);
     let is_lone_paid = file_pages <= whole_file_pages_max
@@ -91,15 +100,12 @@ pub(super) fn sweep(
         false => 2 * cost_paid_pages >= file_pages,
     };
     let may_begin_prefetch = file.has_requested_share(DECAY_WINDOW, file_pages) && is_cost_paid;
-    if is_one_pass {
-        return;
-    }
     if read_end == 0
         && absent_pages > 0
         && let Some((region, region_cost_pages)) =
-            dense_region(request, marginal_cost, file_pages, budget_left_pages, device, file)
+            dense_region(request, marginal_cost_pages, file_pages, budget_left_pages, device, file)
     {
-        return read_marked(region, "region", region_cost_pages, is_touch, pages);
+        return read_marked(region, REGION, region_cost_pages, is_touch, pages);
     }
     if read_end >= file_pages {
         if absent_pages > 0 {
@@ -121,17 +127,17 @@ pub(super) fn sweep(
         .min(WINDOW_COST_FACTOR * cost_pages)
         .min(read_pages_max(device))
         .min(if fills_spare { u64::MAX } else { room_pages });
-    if chunk_pages >= marginal_cost.min(file_pages - read_end) {
+    if chunk_pages >= marginal_cost_pages.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
         // While it is set, the view counts added pages in the spare memory.
         pages.evidence().file.fills_spare = fills_spare;
-        read_marked(chunk, "asked", cost_paid_pages, is_touch, pages);
+        read_marked(chunk, WHOLE_FILE, cost_paid_pages, is_touch, pages);
         pages.evidence().file.fills_spare = false;
     }
 }
 
-/// Adds the marginal cost of a request, in pages, with `absent_pages` missing pages to the file's
-/// costs. A request without a missing page avoided a cost instead, and is counted nowhere else.
+/// Adds the marginal cost of a request, which misses `absent_pages` pages, to the costs that the
+/// file has paid. A request without a missing page avoided its cost, and is counted nowhere else.
 /// *Scattered* requests continue no stream and miss pages; *crowded* ones were made while another
 /// read was open.
 fn record_cost(
@@ -199,8 +205,8 @@ fn in_spare_pages(device: &DeviceEvidence, cost_pages: u64) -> u64 {
 
 /// Prefetches the range and marks each page, so that its first use is reported. In a mapping
 /// (`is_touch`) each report costs a fault, so only one of 4 pages ([`MIN_SAMPLES`]) is marked.
-/// `why` ("asked" or "region") and `cost_paid_pages` are for the log. A `why` of `"asked"` stands
-/// for the whole-file prefetch, whose end is moved. The read ends earlier if memory is short.
+/// `why` ([`WHOLE_FILE`] or [`REGION`]) and `cost_paid_pages` are for the log. The end of the
+/// whole-file prefetch is moved. The read ends earlier if memory is short.
 fn read_marked(
     range: PageRange,
     why: &'static str,
@@ -213,7 +219,7 @@ fn read_marked(
     let count = range.pages().take_while(add_page).count() as u64;
     let file = &mut *pages.evidence().file;
     file.whole_file_pages += count;
-    if why == "asked" {
+    if why == WHOLE_FILE {
         file.whole_file_end = Some(range.first + count);
     }
     if count > 0 {
@@ -240,13 +246,14 @@ fn read_pages_max(device: &DeviceEvidence) -> u64 {
 
 /// Returns the region of the request and the cost paid in it, if the region qualifies for being
 /// read. A region qualifies if it is dense, paid for, and has at most [`read_pages_max`] pages.
-/// Adds `cost_pages` to the region's cost, and resets its counters if it qualifies.
+/// Counts the request in the region, with its marginal cost. Resets the counts if the region
+/// qualifies.
 ///
 /// `budget_left_pages` is the rest of the file's budget. The cost paid in the region or this budget
 /// must cover the region, and the budget must not be used up.
 fn dense_region(
     request: PageRange,
-    cost_pages: u64,
+    marginal_cost_pages: u64,
     file_pages: u64,
     budget_left_pages: u64,
     device: &DeviceEvidence,
@@ -254,7 +261,7 @@ fn dense_region(
 ) -> Option<(PageRange, u64)> {
     // The region with the first page of the request; its other pages may lie in the next one.
     let (region, counts) = file.regions.region_at(request.first, file_pages);
-    counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(cost_pages as u32);
+    counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(marginal_cost_pages as u32);
     counts.requests += 1;
     // The first 4 requests of a region (`MIN_SAMPLES`) are no evidence.
     let counted_requests = u64::from(counts.requests).saturating_sub(MIN_SAMPLES);

@@ -110,8 +110,9 @@ impl TreeSearch {
     fn step_ahead(&mut self, pages: &dyn PageView) -> bool {
         self.index += 1;
         let last_slot = (1 << LEVEL_BITS) - 1;
-        // A slot of one page is never ahead of the index, so it always moves. A slot of 64 pages
-        // moves when the index has left it.
+        // A slot of one page lagged the index by 0 to 31 positions of a node before this step, so
+        // the two differ now, and it always moves. A slot of 64 pages moves when the index has left
+        // it.
         if slot_in_node(self.slot) != slot_in_node(self.index >> self.shift) {
             while slot_in_node(self.slot) == last_slot {
                 if self.shift == SHIFT_MAX {

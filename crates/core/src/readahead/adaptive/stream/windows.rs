@@ -65,7 +65,7 @@ impl ReadStream {
 
     /// Size of the next window: the least of the target, the limit after evictions, the pages that
     /// stay in memory, and the limit for runs that few requests have continued. The log gets the
-    /// name of the least one.
+    /// name of the least one. Stores the target in `target_pages`.
     fn window_size(&mut self, device: &DeviceEvidence) -> WindowSize {
         let latest_run = self.latest_run();
         let target = device.window(latest_run.begin, latest_run.length(), latest_run.request_pages);
@@ -131,9 +131,10 @@ impl ReadStream {
         if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
             return PageRange::default();
         }
-        // The room is known, and may be too small, only if memory determined the size. All other
-        // bounds leave room.
-        let has_room_for_two_windows = size.why != "memory" || 2 * window.count() <= size.pages;
+        // If memory determined the size, `size.pages` is all that stays in memory, and may be too
+        // small for two windows. All other bounds leave room.
+        let is_memory_short = size.why == "memory" && 2 * window.count() > size.pages;
+        let has_room_for_two_windows = !is_memory_short;
         self.add_forward(window, access, has_room_for_two_windows, pages)
     }
 
@@ -154,19 +155,22 @@ impl ReadStream {
             self.shape = StreamShape::Strided(stride);
         }
         // Blocks that are prefetched and not read yet: all before the next block to prefetch.
-        let steps_ahead = stride.steps_ahead() as u64 - 1;
+        let prefetched_blocks = stride.steps_ahead() as u64 - 1;
         let block_pages = stride.block_pages(access.request.count());
         let window_pages = size.pages.min(size.share_pages);
-        // A single request is read whole in any case, a longer block only if it fits the window.
+        // A block of one request is read whole in any case. A longer one, unless the blocks are
+        // contiguous, is read only if it fits the window.
         if stride.must_fit_window() && window_pages < block_pages {
             return PageRange::default();
         }
         let blocks_max = (window_pages / block_pages).max(1);
-        // Keep up to one and a half windows ahead, so that a small disk array has enough requests
-        // to sort.
-        let missing_blocks = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
+        // Up to one and a half windows are ahead, so that a small disk array has enough requests to
+        // sort. At most one window is read at once.
+        let missing_blocks = (3 * blocks_max / 2).saturating_sub(prefetched_blocks).min(blocks_max);
         let is_too_small = missing_blocks < (blocks_max / 4).max(1);
-        if is_too_small || !(access.reader_waits || self.next_request_pays(steps_ahead + 1, pages))
+        let first_missing_block = prefetched_blocks + 1;
+        if is_too_small
+            || !(access.reader_waits || self.next_request_pays(first_missing_block, pages))
         {
             return PageRange::default();
         }
@@ -177,7 +181,9 @@ impl ReadStream {
         // Without the gaps, each block is a request of its own, which must pay for itself.
         let count = match reads_through {
             true => missing_blocks,
-            false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, missing_blocks),
+            false => {
+                device.blocks_that_pay(length, request_pages, first_missing_block, missing_blocks)
+            }
         };
         self.add_blocks(stride, count, reads_through, access.file_pages, pages)
     }
@@ -200,9 +206,9 @@ impl ReadStream {
     /// nothing announced: the rest of half of the memory. Few are a length below 4 (`MIN_SAMPLES`).
     /// No limit for any other run.
     ///
-    /// Unused prefetched pages may fill three quarters, so the last quarter stays for longer runs.
-    /// Without this bound the windows of random reads, each of which may begin a run, fill all of
-    /// it, and a stream among them is not prefetched.
+    /// Unused prefetched pages may fill three quarters of the machine's cache, so the last quarter
+    /// stays for longer runs. Without this bound the windows of random reads, each of which may
+    /// begin a run, fill all of it, and a stream among them is not prefetched.
     fn unproven_pages_max(&self, device: &DeviceEvidence) -> u64 {
         match self.run.begin {
             RunBegin::Request { .. } if self.run.length() < MIN_SAMPLES => {
@@ -270,6 +276,7 @@ impl ReadStream {
             }
             added_begin = first;
         }
+        // An empty window leaves the position of the prefetched pages as it is.
         if !window.is_empty() {
             self.prefetch_end = added_begin;
         }
@@ -302,6 +309,7 @@ impl ReadStream {
             if block.is_empty() {
                 break;
             }
+            // The gap lies between the previous block and this one, whatever the direction.
             let block_and_gap = match reads_through {
                 true => PageRange {
                     first: block.first.min(previous_block.end),
@@ -320,6 +328,7 @@ impl ReadStream {
                 }
                 false => pages.add_absent(block, is_marked),
             };
+            // A block whose gap finds no room is not counted: the next window begins with it.
             if !has_room || !pages.add_absent(block_and_gap, UNMARKED) {
                 break;
             }
