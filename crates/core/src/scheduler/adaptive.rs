@@ -80,16 +80,16 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
-/// Under a limit on active processes, only a process with a *place* has its reads dispatched. A
-/// read that must wait for a place, or for the depth, is *parked*; any other is *dispatchable*. A
+/// Under a limit on active processes, only a process with a *place*, or a favoured one, has its
+/// reads dispatched. A read that must wait is *parked*; any other is *dispatchable*. A
 /// read is *in progress* while it is dispatchable or in the device. It is *outstanding* while it is
 /// parked or in progress. A process is *favoured* once it has enough credit for device time that it
 /// did without, until that credit is used up: its reads go first.
 ///
 /// Invariants:
 ///
-/// 1. Reads are parked while their process has no place under a limit, or beyond the useful depth;
-///    never otherwise.
+/// 1. Reads are parked only while their process has no place under a limit, or beyond the useful
+///    depth.
 /// 2. `active_processes` is the number of processes that have a place, and `busy_processes` the
 ///    number with outstanding reads.
 #[derive(Debug)]
@@ -274,9 +274,9 @@ impl AdaptiveScheduler {
         process
     }
 
-    /// Updates the number of busy processes after a read of the process ended or was merged. A
-    /// process without outstanding reads earns credit from now on, or is removed if it has ended.
-    /// No effect on an unknown process.
+    /// Updates the number of busy processes after a counted read of the process ended or was
+    /// merged. The process was busy until then. Without outstanding reads it earns credit from now
+    /// on, or is removed if it has ended. No effect on an unknown process.
     fn update_busy(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if !process.has_outstanding_reads() {
@@ -348,16 +348,16 @@ impl AdaptiveScheduler {
         let is_set = self.active_tuner.allowed().is_some();
         let doubled_limit = self.active_tuner.allowed().map_or(0, |limit| 2 * limit as usize);
         let is_limit_checked = is_set && self.completions.is_multiple_of(EWMA_WINDOW);
-        let result = match is_limit_checked {
+        let result = if is_limit_checked && NearCounts::of(processes, now).near_or_unknown < 2 {
             // A limit gains nothing if fewer than two processes may be near: it is removed.
-            true if NearCounts::of(processes, now).near_or_unknown < 2 => {
-                self.active_tuner.reset("far")
-            }
+            self.active_tuner.reset("far")
+        } else if is_set {
             // Twice the limit is tried only while more processes than that may be near.
-            _ if is_set => self.active_tuner.record_completion(now, served, || {
+            self.active_tuner.record_completion(now, served, || {
                 doubled_limit < NearCounts::of(processes, now).near_or_unknown
-            }),
-            _ => self.active_tuner.record_completion(now, served, may_start_trial),
+            })
+        } else {
+            self.active_tuner.record_completion(now, served, may_start_trial)
         };
         if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = result {
             // The latencies so far belong to the earlier setting.
@@ -371,8 +371,9 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Updates the depth after a completed read while all processes are active, if some keep many
-    /// requests queued and others few, which is checked at every 16th completion (`EWMA_WINDOW`).
+    /// Updates the depth after a completed read while all processes are active. No effect unless
+    /// some keep many requests queued and others few. Every 16th completion (`EWMA_WINDOW`) checks
+    /// that.
     fn tune_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
             let is_present = |process: &&ProcessHistory| {
@@ -400,9 +401,9 @@ impl AdaptiveScheduler {
 }
 
 impl Scheduler for AdaptiveScheduler {
-    /// Makes a read dispatchable if its process has a place or is favoured, or the depth allows it.
-    /// Parks it otherwise, and also behind earlier parked reads of its process. Writes are always
-    /// dispatchable.
+    /// Makes a read dispatchable if its process is favoured, has a place under a limit, or has the
+    /// depth for it without one. Parks it otherwise, and also behind earlier parked reads of its
+    /// process. Writes are always dispatchable.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
@@ -508,6 +509,7 @@ impl Scheduler for AdaptiveScheduler {
         self.update_busy(request.process);
         self.completions += 1;
         let is_undisturbed = reads_without_place == 0;
+        // The completed read still counts as in the device, here and for the contention.
         let served = ServedRead {
             bytes: request.bytes(),
             in_progress: self.reads_in_progress(),

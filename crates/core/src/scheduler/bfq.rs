@@ -186,6 +186,7 @@ impl Bfq {
         let merged = queue.requests.merge(request, requests, self.request_sectors_max)?;
         // The new request may have closed the gap between two queued requests, now one.
         self.queued -= usize::from(merged.absorbed.is_some());
+        // Under its new key, the grown request may come before the next one, or be it.
         if merged.has_changed_key() {
             let back_seek = self.tunables.back_seek();
             queue.next = next_after_merge(queue.next, &merged, self.head, back_seek);
@@ -253,8 +254,9 @@ impl Bfq {
         Some(id)
     }
 
-    /// Sends the next request of the queue, in service or not, and charges it. The queue must have
-    /// one. Ends the service of a queue of the idle class if other queues are busy.
+    /// Sends the next request of the queue, in service or not, charges it, and returns it. The
+    /// queue must have one. Ends the service of a queue of the idle class if other queues are busy.
+    /// A queue that runs empty stays in the trees: the caller handles it.
     fn send(&mut self, now: Time, id: QueueId, requests: &RequestTable) -> RequestId {
         let charge = self.next_charge(id, requests);
         let queue = &mut self.queues[id];
@@ -311,8 +313,8 @@ impl Scheduler for Bfq {
     /// Sends a request of the queue in service. Ends its service and begins another one if its
     /// budget or its time is used up, or if it has no request and idling for it does not pay.
     /// During idling, returns the end of the idle time. While the queue in service has no request,
-    /// a request of another queue may be *injected*. `Nothing` also while its requests in the
-    /// device decide about idling.
+    /// a request of another queue may be *injected*. Returns `Nothing` if no queue has a request,
+    /// or while the completion of a request of the queue in service decides about idling.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_expired_idling(now);
         // One request at a time, so that the device cannot reorder any.

@@ -202,6 +202,7 @@ impl Cfq {
         let merged = queue.requests.merge(request, requests, self.request_sectors_max)?;
         // The new request may have closed the gap between two queued requests, now one.
         self.queued -= usize::from(merged.absorbed.is_some());
+        // Under its new key, the grown request may come before the next one, or be it.
         if merged.has_changed_key() {
             let back_seek = self.tunables.back_seek();
             queue.next = next_after_merge(queue.next, &merged, self.head, back_seek);

@@ -106,7 +106,7 @@ struct Domain {
     total_times: LatencyHistogram,
     /// The latest 99th percentile of the total time, as its bucket of the histogram, until a
     /// congested period uses it.
-    unused_percentile: Option<u32>,
+    unused_bucket: Option<u32>,
 }
 
 impl Domain {
@@ -119,7 +119,7 @@ impl Domain {
             in_device: 0,
             device_times: LatencyHistogram::default(),
             total_times: LatencyHistogram::default(),
-            unused_percentile: None,
+            unused_bucket: None,
         }
     }
 
@@ -128,14 +128,15 @@ impl Domain {
     /// next congestion, because a domain may have too few samples in the congested period. It
     /// counts once. Without any percentile the depth stays.
     fn adjust_depth(&mut self, at: Time, is_congested: bool, depth_max: u32) {
-        let mut percentile = self.total_times.take_percentile(at, DEPTH_PERCENTILE);
+        // The bucket of the percentile; from `GOOD_BUCKETS` on it is above the target.
+        let mut latest_bucket = self.total_times.take_percentile(at, DEPTH_PERCENTILE);
         if is_congested {
-            percentile = percentile.or(self.unused_percentile);
-            self.unused_percentile = None;
-        } else if percentile.is_some() {
-            self.unused_percentile = percentile;
+            latest_bucket = latest_bucket.or(self.unused_bucket);
+            self.unused_bucket = None;
+        } else if latest_bucket.is_some() {
+            self.unused_bucket = latest_bucket;
         }
-        let Some(bucket) = percentile else { return };
+        let Some(bucket) = latest_bucket else { return };
         if is_congested || bucket >= GOOD_BUCKETS {
             // The bucket ends at `bucket + 1` quarters of the target.
             self.depth = (self.depth * (bucket + 1) / GOOD_BUCKETS).clamp(1, depth_max);
@@ -192,8 +193,9 @@ impl Kyber {
         let Some(end) = self.period_end.take_if(|end| *end <= now) else { return };
         let mut is_congested = false;
         for domain in &mut self.domains {
-            let percentile = domain.device_times.take_percentile(end, CONGESTION_PERCENTILE);
-            is_congested |= percentile.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
+            let bucket = domain.device_times.take_percentile(end, CONGESTION_PERCENTILE);
+            // Above the target of the domain.
+            is_congested |= bucket.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
         }
         for (domain, depth_max) in self.domains.iter_mut().zip(DEPTH_MAX) {
             domain.adjust_depth(end, is_congested, depth_max);

@@ -48,9 +48,9 @@ impl Default for CompletionBlock {
 }
 
 impl Contention {
-    /// Records a latency, and the number of requests in the device at the completion. `is_full`:
-    /// other requests wait outside, because the device accepts no more. A full block becomes the
-    /// previous one, and the block before that is dropped.
+    /// Records a latency, and the number of requests in the device at the completion, the completed
+    /// one included. `is_full`: other requests wait outside, because the device accepts no more. A
+    /// full block becomes the previous one, and the block before that is dropped.
     pub(super) fn record_completion(&mut self, latency: Time, in_device: u32, is_full: bool) {
         if self.current_block.completions == DECAY_WINDOW {
             self.previous_block = core::mem::take(&mut self.current_block);

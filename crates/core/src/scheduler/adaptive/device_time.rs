@@ -105,9 +105,9 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// Adds the credit of the time without an outstanding read, which ends now. After four rounds
-    /// of others the process is new, with the largest credit. A rest of that above one round is
-    /// kept, and grows no more. Half a round or more makes the process favoured.
+    /// Adds the credit of the time without an outstanding read, which ends now. If the others have
+    /// used four rounds of device time since it began, the process is new, with the largest credit.
+    /// A credit above one round does not grow. Half a round or more makes the process favoured.
     pub(super) fn end_idle_time(&mut self, device: &DeviceTime) {
         let earned_ns = device.equal_share_ns - self.idle_since_share_ns;
         self.idle_since_share_ns = device.equal_share_ns;

@@ -100,7 +100,7 @@ struct SettingTrial {
     first_kib_per_s: Option<u64>,
 }
 
-/// Completions since the last change: their number, and their bytes together.
+/// Completions of one epoch: their number, and their bytes together.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeasuringEpoch {
     /// Start of the epoch; `None` while requests of the earlier setting are in progress.
@@ -137,8 +137,7 @@ pub(super) struct ThroughputTuner {
     all_kib_per_s: u64,
     /// Mean rate of the current setting.
     mean_kib_per_s: u64,
-    /// Mean rate of the first [`MIN_SAMPLES`] epochs of the current setting; 0 before that is
-    /// known.
+    /// Mean rate of the first [`MIN_SAMPLES`] epochs of the current setting; 0 until it is known.
     initial_kib_per_s: u64,
     /// Number of epochs in the mean rate, up to [`MIN_SAMPLES`].
     epochs: u64,
@@ -174,8 +173,7 @@ impl ThroughputTuner {
         ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
-    /// The allowed number of processes or requests, of the trial if one is in progress; `None`:
-    /// all.
+    /// Allowed number of processes or requests, by the trial in progress if any; `None`: all.
     pub(super) fn allowed(&self) -> Option<u32> {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
@@ -238,13 +236,14 @@ impl ThroughputTuner {
 
     /// Returns true if the trial in progress, of this duration, has moved too few bytes and must
     /// end. At the expected rate, they would have taken over 32 ms less. For processes this is the
-    /// usual rate, below the one that is enough. False without a trial, or in one of all requests.
+    /// lower rate of all at once and of the current setting, below the rate that is enough. False
+    /// without a trial, or in one of all requests.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
-        let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);
+        let lower_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);
         let expected_kib_per_s = match (self.parameter, trial.setting) {
-            (Parameter::Processes, Some(_)) => usual_kib_per_s,
-            (Parameter::Requests, Some(_)) => 7 * usual_kib_per_s / 8,
+            (Parameter::Processes, Some(_)) => lower_kib_per_s,
+            (Parameter::Requests, Some(_)) => 7 * lower_kib_per_s / 8,
             // The rate below which the current setting is enough.
             (Parameter::Processes, None) => 4 * self.mean_kib_per_s / 5,
             // More requests only wait longer; the device loses no throughput.
@@ -328,7 +327,7 @@ impl ThroughputTuner {
         if self.epochs == MIN_SAMPLES && initial_kib_per_s == 0 {
             self.initial_kib_per_s = current_kib_per_s;
         }
-        // The first epoch of all at once includes the initial requests, so it is not used.
+        // The mean needs two epochs: the first of all at once includes the initial requests.
         if now < self.quiet_until || self.epochs < 2 || !may_start_trial() {
             return None;
         }
@@ -393,6 +392,7 @@ impl ThroughputTuner {
             Some(_) => {
                 let trial_kib_per_s =
                     trial.first_kib_per_s.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
+                // More processes at a time must also give a quarter more than the current number.
                 let is_more = self.parameter == Parameter::Requests
                     || setting_before.is_none()
                     || 4 * trial_kib_per_s > 5 * self.mean_kib_per_s;

@@ -77,9 +77,9 @@ impl Reservation {
         if self.in_device == 0 { Time::ZERO } else { now.since(self.in_device_since) }
     }
 
-    /// Records the completion of such a read, which has occupied the device for `occupied`. The
-    /// device is kept idle for the time `idle` afterwards, or longer for an earlier read. Without a
-    /// reservation the read costs no budget.
+    /// Records the completion of a read of a favoured process, which has occupied the device for
+    /// `occupied`. The device is kept idle for the time `idle` afterwards, or longer for an earlier
+    /// read. Without a reservation the read costs no budget.
     pub(super) fn on_completion(&mut self, now: Time, occupied: Time, idle: Time) {
         self.in_device -= 1;
         self.in_device_since = now;

@@ -1,7 +1,8 @@
 //! Time slices of the processes that have a place, while the number of active processes is limited.
 //!
-//! The reads of a process with a *place* (an active one) are dispatchable. The reads of all others
-//! are *parked*, until their process gets a place.
+//! The reads of a process with a *place* (an active one) are dispatchable, and new reads of a
+//! *favoured* one, which go first. The reads of all others are *parked*, until their process gets a
+//! place.
 
 use super::probe::EPOCH_TIME;
 use super::{AdaptiveScheduler, IDLE_TIMEOUT, ProcessHistory, ROUND_TIME, SLICE_SEEK_FACTOR};
@@ -86,8 +87,8 @@ impl AdaptiveScheduler {
         idled_for.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
-    /// Number of reads in progress of processes without a place. They were dispatched under another
-    /// limit.
+    /// Number of reads in progress of processes without a place. Their process is favoured, or has
+    /// lost its place since.
     pub(super) fn count_reads_without_place(&self) -> u32 {
         if self.active_tuner.allowed().is_none() {
             // Without a limit no process needs a place.

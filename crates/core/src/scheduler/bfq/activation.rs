@@ -25,12 +25,12 @@ impl Bfq {
         let is_in_time = now.since(queue.last_end).ns() <= continuation_ns;
         let is_continued =
             core::mem::take(&mut queue.may_continue) && is_in_time && budget_left > 0;
-        let max_budget = queue.max_budget;
+        let next_budget = queue.next_budget;
         let was_raised = queue.raising.is_raised();
         let is_raised = self.update_raising(now, id);
-        let mut budget = if is_continued { budget_left.min(max_budget) } else { max_budget };
-        // The budget of raised queues is small, for a low latency. An earlier one stays only if it
-        // is smaller.
+        let mut budget = if is_continued { budget_left.min(next_budget) } else { next_budget };
+        // A queue that becomes raised gets a small budget, for a low latency. An earlier one stays
+        // only if it is smaller.
         if is_raised && !was_raised {
             budget = budget.min(self.raised_budget());
         }
@@ -106,7 +106,7 @@ impl Bfq {
         }
         self.turns += 1;
         queue.turn = self.turns;
-        let (class, weight, budget) = (queue.priority.class, queue.weight(), queue.max_budget);
+        let (class, weight, budget) = (queue.priority.class, queue.weight(), queue.next_budget);
         // Counted again, because its weight or its raising may have changed in service.
         self.uncount_busy(id);
         self.count_busy(id);

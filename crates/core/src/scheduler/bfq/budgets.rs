@@ -113,12 +113,12 @@ impl Bfq {
         let service = self.trees.service(id);
         let queue = &mut self.queues[id];
         let has_in_device = queue.in_device > 0;
-        queue.max_budget = match (queue.is_sync, queue.raising.is_raised()) {
+        queue.next_budget = match (queue.is_sync, queue.raising.is_raised()) {
             (false, _) => max,
-            // At least a sector, also if code sets a tiny `max_budget`.
+            // At least a sector, also if code sets a tiny tunable `max_budget`.
             (true, true) => raised_budget.max(1),
             (true, false) => {
-                let ended = EndedService { budget: queue.max_budget, service, has_in_device };
+                let ended = EndedService { budget: queue.next_budget, service, has_in_device };
                 budget_after(ended, reason, max)
             }
         };
@@ -150,8 +150,8 @@ impl Bfq {
             queue.is_seeky()
         };
         let is_budget_left = self.trees.budget_left(id) >= self.trees.budget(id) / 3;
-        let is_late = reason == EndReason::Timeout && is_budget_left;
-        if !is_slow && !is_late {
+        let is_time_wasted = reason == EndReason::Timeout && is_budget_left;
+        if !is_slow && !is_time_wasted {
             return;
         }
         let timeout = self.tunables.timeout_sync;

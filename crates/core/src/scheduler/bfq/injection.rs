@@ -67,8 +67,8 @@ impl InjectionLimit {
     }
 
     /// Updates the limit and the baseline by a measurement. Only a time with injected requests
-    /// changes an existing limit, and only compared with a baseline. The first baseline, which
-    /// needs a device without other requests, raises the limit to 1 at least.
+    /// changes an existing limit, and only compared with a baseline. The first baseline needs a
+    /// device without other requests at the completion, and raises the limit to 1 at least.
     fn update(&mut self, now: Time, measured: MeasuredService) {
         let MeasuredService { time, has_injected, in_device, in_device_max } = measured;
         if let Some(baseline) = self.baseline
@@ -185,6 +185,7 @@ impl Bfq {
         let id = self.queue_to_inject(now, served, requests)?;
         self.measurement.has_injected = true;
         let request = self.send(now, id, requests);
+        // Only a queue in service stays in the trees without a queued request.
         if self.queues[id].requests.is_empty() {
             self.leave_trees(id);
         }

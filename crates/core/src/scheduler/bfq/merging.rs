@@ -86,7 +86,8 @@ impl Bfq {
     }
 
     /// Gives the process of the queue `id` the queue `target` for its next requests, with the
-    /// raised weight. Requests that are queued stay in the queue `id`.
+    /// raised weight. Requests that are queued stay in the queue `id`. Without one its service
+    /// ends, because no further request comes.
     fn merge_queues(&mut self, now: Time, process: ProcessId, id: QueueId, target: QueueId) {
         self.processes.insert(process, target);
         self.queues[target].processes += 1;

@@ -47,9 +47,8 @@ impl Bfq {
                 self.add_to_burst(now, id);
             }
             return self.group_new_queue(now, request.process, id);
-        } else {
-            self.async_queues.insert((class, level), id);
         }
+        self.async_queues.insert((class, level), id);
         id
     }
 
@@ -69,7 +68,8 @@ impl Bfq {
         }
     }
 
-    /// Removes a queue that has neither requests nor a process.
+    /// Removes a queue that has neither requests, queued or in the device, nor a process, and is
+    /// not in service. No effect on any other.
     pub(super) fn remove_if_unused(&mut self, id: QueueId) {
         let queue = &self.queues[id];
         if queue.processes == 0 && queue.is_empty() && !queue.is_busy {

@@ -52,7 +52,7 @@ pub(super) struct BfqQueue {
     pub next: Option<SectorKey>,
     /// Number of its requests in the device.
     pub in_device: u32,
-    /// Number of processes that may send further requests here.
+    /// Number of processes that may send further requests here; always 1 if it is asynchronous.
     pub processes: u32,
     /// Time of its creation.
     pub created: Time,
@@ -66,7 +66,7 @@ pub(super) struct BfqQueue {
     pub counted_as: Option<((Class, u64), bool)>,
 
     /// Budget for the next service, in sectors, by the feedback of the earlier ones.
-    pub max_budget: u64,
+    pub next_budget: u64,
     /// Start of its service.
     pub service_start: Time,
     /// Latest end of its service.
@@ -105,8 +105,9 @@ pub(super) struct BfqQueue {
 }
 
 impl BfqQueue {
-    /// Creates a queue without requests.
-    pub(super) fn new(now: Time, is_sync: bool, priority: Priority, max_budget: u64) -> BfqQueue {
+    /// Creates a queue without requests, for one process or for asynchronous requests.
+    /// `next_budget` is the budget of its first service, in sectors.
+    pub(super) fn new(now: Time, is_sync: bool, priority: Priority, next_budget: u64) -> BfqQueue {
         BfqQueue {
             is_sync,
             priority,
@@ -118,7 +119,7 @@ impl BfqQueue {
             merges_with: None,
             is_busy: false,
             counted_as: None,
-            max_budget,
+            next_budget,
             service_start: now,
             service_end: now,
             idling_start: now,
@@ -197,6 +198,7 @@ impl BfqQueue {
             self.think.add((pause.ns() / 1_000).min(2 * slice_idle_us));
         }
         self.observe_idle_time(now, pause);
+        // The first request is not far from any other.
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(request.start));
         // Without seeks, a large request is efficient at any distance.
         let is_far =

@@ -220,7 +220,8 @@ impl Bfq {
     pub(super) fn update_raising(&mut self, now: Time, id: QueueId) -> bool {
         let interactive_time = self.interactive_time();
         let queue = &mut self.queues[id];
-        // Without `empty_since` it never had a request, which counts as a long idle time.
+        // Without `empty_since` it has requests in the device, or never had one. The latter counts
+        // as a long idle time.
         let is_idle_for = |time: Time| queue.empty_since.is_none_or(|since| since + time <= now);
         let is_idle_long = queue.in_device == 0 && is_idle_for(IDLE_TIME_MIN);
         // After a long pause, the process no longer belongs to the burst in which it began.

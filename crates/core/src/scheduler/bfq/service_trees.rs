@@ -180,8 +180,9 @@ impl ServiceTrees {
         self.entities[id.0 as usize] = entity;
     }
 
-    /// Takes a queue without requests out of service. Its service is kept for `budget_left`. It is
-    /// forgotten at once if it has used no more than its share: its finish has passed.
+    /// Makes a queue without requests idle, which was in service, or was taken out of its set by
+    /// `withdraw`. Its service is kept for `budget_left`. It is forgotten at once if it has used no
+    /// more than its share: its finish has passed.
     pub(super) fn deactivate(&mut self, id: QueueId) {
         let entity = &mut self.entities[id.0 as usize];
         entity.finish = entity.start + duration(entity.service, entity.weight);

@@ -150,7 +150,7 @@ impl Cfq {
     /// completion while the active queue has an idle window (idling for it pays) and few requests
     /// does not count: the scheduler itself keeps the device below its depth then.
     pub(super) fn observe_load(&mut self, now: Time) {
-        let is_held_back = self.active.is_some_and(|id| {
+        let is_idled_for = self.active.is_some_and(|id| {
             let queue = &self.queues[id];
             let requests = queue.in_device + queue.requests.count() as u32;
             queue.has_idle_window && requests < QUEUEING_DEPTH_MIN
@@ -159,7 +159,7 @@ impl Cfq {
         let load = LoadSample {
             queued: self.queued as u32,
             in_device,
-            is_held_back: is_held_back && in_device < QUEUEING_DEPTH_MIN,
+            is_held_back: is_idled_for && in_device < QUEUEING_DEPTH_MIN,
         };
         if let Some((is_queueing, peak)) = self.queueing.observe(load) {
             self.log.log_with(now, || Decision::Queueing { is_queueing, peak });

@@ -151,7 +151,6 @@ impl Cfq {
             return false;
         }
         queue.processes -= 1;
-        self.queues.remove_if_unused(id);
         true
     }
 

@@ -85,7 +85,7 @@ pub(super) struct CfqQueue {
 }
 
 impl CfqQueue {
-    /// Creates a queue without requests.
+    /// Creates a queue without requests. It has no process yet: the caller counts it.
     pub(super) fn new(
         owner: Option<ProcessId>,
         is_sync: bool,
