@@ -143,9 +143,9 @@ impl AdaptiveSwapin {
         // The next decision is due halfway to the first page of the run that stays absent. The run
         // with this fault is the newest of its space.
         let predicted = leading.in_run_order(leading.predicted);
-        let prefetched_count = predicted.take_while(|&position| !stays_absent(position)).count();
+        let present_count = predicted.take_while(|&position| !stays_absent(position)).count();
         let runs = if is_slot_run_leading { &mut self.slots } else { self.address_runs_mut(fault) };
-        runs.newest_mut().defer_decision(prefetched_count as u64);
+        runs.newest_mut().defer_decision(present_count as u64);
         read
     }
 

@@ -214,11 +214,11 @@ impl FaultRun {
     /// turned back by one page, but does not move the run. No effect at the position of the last
     /// fault.
     fn advance(&mut self, position: u64) {
-        let direction =
-            if position > self.last { RunDirection::Forward } else { RunDirection::Backward };
         if position == self.last {
             return;
         }
+        let direction =
+            if position > self.last { RunDirection::Forward } else { RunDirection::Backward };
         self.length += 1;
         if self.direction == RunDirection::Open || self.direction == direction {
             (self.direction, self.last) = (direction, position);
