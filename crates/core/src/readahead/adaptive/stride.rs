@@ -203,7 +203,7 @@ impl RandomAccess {
 
 impl Stride {
     /// Returns the pages of the block whose request is at `request_offset`, in the stride's unit.
-    /// Empty if the block lies before the file.
+    /// Empty if the block begins before the file.
     fn block_at(&self, request_offset: u64) -> PageRange {
         // An offset before the file has wrapped around.
         match request_offset.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {

@@ -122,9 +122,9 @@ pub(super) fn sweep(
     if !may_fill || (read_end == 0 && !may_begin_prefetch) {
         return;
     }
-    let cost_pages = device.estimate.request_cost_pages();
+    let request_cost_pages = device.estimate.request_cost_pages();
     let chunk_pages = budget_left_pages
-        .min(WINDOW_COST_FACTOR * cost_pages)
+        .min(WINDOW_COST_FACTOR * request_cost_pages)
         .min(read_pages_max(device))
         .min(if fills_spare { u64::MAX } else { room_pages });
     if chunk_pages >= marginal_cost_pages.min(file_pages - read_end) {

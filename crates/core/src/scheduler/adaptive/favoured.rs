@@ -3,7 +3,8 @@
 //! A process is favoured while it has enough *credit*: device time that it did without
 //! (`device_time.rs`). Its reads form a *chain* if it sends each soon after the one before has
 //! completed. While the device is *reserved*, reads of other processes stay in the scheduler, and
-//! the device is kept idle between the reads of a chain for the *idle time*.
+//! the device is kept idle between the reads of a chain for the *idle time*. A reservation begins
+//! only if enough of its budget of time is left (`reservation.rs`).
 
 use super::{AdaptiveScheduler, DispatchedRead, IDLE_TIMEOUT};
 use crate::request::{ProcessId, RequestId, RequestTable};

@@ -178,15 +178,11 @@ impl CfqQueues {
 
     /// Removes a queue if it is unused, and then the queue that it joins if that has become unused,
     /// and so on along the chain of joins. Has no effect on a queue that is already removed.
-    pub(super) fn remove_if_unused(&mut self, id: QueueId) {
-        let is_unused = self.0.get(id.0 as usize).is_some_and(CfqQueue::is_unused);
-        let mut unused = Some(id).filter(|_| is_unused);
-        while let Some(id) = unused {
-            let queue = self.0.remove(id.0 as usize);
-            unused = queue.joins.filter(|&joined| {
-                self[joined].joined_by -= 1;
-                self[joined].is_unused()
-            });
+    pub(super) fn remove_if_unused(&mut self, mut id: QueueId) {
+        while self.0.get(id.0 as usize).is_some_and(CfqQueue::is_unused) {
+            let Some(joined) = self.0.remove(id.0 as usize).joins else { return };
+            self[joined].joined_by -= 1;
+            id = joined;
         }
     }
 }

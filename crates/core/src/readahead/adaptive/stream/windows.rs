@@ -1,5 +1,8 @@
 //! The windows of a stream: their size, their position, and which of their pages are marked. The
 //! use of a marked page is reported to the policy, also if the reader need not wait.
+//!
+//! [`PageView::add_absent`] adds the absent pages of a range in ascending order, and marks only the
+//! first of them if it is called with `MARKED`. It returns false if memory is short.
 
 use super::super::super::{DeviceEvidence, PageView, RunBegin};
 use super::super::run::SequentialRun;
@@ -43,6 +46,7 @@ impl ReadStream {
         self.window_pages = size.pages;
         // Each prefetched window doubles the limit that an eviction has set.
         self.window_pages_max = self.window_pages_max.saturating_mul(2);
+        // For the log, and for the newest readahead of the file.
         let (shape, why, behind) = (self.shape.name(), size.why, self.run.used_pages);
         let latest = LatestReadahead { range: added, shape, why, behind, size: size.pages };
         record_window(pages, latest);
