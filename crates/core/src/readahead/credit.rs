@@ -43,8 +43,8 @@ pub struct Credit {
 
 impl Credit {
     /// Records `pages` prefetched pages. `added_pages` is the wrapping count of pages ever added to
-    /// a cache of `memory_pages`. Once more than these were added since the last halving, the counts
-    /// of finished pages are halved.
+    /// a cache of `memory_pages`. Once more than these were added since the last halving, the
+    /// counts of finished pages are halved.
     pub fn record_prefetch(&mut self, pages: u32, added_pages: u32, memory_pages: u32) {
         self.unused_pages += pages;
         if added_pages.wrapping_sub(self.halved_at_page) > memory_pages {

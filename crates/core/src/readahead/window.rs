@@ -477,7 +477,8 @@ pub(super) mod tests {
         policy.fault(37, &read_request(37, 1), &mut pages);
         assert_eq!(take_ranges(&mut pages), [PageRange::new(32, 16)]);
         for miss in 0..100 {
-            policy.fault(1000 + 50 * miss, &read_request(0, 1), &mut pages);
+            let page = 1000 + 50 * miss;
+            policy.fault(page, &read_request(page, 1), &mut pages);
         }
         take_ranges(&mut pages);
         policy.fault(9000, &read_request(9000, 1), &mut pages);

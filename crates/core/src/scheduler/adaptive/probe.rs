@@ -359,9 +359,9 @@ impl ThroughputTuner {
         }
     }
 
-    /// Evaluates the epoch of a trial, with the rate `kib_per_s`: keeps the tried setting, drops it,
-    /// or repeats the trial. After a trial of all at once, the current setting is kept, raised or
-    /// removed. Returns the new setting with the reason, or `None` if the setting stays.
+    /// Evaluates the epoch of a trial, with the rate `kib_per_s`: keeps the tried setting, drops
+    /// it, or repeats the trial. After a trial of all at once, the current setting is kept, raised
+    /// or removed. Returns the new setting with the reason, or `None` if the setting stays.
     fn evaluate_trial(
         &mut self,
         now: Time,

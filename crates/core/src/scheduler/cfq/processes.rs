@@ -154,8 +154,9 @@ impl Cfq {
         true
     }
 
-    /// Applies a new priority of the process: its queue moves to the matching tree if it is in one.
-    /// A change of class resets the idle window to the initial value of the new class.
+    /// Applies a new priority of the process: its queue moves to the matching tree if it is in one,
+    /// and is found as a cooperator under the new level. A change of class resets the idle window
+    /// to the initial value of the new class.
     fn set_priority(&mut self, now_jiffies: Jiffies, id: QueueId, priority: Priority) {
         let queue = &mut self.queues[id];
         if queue.priority.class != priority.class {

@@ -150,6 +150,7 @@ impl Cfq {
         self.active = Some(id);
         self.active_process = None;
         self.queues[id].begin_slice();
+        // An active queue is no longer found as a cooperator.
         self.update_sector_index(id);
         let queue = &self.queues[id];
         self.log.log_with(now, || Decision::SliceBegin {
