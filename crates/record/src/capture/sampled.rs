@@ -74,7 +74,8 @@ pub struct Samples {
     pub seconds: f64,
     /// Number of samples.
     pub looks: u64,
-    /// Kernel counters of the process alone over this time.
+    /// Increase of the kernel's counters of the process over this time. The counters include the
+    /// children that it has waited for.
     pub counts: KernelCounts,
     /// Sampled files, ordered by the number of added pages, largest first.
     pub files: Vec<SampledFile>,
@@ -160,7 +161,7 @@ impl Sampled {
     }
 
     /// Takes the last sample and returns the sums of all samples. Files with the most added pages
-    /// come first.
+    /// come first, then files with the most moved bytes. Unreported residency counts as 0 pages.
     pub fn finish(mut self) -> Samples {
         self.take_sample();
         let mut files: Vec<SampledFile> =
@@ -200,6 +201,7 @@ impl Sampled {
         let numbers = descriptors.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut positions = BTreeMap::new();
         for descriptor in numbers.collect::<Vec<u64>>() {
+            // Pipes, sockets and descriptors closed by now have no file.
             let Some(open) = self.system.open_file(self.process, descriptor) else { continue };
             if open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY {
                 continue;
@@ -232,8 +234,9 @@ impl Sampled {
         }
     }
 
-    /// Returns the state of the file with this inode. A new file is opened by `open_path` and gets
-    /// the path `name` in the result. `None` if it cannot be opened or there are too many files.
+    /// Returns the state of the file with this inode. A new file is opened by `open_path`, a path
+    /// as in a recording, and gets the path `name` in the result. `None` if `open_path` does not
+    /// name this inode, or if there are too many files.
     fn tracked_file(
         &mut self,
         inode: Inode,
@@ -254,8 +257,8 @@ impl Sampled {
 
 impl TrackedFile {
     /// Opens a file by `open_path` and counts its resident pages. `path` is its name in the result.
-    /// Returns `None` if `open_path` names another inode. A file whose residency is hidden is kept
-    /// without it.
+    /// Returns `None` if `open_path` names no file or another inode. A file whose residency is
+    /// hidden or cannot be read, as for a too large file, is kept without it.
     fn open(open_path: &Path, inode: Inode, path: String) -> Option<TrackedFile> {
         let metadata = fs::metadata(open_path).ok()?;
         if mounts::inode_at(open_path, &metadata) != inode {
@@ -284,7 +287,7 @@ impl TrackedFile {
     }
 
     /// Counts the changes of the resident pages since the last sample. No effect on a file whose
-    /// residency is not reported.
+    /// residency is not reported or cannot be read now.
     fn sample(&mut self) {
         let (Some((file, previous)), Some(cache)) = (&mut self.last_sample, &mut self.result.cache)
         else {
@@ -319,8 +322,8 @@ fn count_resident(residency: &[bool]) -> u64 {
     residency.iter().filter(|&&is_resident| is_resident).count() as u64
 }
 
-/// Opens a file of which the kernel shows this user the residency. `None` for other files, and if
-/// the path names another inode.
+/// Opens a file of which the kernel shows this user the residency. `None` for other files, if the
+/// path names another inode, and if the open fails.
 pub(super) fn open_if_residency_is_shown(path: &Path, inode: Inode) -> Option<File> {
     let metadata = fs::metadata(path).ok()?;
     let is_accessible = metadata.uid() == rustix::process::geteuid().as_raw()
@@ -328,11 +331,13 @@ pub(super) fn open_if_residency_is_shown(path: &Path, inode: Inode) -> Option<Fi
     if mounts::inode_at(path, &metadata) != inode || !is_accessible {
         return None;
     }
+    // The open must not wait, as for a pipe that has replaced the file, or for a lease.
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()
 }
 
-/// Returns one flag per page of a file: true if it is resident. `None` if the kernel does not
-/// report it, or for a file of more than `FILE_PAGES_MAX` pages.
+/// Returns one flag per page of a file from [`open_if_residency_is_shown`]: true if it is resident.
+/// For other files the kernel would set all flags. `None` if the file cannot be mapped, or has more
+/// than `FILE_PAGES_MAX` pages.
 pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
@@ -346,7 +351,7 @@ pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
     Some(flags)
 }
 
-/// Returns inode and path of each file in the text of `/proc/PID/maps`, without files that have an
+/// Returns inode and path of each file in a text of [`maps_text`], without files that have an
 /// executable part.
 pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, String)> {
     // Path of each file, and true if one of its mappings is executable.

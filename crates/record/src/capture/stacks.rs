@@ -216,7 +216,7 @@ const ACTIVITIES: [(Activity, &[&str]); 14] = [
 ];
 
 /// Returns the present activity of a thread, by its state and the kernel's stack of its sleep in
-/// `/proc`. It is unknown if the kernel hides the stack.
+/// `/proc`. It is unknown if the kernel hides the stack, or if the thread has ended.
 pub(super) fn present_activity(process: u32, thread: u32) -> Activity {
     let read = |file: &str| {
         fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default()
@@ -224,8 +224,8 @@ pub(super) fn present_activity(process: u32, thread: u32) -> Activity {
     let stat = read("stat");
     let state = proc_text::stat_fields(&stat).and_then(|mut fields| fields.next());
     match state {
-        // On a free processor it may have no event for seconds. If it waits for one, its next event
-        // follows soon, and shows that it runs from then on.
+        // The thread runs, or waits for a processor. While it runs alone, the recording may have no
+        // event of it for seconds. If it waits, its next event follows soon and corrects this.
         Some("R") => Activity::Processor,
         _ => activity_of(&functions_of_stack(&read("stack"))),
     }

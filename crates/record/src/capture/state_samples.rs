@@ -109,8 +109,9 @@ pub enum SamplePurpose {
 type Times = [u64; Activity::ALL.len()];
 
 impl StateSampler {
-    /// Starts to sample a process and its descendants. `None` if the kernel does not report the
-    /// system calls of its threads to this user, or if no thread can be started.
+    /// Starts to sample a process and its descendants. `None` if the process has ended, if the
+    /// kernel does not report the system calls of its threads to this user, or if no thread can be
+    /// started.
     pub fn start(process: u32, purpose: SamplePurpose) -> Option<StateSampler> {
         let first_state = fs::read(format!("/proc/{process}/task/{process}/syscall"));
         first_state.ok()?;
@@ -210,7 +211,7 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
     }
     times[Activity::Unknown as usize] += length_ns.saturating_sub(sampled_ns);
     // The last sample may come after the end of the recording. The longest activity loses the
-    // excess.
+    // excess, at most all of its time.
     let excess_ns = sampled_ns.saturating_sub(length_ns);
     if let Some(longest_ns) = times.iter_mut().max() {
         *longest_ns = longest_ns.saturating_sub(excess_ns);
@@ -230,7 +231,7 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
 struct Sampling {
     /// Sampled processes, by number: the program and its descendants.
     processes: BTreeMap<u32, Process>,
-    /// Processor time of each thread at its last sample.
+    /// Processor time of each thread at the last sample in which it ran or waited for a processor.
     processor_times: BTreeMap<u32, ProcessorTime>,
     /// Time of each activity so far.
     times: Times,
@@ -342,7 +343,8 @@ impl Sampling {
                 let end = Instant::now();
                 next_sample = end + self.cost.pause(begin, end);
                 self.search_rings();
-                // The sample that is due takes the time of threads in faults, and sets it to 0.
+                // A sample that is due takes the time of threads in faults, and sets it to 0.
+                // Without a touched page, a sample of touches leaves it for the next one.
                 let (processes, fault_ns) = (self.processes.keys().copied(), &mut self.fault_ns);
                 match (&mut self.faults, &mut self.touches) {
                     (Some(faults), _) => faults.sample_if_due(processes, fault_ns),
@@ -388,18 +390,19 @@ impl Sampling {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();
         }
-        // Threads by activity, and the processor time of the running ones since their last sample.
+        // Number of threads by activity, and the increase of the running threads' processor times
+        // since the last samples in which they ran.
         let mut threads = [0_u32; Activity::ALL.len()];
         let mut processor_time = ProcessorTime::default();
         for (&number, process) in &self.processes {
             for &thread in &process.threads {
-                let now = activity(number, thread, process, &mut self.call_faults);
-                let Some(activity) = now else { continue };
+                let present = activity(number, thread, process, &mut self.call_faults);
+                let Some(activity) = present else { continue };
                 threads[activity as usize] += 1;
                 if let Some(times) = &mut self.thread_times {
                     // A copy that waits for its receiver does not wait for the file it reads.
-                    let is_idle = activity == Activity::Others && is_copying(number, thread);
-                    times.sample(number, thread, activity, is_idle);
+                    let counts_as_busy = activity == Activity::Others && is_copying(number, thread);
+                    times.sample(number, thread, activity, counts_as_busy);
                 }
                 if activity == Activity::Processor {
                     let total = ProcessorTime::of_thread(number, thread).unwrap_or_default();
@@ -430,12 +433,11 @@ impl Sampling {
         self.divide_processor_time(processor_time);
     }
 
-    /// Divides the time since the last division between processors and their queues. The kernel
-    /// counts time on a processor at its ticks, and time in a queue at its end. Until then a sample
-    /// shows neither.
+    /// Divides the time since the last division between processors and their queues, in the ratio
+    /// of the `counted` times of the running threads. The kernel counts time on a processor at its
+    /// ticks, and time in a queue at its end. While both are 0, the time stays undivided.
     fn divide_processor_time(&mut self, counted: ProcessorTime) {
         if counted.running_ns + counted.queued_ns > 0 {
-            // In the ratio of the counted times.
             let queued_ns = counted.queued_part(self.undivided_ns);
             self.times[Activity::ProcessorQueue as usize] += queued_ns;
             self.times[Activity::Processor as usize] += self.undivided_ns - queued_ns;
@@ -443,7 +445,8 @@ impl Sampling {
         }
     }
 
-    /// Finds new threads and descendants, and forgets ended processes.
+    /// Finds new threads and descendants, and forgets ended processes. A known process stays, even
+    /// if its parent has ended.
     fn search(&mut self) {
         self.last_search = Instant::now();
         let mut unsearched: Vec<u32> = self.processes.keys().copied().collect();
@@ -456,7 +459,6 @@ impl Sampling {
                 unsearched.extend(children_of(process, thread));
             }
         }
-        self.processes.retain(|process, _| found.contains(process));
         found.into_iter().for_each(|process| self.add_process(process));
         let threads = self.processes.values().flat_map(|process| &process.threads);
         let threads: BTreeSet<u32> = threads.copied().collect();
@@ -477,7 +479,7 @@ impl Sampling {
             self.processes.remove(&process);
             return;
         }
-        // A call of execve replaces the program.
+        // A call of execve may have replaced the program since the last search.
         let has_own_numbers = has_own_numbers(process);
         let has_swapped = has_swapped(process);
         self.processes.insert(process, Process { threads, has_own_numbers, has_swapped });

@@ -345,7 +345,7 @@ fn attach_program(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
 }
 
 /// Number of events at which the kernel has not run the program. 0 for an older kernel, which does
-/// not count them.
+/// not count them, and if the kernel does not answer.
 fn missed_events(program: &OwnedFd) -> u64 {
     let mut info = [0_u8; INFO_BYTES];
     // union bpf_attr: descriptor, length and address of the info.

@@ -94,7 +94,7 @@ impl TimeSplit {
                     self.set_if_recorded(*task, Activity::ProcessorQueue);
                 }
             }
-            // The stack follows the event of the sleep.
+            // The stack follows the event of the sleep at once: no time is counted before it.
             EventData::Stack { addresses }
                 if self.activities.get(&event.task) == Some(&Activity::Unknown) =>
             {
@@ -128,7 +128,8 @@ impl TimeSplit {
         if counted_ns == self.spent_ns[Activity::Unknown as usize] {
             return Vec::new();
         }
-        // Before the first thread, and after the last.
+        // The rest is the time before the first thread. After the last one, the time is counted as
+        // unknown already.
         self.spent_ns[Activity::Unknown as usize] += at_ns.saturating_sub(counted_ns);
         let spent = Activity::ALL.into_iter().zip(self.spent_ns);
         spent
@@ -137,8 +138,8 @@ impl TimeSplit {
             .collect()
     }
 
-    /// Adds the time since the last event to the first activity that a thread is in. The first call
-    /// only starts the count.
+    /// Adds the time since the last call to the first activity that a thread is in. Called before
+    /// an event changes the activities. The first call only starts the count.
     fn count_until(&mut self, at_ns: u64) {
         let passed_ns = match self.counted_until_ns {
             0 => 0,
@@ -149,7 +150,8 @@ impl TimeSplit {
     }
 
     /// Activity as which the present moment counts. The requests in flight name the activity of the
-    /// threads that wait for completions. Without one it is an event: a server for its next client.
+    /// threads that wait for completions. Without a request they wait for an event, as a server
+    /// does for its next client.
     fn present_activity(&self) -> Activity {
         let mut threads = self.threads;
         let waiting = std::mem::take(&mut threads[Activity::AsyncIo as usize]);

@@ -146,8 +146,9 @@ impl Tracing {
     fn remove_detached(self) -> ! {
         let _ = rustix::process::setsid();
         let _ = std::env::set_current_dir("/");
-        let records = [&self.tasks, &self.system].map(|events| events.instance.descriptors());
-        let mut kept: Vec<RawFd> = records.into_iter().flatten().collect();
+        // The locks of the cleanup records, and a detached mount, must last until the removal.
+        let instances = [&self.tasks, &self.system].map(|events| events.instance.descriptors());
+        let mut kept: Vec<RawFd> = instances.into_iter().flatten().collect();
         kept.extend(self.submissions.iter().flat_map(Submissions::descriptors));
         close_all_except(kept);
         drop(self);

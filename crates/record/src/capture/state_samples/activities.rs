@@ -11,8 +11,8 @@ use super::descriptor_kind::is_file;
 use super::{Process, aio};
 
 /// Present activity of a thread of a process with the properties `traits`. `None` if the thread has
-/// ended, or is an idle worker of io_uring. A wait for a page fault within a call is one of
-/// `faults`.
+/// ended, or is an idle worker of io_uring. `faults` finds page faults within system calls, by the
+/// earlier samples of the thread. A page fault has the activity `fault_activity` of the process.
 pub(super) fn activity(
     process: u32,
     thread: u32,
@@ -84,9 +84,10 @@ pub(super) fn activity(
     Some(if is_fault { traits.fault_activity() } else { activity })
 }
 
-/// Evidence that a sleep in a call of this kind and with this activity is a page fault. `None` for
-/// calls that copy none of the program's memory, and for reads of files: their waits for pages of
-/// the file are not distinguished from faults on the buffer.
+/// Evidence by which a sleep in a call of this kind and with this activity counts as a page fault.
+/// `None`: it never does. These are calls that copy little or none of the program's memory, and
+/// reads of files: their waits for pages of the file cannot be distinguished from faults on the
+/// buffer.
 fn fault_evidence(kind: CallKind, activity: Activity) -> Option<FaultEvidence> {
     match (kind, activity) {
         (CallKind::Copy { .. } | CallKind::OpenOrClose, _) => None,

@@ -51,8 +51,8 @@ impl Memory {
         Some(bytes.as_chunks().0.iter().map(|&number| u64::from_ne_bytes(number)).collect())
     }
 
-    /// Activity of a thread that waits for the request at an address. `None` if there is none, as
-    /// in memory of zeros, and for an operation without an activity.
+    /// Activity of a thread that waits for the request at an address. `None` if the memory there
+    /// cannot be read or is all zeros, and for an operation without an activity.
     fn activity_of_request(&mut self, address: u64) -> Option<Activity> {
         // struct iocb: 64 bytes, operation (16 bits) at 16, descriptor (32 bits) at 20.
         let words = self.read(address, 8)?;
@@ -75,11 +75,12 @@ impl Memory {
         activities.collect()
     }
 
-    /// Addresses of the requests of the newest results in the ring at an address. `None` if there
-    /// is no ring.
+    /// Addresses of the requests of the newest results in the ring at an address, at most
+    /// [`REQUESTS_MAX`], in no particular order. `None` if there is no ring, or if it cannot be
+    /// read.
     fn newest_requests(&self, ring: u64) -> Option<Vec<u64>> {
-        // struct aio_ring: number of entries 4, end of the newest result 12, magic 16, all of 32
-        // bits.
+        // struct aio_ring: number of entries 4, index of the entry after the newest result 12,
+        // magic 16, all of 32 bits.
         let head = self.read(ring, HEAD_BYTES / 8)?;
         let (entries, end, magic) = (head[0] >> 32, head[1] >> 32, head[2] as u32);
         if magic != RING_MAGIC || end > entries {
@@ -103,8 +104,10 @@ impl Memory {
     }
 }
 
-/// Activity of a thread that sleeps in `io_submit` with these arguments. Its requests are made one
-/// after the other, so that the thread itself reads. It is unknown if the memory cannot be read.
+/// Activity of a thread that sleeps in `io_submit` with these arguments: context, number of
+/// requests, and address of the list of their addresses. Its requests are made one after the other,
+/// so that the thread itself reads. Unknown if the list cannot be read, or if no request has an
+/// activity.
 pub(super) fn submission_activity(process: u32, [_, count, list]: [u64; 3]) -> Activity {
     let activities = Memory::open(process).and_then(|mut memory| {
         let addresses = memory.read(list, count.min(REQUESTS_MAX))?;
@@ -118,9 +121,10 @@ pub(super) fn submission_activity(process: u32, [_, count, list]: [u64; 3]) -> A
     }
 }
 
-/// Activity of a thread that sleeps in `io_getevents` for the ring at an address. It may be a wait
-/// for reads if a request of a result reads a file. It may also be one, and counts as one, if any
-/// result names no known request, as before the ring is full, or if the memory cannot be read.
+/// Activity of a thread that sleeps in `io_getevents` for the ring at an address, by the requests
+/// of the newest results. It is a wait for reads if one of them reads a file. It also counts as one
+/// if any result names no request with an activity, as before the ring is full, or if the memory
+/// cannot be read.
 pub(super) fn results_activity(process: u32, ring: u64) -> Activity {
     let activities = Memory::open(process).and_then(|mut memory| {
         let addresses = memory.newest_requests(ring)?;

@@ -48,7 +48,8 @@ impl CallFaults {
 
     /// Returns true if a wait is a page fault. With [`FaultEvidence::PageWait`], a wait in a named
     /// function is one at once. Otherwise a major fault since the thread's last sampled wait
-    /// decides, or the result of an earlier sample of the same sleep.
+    /// decides, or the result of an earlier sample of the same sleep. The first sampled wait of a
+    /// thread is then none.
     fn is_fault_by(&mut self, thread: u32, wait: SampledWait, evidence: FaultEvidence) -> bool {
         let is_fault = match self.last.get(&thread) {
             _ if evidence == FaultEvidence::PageWait && wait.is_named => true,
@@ -76,8 +77,9 @@ impl CallFaults {
 }
 
 impl SampledWait {
-    /// Returns the wait of a thread, or `None` if it sleeps in another function. If the kernel
-    /// hides the function, any sleep that signals do not end may be such a wait.
+    /// Returns the wait of a thread that may be a page fault: a sleep that signals do not end, in a
+    /// function that waits for a page, or in a hidden one. `None` for a thread in another state,
+    /// and for an ended one.
     fn of_thread(process: u32, thread: u32) -> Option<SampledWait> {
         let function = wait_function(process, thread);
         if function.as_ref().is_some_and(|function| !is_page_wait(function)) {

@@ -62,6 +62,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
         | libc::SYS_fcntl
         | libc::SYS_semtimedop
         | libc::SYS_futex_waitv => Known(Lock),
+        // A call of clone sleeps as vfork does: until the child ends or executes a program.
         libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_clone | libc::SYS_clone3 => Known(Children),
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Known(Sleep),
         #[cfg(target_arch = "x86_64")]
@@ -72,7 +73,7 @@ pub(super) fn call_kind(number: i64) -> CallKind {
     }
 }
 
-/// True if the call reads or changes names, lengths or attributes of files.
+/// True if the call reads or changes names, lengths or attributes of files, or executes a program.
 fn is_metadata_call(number: i64) -> bool {
     match number {
         libc::SYS_newfstatat

@@ -168,7 +168,7 @@ impl FaultSamples {
     /// equally, and their ends are spread evenly over the interval. Without it, or without new
     /// pages, no fault is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
-        // Major faults and added pages since the last sample, also when no fault is sent.
+        // The counts of faults and the resident pages are renewed even if no fault is sent below.
         let counted: BTreeMap<u32, u64> = processes
             .iter()
             .filter_map(|&process| Some((process, major_faults(process)?)))
@@ -185,7 +185,7 @@ impl FaultSamples {
         for (&inode, file) in &mut self.files {
             added.extend(file.pages.added().into_iter().map(|range| (inode, range)));
         }
-        // Readahead alone makes nothing wait.
+        // No thread waited: readahead brought the pages in time.
         if fault_ns == 0 {
             return;
         }
@@ -224,7 +224,8 @@ impl FaultSamples {
 impl PageSource {
     /// Source of a file that a process maps, with its present pages as the first look: the
     /// residency where it is shown, else the page table. `None` if that one cannot be read, or if
-    /// the file is too large for the look.
+    /// the file is too large for a look at its residency. Without residency, mappings of more than
+    /// [`FILE_PAGES_MAX`] pages are left out.
     fn of_file(process: u32, inode: Inode, path: &Path) -> Option<PageSource> {
         if let Some(file) = open_if_residency_is_shown(path, inode) {
             let residency = page_residency(&file)?;
@@ -239,7 +240,7 @@ impl PageSource {
         Some(source)
     }
 
-    /// Ranges of pages that have arrived since the last look.
+    /// Ranges of pages that have arrived since the last look. Empty if they cannot be read now.
     fn added(&mut self) -> Vec<PageRange> {
         match self {
             PageSource::Residency { file, residency } => {

@@ -148,9 +148,10 @@ impl OthersSamples {
                 disk.restart(later);
                 continue;
             };
-            let own_bytes = own_bytes.saturating_sub(last.own_bytes);
+            // The sum may fall when a process ends.
+            let own_bytes_sent = own_bytes.saturating_sub(last.own_bytes);
             for (work, begin_ns, end_ns, bytes) in
-                disk.compare(counters, later, own_bytes, (last.at_ns, at_ns))
+                disk.compare(counters, later, own_bytes_sent, (last.at_ns, at_ns))
             {
                 // The recording may have ended.
                 let sampled = OthersSampled { end_ns, begin_ns, device, work, bytes };
@@ -160,8 +161,8 @@ impl OthersSamples {
     }
 }
 
-/// Returns the bytes that disks have read for the processes. `None` if there is none, or if the
-/// kernel does not report them for a process that still runs.
+/// Returns the bytes that disks have read for the processes. An ended process counts as 0. `None`
+/// without a process, or if the kernel does not report the bytes of one that still runs.
 fn device_bytes_of(processes: impl ExactSizeIterator<Item = u32>) -> Option<u64> {
     let mut own_bytes = (processes.len() > 0).then_some(0)?;
     for process in processes {
@@ -184,15 +185,15 @@ impl DiskSamples {
         *self = DiskSamples { counters, own_in_flight, ..DiskSamples::default() };
     }
 
-    /// Compares the counters with the last sample. `own_bytes`: bytes of the program that were sent
-    /// to any disk in the interval. `later`: the counters after these were read. Returns the
-    /// requests of others that are now certain: writes of this interval, and reads of the interval
-    /// that is [`OPEN_INTERVALS`] before it.
+    /// Compares the counters with the last sample. `own_bytes_sent`: bytes of the program's reads
+    /// that were sent to any disk in the interval between the two samples. `later`: the counters
+    /// after these were read. Returns the requests of others that are now certain: writes of this
+    /// interval, and reads of the interval that is [`OPEN_INTERVALS`] before it.
     fn compare(
         &mut self,
         counters: DiskCounters,
         later: DiskCounters,
-        own_bytes: u64,
+        own_bytes_sent: u64,
         (begin_ns, end_ns): (u64, u64),
     ) -> Vec<Requests> {
         let last = std::mem::replace(&mut self.counters, counters);
@@ -204,9 +205,9 @@ impl DiskSamples {
             certain.push((DeviceOperation::Write, begin_ns, end_ns, bytes));
         }
         let bytes = counters.read_bytes.saturating_sub(last.read_bytes);
-        // Bytes of the program that may be among the read ones. The disk has not read the excess.
-        let known_bytes = own_bytes.saturating_add(self.own_in_flight);
-        let mut excess_bytes = known_bytes.saturating_sub(bytes);
+        // Upper bound of the program's bytes among the read ones. The disk has not read the excess.
+        let own_bytes_max = own_bytes_sent.saturating_add(self.own_in_flight);
+        let mut excess_bytes = own_bytes_max.saturating_sub(bytes);
         // Bytes sent to another disk are no longer expected once nothing is in flight here. Then
         // only the reads that ended between the two readings may be the program's.
         let ended_bytes = later.read_bytes.saturating_sub(counters.read_bytes);
@@ -219,7 +220,7 @@ impl DiskSamples {
             interval.others_bytes -= moved_bytes;
             excess_bytes -= moved_bytes;
         }
-        let others_bytes = bytes.saturating_sub(known_bytes);
+        let others_bytes = bytes.saturating_sub(own_bytes_max);
         self.open.push_back(ReadInterval { begin_ns, end_ns, bytes, others_bytes });
         if self.open.len() > OPEN_INTERVALS {
             let closed = self.open.pop_front().filter(ReadInterval::is_of_others);

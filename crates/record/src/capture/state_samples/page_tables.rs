@@ -11,7 +11,8 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::super::event::Inode;
 use super::super::names::{NamedFile, is_executable, mapped_flags, maps_text, parse_mapping};
 
-/// Number of pages per read of a page table, chosen: an entry has 8 bytes, so 64 KiB at a time.
+/// Number of pages in a chunk, which is read at once from a page table. Chosen: an entry has 8
+/// bytes, so 64 KiB at a time.
 const CHUNK_PAGES: u64 = 8192;
 
 /// A mapping of a file, and its mapped pages at the last look.

@@ -68,15 +68,15 @@ impl ThreadTimes {
     }
 
     /// Samples a thread of a process with its present activity. A thread without counters is left
-    /// out. If it `is_idle`, the time since the last sample counts as busy: the thread did not wait
-    /// for a device.
-    pub fn sample(&mut self, process: u32, thread: u32, activity: Activity, is_idle: bool) {
+    /// out. With `counts_as_busy`, all of the time since the last sample is busy: the thread
+    /// waited, but not for a device.
+    pub fn sample(&mut self, process: u32, thread: u32, activity: Activity, counts_as_busy: bool) {
         let Some(total) = ProcessorTime::of_thread(process, thread) else { return };
         let (end_ns, total_ns) = (now_ns(), total.running_ns + total.queued_ns);
         let last = self.last.insert(thread, (total_ns, end_ns));
         let (last_ns, begin_ns) = last.unwrap_or((0, self.searched_ns[0]));
         let counted_ns = total_ns.saturating_sub(last_ns);
-        let busy_ns = if is_idle { counted_ns.max(end_ns - begin_ns) } else { counted_ns };
+        let busy_ns = if counts_as_busy { counted_ns.max(end_ns - begin_ns) } else { counted_ns };
         // Without a recorder nothing is left to do.
         let _ = self.sender.send(SampledThread { thread, begin_ns, end_ns, busy_ns, activity });
     }

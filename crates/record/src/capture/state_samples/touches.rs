@@ -78,9 +78,9 @@ impl TouchSamples {
     }
 
     /// Takes a sample of the processes if it is due, and sends the touches since the last one.
-    /// Frequent samples look at active parts of the mappings, rare ones at all pages. The time of a
-    /// sample sets the pause after it. `fault_ns` is the time of threads in faults since the last
-    /// touch. Touches share it, and it is then 0.
+    /// Frequent samples look only at parts of the mappings with new pages at the last look, rare
+    /// ones at all pages. The time of a sample sets the pause after it. `fault_ns` is the time of
+    /// threads in faults since the last touch. Touches share it, and it is then 0.
     pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>, fault_ns: &mut u64) {
         let begin = Instant::now();
         if begin < self.next_sample {

@@ -11,8 +11,7 @@
 //! the mean wait (reads in flight ÷ rate) is right; single waits are only as exact as the interval.
 //!
 //! A request's entry is found by its index, in a table behind the results. A ring without that
-//! table has its entries in order. The offsets within a ring are those that the kernel reports for
-//! a ring of the recorder.
+//! table has its entries in order. The kernel reports the offsets in a ring of the recorder.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -156,8 +155,8 @@ struct Request {
 }
 
 impl Request {
-    /// Activity of a thread of `process` that waits for the request. A registered file, and a
-    /// descriptor that is closed by now, count as a file.
+    /// Activity of a thread of `process` that waits for the request at the time `at_ns`. A
+    /// registered file, and a descriptor that is closed by now, count as a file.
     fn activity(&self, process: u32, files: &mut DescriptorFiles, at_ns: u64) -> Activity {
         let kind = OperationKind::of_number(self.operation);
         let has_descriptor = matches!(kind, OperationKind::Read | OperationKind::Write)
@@ -194,8 +193,8 @@ impl UringSamples {
         !self.rings.is_empty()
     }
 
-    /// Takes a sample. Returns the activity of the threads that wait for the requests in flight.
-    /// `None` without a ring.
+    /// Takes a sample. Returns the activity of the threads that wait for the requests in flight:
+    /// [`Activity::Others`] without a request, `None` without a ring.
     pub fn waited_activity(&mut self) -> Option<Activity> {
         self.sample();
         let (files, now_ns) = (&mut self.files, self.last_ns);
@@ -353,8 +352,8 @@ impl Ring {
     }
 
     /// Takes a sample: the requests that the kernel has taken and completed since the last one.
-    /// Sends each completed read to `reads`. `interval` is the start and the end of this time, in
-    /// nanoseconds of the clock. Begins and ends are spread evenly over it.
+    /// Sends each completed read to `reads`. `interval` is the start and the end of this time in
+    /// nanoseconds. Begins and ends are spread evenly over it.
     fn sample(
         &mut self,
         layout: Layout,
@@ -376,11 +375,12 @@ impl Ring {
             return;
         };
         let entries = self.entry_indices(first_request, request_count, layout);
+        // Only requests without an entry need it.
         let activity = match entries.contains(&None) {
             true => self.activity_of_entries(&entries, files, interval.1),
-            // No request needs it.
             false => Activity::AsyncIo,
         };
+        // The requests come first: some of the results may be theirs.
         for (index, entry) in (0..).zip(entries) {
             let begin_ns = spread(interval, index, request_count);
             match entry {
@@ -456,8 +456,9 @@ impl Ring {
         }
     }
 
-    /// Activity of a thread that waits for requests whose entries were overwritten. Any request
-    /// with a readable entry may have their kind. Without one they may be reads.
+    /// Activity of a thread that waits at `at_ns` for requests whose entries were overwritten.
+    /// `entries`: of the same sample, from `entry_indices`. Any request with a readable entry may
+    /// have their kind. Without one they may be reads.
     fn activity_of_entries(
         &self,
         entries: &[Option<u32>],
@@ -481,7 +482,7 @@ impl Ring {
     /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
     /// requests and for reads of sockets and the like. If the ring has overwritten the result
     /// (`is_overwritten`), the oldest request in flight counts as ended. A request without a known
-    /// entry is a read of unknown file, unless the readable entries of its sample exclude that.
+    /// entry counts as a read of an unknown file, unless its activity is not `AsyncIo`.
     fn complete(
         &mut self,
         number: u32,
@@ -498,7 +499,6 @@ impl Ring {
         let has_data = |request: &Request| request.user_data == user_data;
         let is_same = |request: &Request| has_data(request) && request.begin_ns < end_ns;
         let found = match is_overwritten {
-            // The overwritten result does not name its request.
             true => self.is_oldest_known().then_some(0),
             false => match self.in_flight.iter().position(is_same) {
                 None if self.overwritten.is_empty() => self.in_flight.iter().position(has_data),
@@ -542,6 +542,7 @@ impl Ring {
             descriptor: request.descriptor,
             offset: request.offset,
             asked_bytes: asked_bytes.unwrap_or(0),
+            // Both times are estimates, and the begin may be the later one.
             begin_ns: request.begin_ns.min(end_ns),
             end_ns,
             result,

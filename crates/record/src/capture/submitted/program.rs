@@ -5,8 +5,8 @@
 //!
 //! The kernel passes the address of the event in register r1, and a program keeps it in r6. The
 //! program's variables are in r7 to r9. The arguments of a call are in r1 to r5, its result is in
-//! r0. Register 10 ([`FRAME`]) is the end of the stack, so that offsets on it are negative. A
-//! record ends 8 bytes below this end.
+//! r0, and it overwrites all of these. Register 10 ([`FRAME`]) is the end of the stack, so that
+//! offsets on it are negative. A record ends 8 bytes below this end.
 
 use std::os::fd::RawFd;
 
@@ -292,8 +292,8 @@ pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Prog
     Some(program)
 }
 
-/// Appends instructions that read `bytes` bytes of kernel memory into the stack at `slot`. The
-/// address is the pointer in r8 plus `offset`. An unreadable address reads as 0.
+/// Appends instructions that read `bytes` bytes of kernel memory into the stack at `slot`, relative
+/// to its end. The address is the pointer in r8 plus `offset`. An unreadable address reads as 0.
 fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
     program.extend([
         copy(1, FRAME),
@@ -306,7 +306,8 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 }
 
 /// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
-/// record at `base` on the stack. They overwrite r8, and the 8 bytes below the record.
+/// record at `base` on the stack. It must be cleared: values are shorter than their fields. The
+/// instructions overwrite r8, and the 8 bytes below the record.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
     let copy_offset = base + HEAD_BYTES as i16;
     let [number, device, flags, mode] =

@@ -133,9 +133,9 @@ impl AsyncRequests {
     pub fn process(&mut self, at_ns: u64, task: u32, data: &EventData) {
         match data {
             EventData::UringSubmit { request, operation } => {
-                // A report of the same read with its descriptor may have come first. Otherwise the
-                // kernel has used the address again. The descriptor is not known here, and counts
-                // as a file.
+                // The `UringRead` of the same read, with its descriptor, may have come first. Any
+                // other known request at this address has ended: the kernel has used the address
+                // again. The descriptor is not known here, and counts as a file.
                 let is_file = true;
                 let kind = OperationKind::of_name(operation);
                 if kind != OperationKind::Read || !self.uring.contains_key(request) {

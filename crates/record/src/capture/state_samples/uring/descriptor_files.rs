@@ -41,11 +41,11 @@ impl DescriptorFiles {
         DescriptorFiles { system: System::new(), files: HashMap::new() }
     }
 
-    /// Object at the descriptor of a request that began at `begin_ns`. For `DESCRIPTOR_NS` the
-    /// answer of a look-up is repeated, except [`FoundObject::NoFile`]. This answer is looked up
-    /// again for a younger request: its read would be dropped, and a file may be open at the number
-    /// by now. For an older request it is the object for good, so that idle sockets are looked up
-    /// once.
+    /// Object at the descriptor of a request that began at `begin_ns`, at the time `at_ns`. An
+    /// earlier answer is repeated if it is younger than `DESCRIPTOR_NS` then, except
+    /// [`FoundObject::NoFile`]. This answer is looked up again for a request that began after it:
+    /// its read would be dropped, and a file may be open at the number by now. For an older request
+    /// it is the object for good, so that idle sockets are looked up once.
     pub fn object(
         &mut self,
         process: u32,
