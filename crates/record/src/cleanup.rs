@@ -107,6 +107,7 @@ impl Record {
                 created => return created,
             }
         }
+        // There is always a folder, so an error.
         Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 

@@ -71,7 +71,7 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
 
 /// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts with a [`PAUSE`]
 /// between two. Returns the residency after the last attempt, or the first error. Stops
-/// with `Interrupted` if `should_continue` returns false. Moves the file position to the end.
+/// with `Interrupted` if `should_continue` returns false. Moves the file position.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = page_count(file)?;
@@ -120,8 +120,9 @@ fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
     }
 }
 
-/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5, on hugetlbfs and
-/// on overlayfs. Without permission all pages count as resident, as with `mincore(2)`.
+/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5, on hugetlbfs,
+/// and for a count of 0 on overlayfs, where the call counts no pages. Without permission all pages
+/// count as resident, as with `mincore(2)`.
 fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
     // A length of 0 means the whole file.
     let error = match page_cache::resident_pages(file, 0, 0) {
@@ -146,11 +147,11 @@ fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) ->
     let mut first = 0;
     while first < pages {
         check_continue(should_continue)?;
-        // A file system without support for holes reports data everywhere.
         let data_page = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
             Ok(offset) => offset / PAGE_BYTES,
             // The rest of the file is a hole.
             Err(Errno::NXIO) => break,
+            // Without a report of holes, all is data.
             Err(_) => first,
         };
         let window = PageRange::new(data_page.max(first), WINDOW_PAGES).clipped(pages);

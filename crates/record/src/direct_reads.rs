@@ -90,6 +90,7 @@ pub(crate) fn seconds_per_read(
         }
         Ok((start_time, delays))
     })?;
+    // Without requests there is no end, and no time has passed.
     let end_time =
         end_time.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(start_time);
     let read_count: f64 = requests.iter().map(|request| request.reads).sum();

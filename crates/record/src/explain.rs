@@ -391,7 +391,8 @@ impl Explainer {
         let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let mut samples = sampled_waits(gathered);
-        // Other depths or sizes of the same reads are not the remedy for programs and libraries.
+        // A cause mostly charged for programs and libraries has no trial: their remedy is not
+        // another depth or size of the same reads.
         samples.retain(|cause, _| !cause::is_of_programs(*cause, &charged));
         let assumed_parts = cause::assumed_parts(gathered, &charged, &findings);
         let in_order =

@@ -19,7 +19,7 @@ const HINTS_MAX: usize = 64;
 /// Reads of one process in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveProcess {
-    /// Process ID.
+    /// Process ID. 0 for the threads whose process is not known.
     pub process: u32,
     /// Name of its first thread, or of any if that one is not known.
     pub name: String,

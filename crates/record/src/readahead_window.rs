@@ -200,6 +200,8 @@ fn compare_in_ranges(
             }
             let mut requests = requests_of_try(window.bytes, ranges, &mut position);
             let in_flight = if index == 0 { sizes.present_in_flight } else { sizes.in_flight };
+            // Only requests below 128 KiB exceed this number. They can only have the present size.
+            // The first ones are not counted. If they are late, the rest is late as well.
             if let Some(time) = sizes.round_time_max
                 && requests.len() > FIRST_REQUESTS
             {
@@ -281,6 +283,7 @@ fn written_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
             Err(_) => position,
         };
         let end = rustix::fs::seek(file, SeekFrom::Hole(begin)).unwrap_or(file_bytes);
+        // At least one byte further, so that the loop advances.
         position = end.max(begin + 1);
         let range = begin.next_multiple_of(PAGE_BYTES)..end / PAGE_BYTES * PAGE_BYTES;
         if range.end >= range.start + WINDOW_BYTES_MAX {

@@ -96,8 +96,8 @@ impl RecordedSet {
     }
 
     /// Adds the pages of a record, if it is a read that returned bytes, or a page fault. The record
-    /// of a file gives the number in later records its path. Files without an absolute path are
-    /// left out: they cannot be opened again.
+    /// of a file has the path for the file number of later records. Files without an absolute path
+    /// are left out: they cannot be opened again.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) if file.path.starts_with('/') => {
@@ -246,7 +246,8 @@ struct ByteCounters {
 
 impl ByteCounters {
     /// Brings in the ranges of a group that are not in memory, up to `bytes_max` bytes of all
-    /// groups, and waits for them. Only counts the bytes once `is_over` is true.
+    /// groups, and waits for them. A range that is partly in memory counts as absent. Only counts
+    /// the bytes once `is_over` is true.
     fn bring_in_group(
         &self,
         group: &[FileRange],

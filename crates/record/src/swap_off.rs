@@ -26,6 +26,7 @@ pub fn is_ours(path: &Path) -> bool {
     let priority = (PREFERRED & 0x7fff).to_string();
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     areas.lines().skip(1).any(|line| {
+        // The first column is the path, and the last one the priority.
         let area_path = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
         Path::new(&area_path) == path && line.split_whitespace().last() == Some(&priority)
     })

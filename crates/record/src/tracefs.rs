@@ -183,7 +183,8 @@ impl Instance {
 
     /// Unmounts the tracefs of this process and removes its folder. The instance stays, and is
     /// reached by a descriptor. The kernel takes some 0.4 s to remove it, and its user may remove
-    /// the folder for temporary files meanwhile. Without `/proc` the mount stays until the drop.
+    /// the folder for temporary files meanwhile. Without `/proc` the mount stays until the drop. No
+    /// effect on a mount of the system.
     pub fn detach_mount(&mut self) {
         if self.tracefs.mount_record.is_none() || self.tracefs.detached.is_some() {
             return;

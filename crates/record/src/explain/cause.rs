@@ -231,7 +231,8 @@ pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
 }
 
 /// Returns the used parts of over-read files if the time of requests for them is assumed.
-/// `findings`: the reported ones.
+/// `findings`: the reported ones. If `Depth` has evidence and is not among them, its finding is in
+/// the result: a measurement may give it the waits that the assumption takes.
 pub(super) fn assumed_parts(
     gathered: &RecordingData,
     charged: &ChargedWaits,

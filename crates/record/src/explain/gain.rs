@@ -165,6 +165,7 @@ impl Trial {
             }
             WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
             WaitCause::Advice if has_several_reads => {
+                // The first file stands for all.
                 let file = sample
                     .files
                     .first()
@@ -280,6 +281,7 @@ impl Trial {
                 requests.iter_mut().for_each(|request| shorten(request, parts));
             }
             round.requests += requests.len() as u64;
+            // A read at the end of the file may be short.
             let read = |request: &Request, memory: &mut [u8]| {
                 files[request.file].read_at(memory, request.offset).map(drop)
             };
@@ -305,8 +307,7 @@ impl Trial {
         // Minimum numbers of runs. The first requests of a queue have no others in front of
         // them. More requests than the depth reduce their part of the time. The factors and
         // the minimum of 4 runs are chosen.
-        let [count_min, remedy_count_min] =
-            [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
+        let [count_min, remedy_count_min] = [4 + self.depths[0], (2 * self.depths[1]).max(4)];
         let runs_per_round = runs.len() / rounds;
         // As recorded: at most a third of the runs, except for the minimum.
         let count = aimed_count.clamp(count_min, (runs_per_round / 3).max(count_min));
@@ -353,7 +354,7 @@ struct OpenRun {
 /// [`FILES_MAX`] files are opened.
 ///
 /// # Errors
-/// As text: no file is the recorded one, or none can be read past the page cache.
+/// As text, of the last file: no file is the recorded one, or none can be read past the page cache.
 fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
     let mut reason = "it has no file".to_owned();
     let mut files = Vec::new();

@@ -432,6 +432,7 @@ impl RecordingData {
                 let pages = PageRange::covering(mapped.offset, mapped.bytes);
                 let file_data = self.files.entry(mapped.file).or_default();
                 file_data.mapped.add(pages.first, pages.end);
+                // The next read of this thread is the fault that has mapped the range.
                 self.mapped.map(mapped);
             }
             Record::Unseen(unseen) => self.on_unseen(unseen),

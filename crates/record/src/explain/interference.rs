@@ -201,7 +201,8 @@ impl Interference {
         *self.bytes.entry(device).or_default() += request.bytes;
         *self.by_thread.entry((device, request.thread)).or_default() += request.bytes;
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
-        // Requests that ended before the oldest wait cannot have delayed one.
+        // Requests that ended before the oldest kept wait began are dropped. Without a wait, only
+        // the requests that end last are kept.
         let first_wait_ns = self.unclassified_waits.front().map_or(end_ns, |wait| wait.begin_ns);
         while self.other_requests.front().is_some_and(|other| other.end_ns < first_wait_ns) {
             self.other_requests.pop_front();

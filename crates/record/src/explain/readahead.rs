@@ -102,6 +102,7 @@ pub(super) fn reportable_waits(
     let kind_of = |file: &FileData| (file.device, has_single_requests(file));
     // Waits of several threads at the same time share the time that passed.
     let passed_ns = |number: &u32, file: &FileData| {
+        // A wait for readahead is charged to no cause.
         let depths = file.depth_charge(None).unwrap_or_default();
         let remaining_share = remaining_shares.get(number).copied().unwrap_or(1.0);
         // Larger requests are compared with one request at a time, so only such waits count.
@@ -259,6 +260,7 @@ fn build_finding(
 /// Returns the finding that larger direct requests are faster than the present ones.
 fn direct_finding(waits: &ReadaheadWaits, trial: &WindowTrial) -> Finding {
     let kib = trial.tried[trial.chosen].bytes >> 10;
+    // Direct waits are for single requests, so their size is known.
     let request_bytes = waits.request_bytes.unwrap_or_default() as f64;
     Finding {
         cause: WaitCause::Small,

@@ -18,10 +18,10 @@ pub(super) struct IntervalUnion {
 }
 
 impl IntervalUnion {
-    /// Adds the interval from `begin_ns` to `end_ns`, not earlier, both in nanoseconds. It is
-    /// merged with the open intervals that it overlaps. The earliest open intervals are closed if
-    /// there are too many, which bounds the memory. An interval that overlaps a closed one counts
-    /// twice there.
+    /// Adds the interval from `begin_ns` to `end_ns`, which is not before it, in nanoseconds. The
+    /// interval is merged with the open intervals that it overlaps. The earliest open intervals are
+    /// closed if there are too many, which bounds the memory. Time that is also in a closed
+    /// interval counts twice.
     pub fn add(&mut self, begin_ns: u64, end_ns: u64) {
         self.sum_ns += end_ns - begin_ns;
         self.count += 1;

@@ -33,10 +33,11 @@ pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
 /// Returns the title of this cause, its evidence from the recording, and the remedy. The hint of
 /// the file with the longest of these waits stands for all files.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (random, advised) =
-        (gathered.charged_waits(WaitCause::Advice), over_read::advised_waits(gathered));
-    let has_random_hint = random.0.ns >= advised.0.ns;
-    let (charge, file) = if has_random_hint { random } else { advised };
+    let (random, random_file) = gathered.charged_waits(WaitCause::Advice);
+    let (sequential, sequential_file) = over_read::advised_waits(gathered);
+    let has_random_hint = random.ns >= sequential.ns;
+    let (charge, file) =
+        if has_random_hint { (random, random_file) } else { (sequential, sequential_file) };
     let is_mapped_hint = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let read_noun = if gathered.by_method.keys().all(|method| *method == ReadMethod::Fault) {
         "touch"

@@ -16,7 +16,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged_waits(WaitCause::Again);
+    let (charge, most_awaited_file) = gathered.charged_waits(WaitCause::Again);
     let fetched_bytes: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
     let again_bytes: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
     let distinct_bytes = fetched_bytes.saturating_sub(again_bytes);
@@ -28,7 +28,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes_text(fetched_bytes as f64),
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
-            path_or_dash(file),
+            path_or_dash(most_awaited_file),
         ),
         remedy: format!(
             "keep the {} in use in memory: more memory, reads through the page cache (no O_DIRECT), \

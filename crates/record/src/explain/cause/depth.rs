@@ -33,6 +33,7 @@ const ANNOUNCEMENT: &str =
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
+    // Only the waits with few requests in flight, and the file with the longest of them.
     let (DepthCharge { low: charge, depth, .. }, file) = gathered.low_depth_waits(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
     let distance = regular_distance(gathered);
@@ -44,6 +45,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             if distance < 0 { "before" } else { "after" },
         ),
     };
+    // Among many reading threads, a low depth may be chance: only the rest counts.
     let lacking_part = gathered.lacking_depth_part(WaitCause::Depth);
     let by_chance = match lacking_part < 1.0 {
         true => format!(

@@ -33,7 +33,8 @@ fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> 
 }
 
 /// Returns the charged waits of single reads with their requests in flight, and the file with the
-/// longest of them. Without root the requests at the device are not seen, so all waits count.
+/// longest of them. Without root the requests at the device are not seen. All waits count then, and
+/// the requests in flight are not for use.
 fn charged_waits(gathered: &RecordingData) -> (WaitSum, Depth, Option<&FileData>) {
     let (DepthCharge { low, depth, .. }, file) = gathered.low_depth_waits(WaitCause::Direct);
     if gathered.has_measured_waits() {
@@ -54,6 +55,7 @@ pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, depth, charged_file) = charged_waits(gathered);
     let over_read_file = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
+    // One file stands for all.
     let file = charged_file.or(over_read_file);
     let is_direct = file.is_some_and(|file| file.direct_reads > 0);
     let title = match is_direct {

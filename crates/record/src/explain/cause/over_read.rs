@@ -194,7 +194,7 @@ pub(super) fn assumed_parts(
             let ns = file.charge(cause).ns as f64 * depths.passed_share() * remaining_share;
             assumed.judged_seconds += ns / 1e9;
             assumed.lost_seconds += ns / 1e9 * lost_share;
-            if cause.is_some() {
+            if cause == Some(WaitCause::Depth) {
                 let low_seconds = ns / 1e9 * depths.low_share() * lacking_part;
                 assumed.depth_seconds += low_seconds;
                 assumed.depth_lost_seconds += low_seconds * lost_share;

@@ -20,8 +20,8 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged_waits(WaitCause::PageFaults);
-    let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
+    let (charge, most_awaited_file) = gathered.charged_waits(WaitCause::PageFaults);
+    let is_random = most_awaited_file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let hint = if is_random { "; the program advised MADV_RANDOM" } else { "" };
     CauseText {
         title: "a mapping is fetched one page at a time".to_owned(),
@@ -29,7 +29,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{hint}",
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
-            path_or_dash(file),
+            path_or_dash(most_awaited_file),
         ),
         remedy: "announce each range before it is touched with MADV_WILLNEED or \
                  MADV_POPULATE_READ, or `pread` it as a whole"

@@ -19,7 +19,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged_waits(WaitCause::Small);
+    let (charge, most_awaited_file) = gathered.charged_waits(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;
     CauseText {
         title: "small reads in sequence, each a device request of its own".to_owned(),
@@ -30,9 +30,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes_text(charge.bytes as f64 / waits),
             duration_text(charge.ns as f64 / waits),
             bytes_text(charge.bytes as f64 / (charge.ns.max(1) as f64 / 1e9)),
-            path_or_dash(file),
+            path_or_dash(most_awaited_file),
         ),
-        remedy: match file.is_some_and(|file| file.direct_reads > 0) {
+        remedy: match most_awaited_file.is_some_and(|file| file.direct_reads > 0) {
             true => {
                 "read 256 KiB or more at once, or without O_DIRECT, so that the kernel reads ahead"
             }

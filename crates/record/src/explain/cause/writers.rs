@@ -19,7 +19,8 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
 /// Returns a text about the main writer to a device, by bytes: a thread of the program, the kernel
 /// for the program, or another program. `written_bytes`: all bytes written to the device.
 fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -> String {
-    // A writer of at least half of the bytes is the main one: first the program's own threads.
+    // A writer of at least half of the bytes is the main one: first the program's own threads. Only
+    // recorded threads have a number.
     let by_thread = gathered.writes.bytes_by_thread(device);
     let own_bytes: u64 =
         by_thread.iter().filter(|(thread, _)| thread.is_some()).map(|(_, bytes)| bytes).sum();

@@ -121,7 +121,8 @@ impl LowWaits {
 }
 
 impl DepthSpread {
-    /// Adds a wait.
+    /// Adds a wait. A full window ends, and its low waits are kept if a low depth took less than
+    /// half of its time.
     fn add_wait(&mut self, ended: &EndedWait) {
         let begin_ns = ended.end_ns.saturating_sub(ended.wait.waited_ns);
         let period = self.threads.entry(ended.wait.thread).or_insert((begin_ns, ended.end_ns));
@@ -163,10 +164,11 @@ impl DepthSpread {
         counts.max().unwrap_or(0).max(0) as usize
     }
 
-    /// Returns the part of the time with a low depth in which it was low by chance. In such windows
-    /// the depth is low for less than half of the time. 0 if few threads read in the same period,
-    /// or if one thread had half of these waits. Many short processes of which four run at a time
-    /// are few. A single long wait does not make a thread the only reader, so waits are counted.
+    /// Returns the part of the time with a low depth in which it was low by chance: in windows of
+    /// waits whose depth was low for less than half of their time. 0 if fewer than [`THREADS_MIN`]
+    /// threads read in the same period, or if one thread had half of the low waits. Many short
+    /// processes of which four run at a time are few. A single long wait does not make a thread the
+    /// only reader, so waits are counted.
     ///
     /// A program of many readers keeps several reads in flight. Its depth is low while the other
     /// threads wait for a processor, and more threads gain nothing then. A single thread that reads
@@ -195,7 +197,7 @@ pub(super) struct UnusedEstimate {
 
 impl FileData {
     /// Counts a wait that `OverRead` judges. Returns true if most fetched pages of the file were
-    /// unused at the last count. Each wait would take too long for a count of all pages.
+    /// unused at the last count. A count of all pages at each wait would take too long.
     fn count_judged_wait(&mut self) -> bool {
         let waits = self.unused_estimate.waits + 1;
         self.unused_estimate.waits = waits;

@@ -44,7 +44,8 @@ impl InferredFetches {
     }
 
     /// Returns true if another thread fetched one of these pages while the read was made, or before
-    /// it at a distance of at most the duration of that fetch (chosen).
+    /// it at a distance of at most the duration of that fetch (chosen). Reads come in about the
+    /// order of their ends, so the end of the read is not compared.
     pub fn has_one_of_other_thread(&self, read: &ReadRecord, pages: PageRange) -> bool {
         self.0.iter().any(|fetch| {
             let duration_ns = fetch.end_ns.saturating_sub(fetch.begin_ns);

@@ -225,9 +225,10 @@ impl RecordingData {
 
     /// Claims the pages that the reading thread inserted into the cache within this read, and
     /// returns the bytes of the read's own file among them. Pages of other files count as fetched
-    /// too. Pages inserted earlier were written, except the readahead of the thread's last fault,
-    /// and the page for which a buffered read waited without a page of its own. A failed call of
-    /// the thread fetched that page, as a read that must not wait does. Such calls have no record.
+    /// too. Pages inserted earlier were written, with two exceptions. One is the readahead of the
+    /// thread's last fault. The other is the first page of a buffered read that waited and inserted
+    /// no page itself: an earlier call that must not wait fetched it. These calls fail, without a
+    /// record.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive. Bytes of other files and of
     /// the last fault's readahead are not in the result.
@@ -368,6 +369,7 @@ impl RecordingData {
             _ => self.call_waits.add(begin_ns, end_ns),
         }
         self.depth_sweep.add_wait(span, charged);
+        // A wait for data in flight is for a request of unknown size.
         if fetched_bytes > 0 {
             self.writes.record_wait(file.device, span, fetched_bytes);
             self.other_reads.record_wait(file.device, span, fetched_bytes);
