@@ -83,6 +83,7 @@ impl LiveReads {
             Record::Lost(lost) => self.lost += lost.count,
             Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
             Record::Evict(_) | Record::OthersRequests(_) | Record::OthersSampled(_) => {}
+            // Advice, insertions, reads, requests, mapped ranges, and reads of unknown bytes.
             other => self.records.push(other),
         }
     }
