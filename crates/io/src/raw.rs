@@ -219,7 +219,7 @@ impl RawFile {
         let error = |fault| RawError { path: path.clone(), fault };
         let channel =
             self.channels.for_this_process_mut(&self.channel_parameters).map_err(error)?;
-        // A poisoned lock is safe, as in `channel`.
+        // A poisoned lock is safe, as in `ProcessChannel::lock`.
         let channel = channel.channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file_bytes = channel.begin_stream().map_err(error)?;
         let offset = offset.min(file_bytes);
@@ -271,9 +271,10 @@ impl RawFile {
     ///
     /// # Errors
     /// The device failed. The error reports the number of bytes written before the failure. Any
-    /// part of the rest may have been written too; past the old end of the file only next to writes
-    /// of a batch. A block device that is too short is not written at all. No byte is written
-    /// either if a batch has a write in flight to a block of which `memory` is only a part.
+    /// part of the rest may have been written too. Past the old end of the file, such bytes are cut
+    /// off unless a batch writes there at the same time. A block device that is too short is not
+    /// written at all. No byte is written either if a batch has a write in flight to a block of
+    /// which `memory` is only a part.
     pub fn write_at(&self, memory: &[u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
         if !self.is_writable {

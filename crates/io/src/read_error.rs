@@ -105,7 +105,8 @@ impl ReadError {
             machine::ReadError::TooManyReads { open_reads_max } => {
                 ReadError::TooManyReads { reads_max: open_reads_max }
             }
-            // Other reads are split to fit, so only a batch meets this.
+            // Other reads are split to fit, so only a batch meets this. Both numbers count whole
+            // pages.
             machine::ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => {
                 ReadError::TooLarge { bytes: needed_bytes, bytes_max: memory_bytes }
             }

@@ -115,8 +115,9 @@ impl FileStorage {
         })
     }
 
-    /// Storage of any number of files for several threads, with the sleeper of its `depth`
-    /// requests. With the backend `Auto`, threads may also execute requests themselves.
+    /// Storage of any number of files for several threads, with the sleeper that waits for its
+    /// completions. At most `depth` requests are in flight. With the backend `Auto`, threads may
+    /// also execute requests themselves.
     ///
     /// # Errors
     /// As [`for_one_thread`](FileStorage::for_one_thread).

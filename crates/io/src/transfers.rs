@@ -158,8 +158,8 @@ impl TransferProgress {
         }
     }
 
-    /// Processes an answer of the kernel. Returns the outcome, or `None` if another request must
-    /// follow.
+    /// Processes an answer of the kernel: `raw` is its number of bytes, or a negative errno.
+    /// Returns the outcome, or `None` if another request must follow.
     fn on_answer(&mut self, raw: i32) -> Option<Outcome> {
         match next_step(raw, &self.transfer) {
             // The library has not cancelled it. If a thread exits, the kernel cancels the queued
@@ -345,6 +345,9 @@ impl<K> Transfers<K> {
     /// Submits started transfers and processes answers. Sleeps until a transfer ends or until
     /// `deadline`; `None` is no deadline. Does not sleep if `next_ended` has a result or no
     /// transfer is in flight. May return early.
+    ///
+    /// # Errors
+    /// As [`exchange`](Transfers::exchange).
     pub(crate) fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
         let sleep = match deadline {
             _ if !self.ended.is_empty() => Sleep::Never,

@@ -49,8 +49,8 @@ pub fn is_on_overlay(file: impl AsFd) -> bool {
 }
 
 /// Returns one flag per page of a range: true when the page is in the kernel page cache. The range
-/// has `bytes` bytes from `offset` on, a multiple of the page size. All flags are true for a file
-/// that the process neither owns nor may write (`mincore(2)`).
+/// has `bytes` bytes. It starts at `offset`, a multiple of the page size. All flags are true for a
+/// file that the process neither owns nor may write (`mincore(2)`).
 ///
 /// # Errors
 /// The file cannot be mapped, or the range is empty.

@@ -77,7 +77,8 @@ impl ForkReplacement {
     }
 
     /// Registers the replacement of an area in children: `file`, or inaccessible memory without
-    /// one. `is_direct` is true if the file is open for direct I/O.
+    /// one. `is_direct` is true if the file is open for direct I/O. Fails if the memory for fork
+    /// handlers is exhausted.
     fn register(
         area: &AnonymousArea,
         file: Option<Arc<File>>,
@@ -128,6 +129,7 @@ impl ForkReplacement {
     /// 18 µs, a fifth of the time in which a program reads it, and the check takes 9 µs.
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let pages = PageRange::covering(offset, bytes).clipped((self.bytes / PAGE) as u64);
+        // `counted_pages` returns the number of resident pages, if the kernel reports it.
         if advice == Advice::WillNeed
             && self.file.as_ref().and_then(|file| counted_pages(file, pages)) == Some(pages.count())
         {
@@ -232,7 +234,8 @@ struct InheritedRange {
     address: usize,
     /// Length of the area.
     bytes: usize,
-    /// File to map; `None` for inaccessible memory.
+    /// Descriptor of the file to map, open while the range is registered; `None` for inaccessible
+    /// memory.
     fd: Option<i32>,
 }
 

@@ -211,7 +211,7 @@ impl MappingBuilder {
             Err(PagerError::Uffd(why)) if self.uses_kernel_cache || !why.is_descriptor_limit() => {
                 map_by_kernel(replacement, user, KernelMappingReason::NoUserfaultfd(why))
             }
-            // The kernel's mapping is not writable, and does not count.
+            // The kernel's mapping is not writable, and does not count towards that limit.
             Err(PagerError::WritableMemory { errno, .. }) => {
                 map_by_kernel(replacement, user, KernelMappingReason::NoWritableMemory { errno })
             }

@@ -216,6 +216,7 @@ impl MappingServer {
         let start_sector = 0;
         let file = machine.add_file(file_bytes, start_sector).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
+        // A window is taken back by mremap(2), which waits until its report is read here.
         let uffd = Uffd::open_reporting_remaps().map_err(PagerError::Uffd)?;
         user.register(&uffd, RangeRegistration::Missing)?;
         let shadow_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
@@ -319,7 +320,8 @@ impl Areas {
             return;
         };
         if self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
-            // The program has dropped the page itself (madvise(2)). Unless pinned, it leaves too.
+            // The program has dropped the page itself (madvise(2)). The machine drops it too,
+            // unless a read has it pinned.
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
         if self.has_presence(page, PagePresence::User) {
@@ -335,8 +337,8 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
-            // No window was delegated, which would have woken the threads. One byte suffices: the
-            // machine reads whole pages. The tag of the ended read leads to the page's mapping.
+            // The kernel does not serve the page, so it is read. One byte suffices: the machine
+            // reads whole pages. The tag of the ended read leads to the mapping of the page.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -477,6 +479,7 @@ impl Areas {
             }
         }
         for &page in &self.page_scratch {
+            // The frame has no page from here on.
             if let Some(resident_page) = self.resident.get(&page) {
                 self.frame_pages[resident_page.frame as usize] = None;
             }
@@ -512,7 +515,7 @@ impl Areas {
     }
 
     /// Copies `bytes` bytes of a completed read from `offset` on, from either area. Pages that the
-    /// program has dropped itself are read again.
+    /// program has dropped itself are read again. Fails if such a page cannot be read.
     fn copy_completed(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         let mut copied = Vec::with_capacity(bytes as usize);
         for page in PageRange::covering(offset, bytes).pages() {
@@ -592,6 +595,7 @@ impl PagerServer for MappingServer {
                 areas.handle_faults(machine);
             }
             areas.exchange();
+            // `step` returns true if there was work. More may follow.
             while machine.step(areas.clock.now(), areas) {
                 areas.exchange();
             }

@@ -183,6 +183,7 @@ impl RegionBuilder {
     ) -> Result<Region, PagerError> {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Policy)?;
         let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
+        // A region of 0 bytes has a page too, because an area cannot be empty.
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| {
             SystemMemory::measure().map_or(DEFAULT_MEMORY_BYTES, |memory| {
@@ -190,8 +191,8 @@ impl RegionBuilder {
             })
         });
         // With memory of twice the region's length, an amount equal to the length is always free.
-        // This exceeds the free frames that are kept, so no page has to be evicted. More memory
-        // would have no use.
+        // The machine keeps fewer frames ready, so no page has to be evicted. More memory would
+        // have no use.
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
         // Pinned pages add frames, within the same bound.
         let memory_pages_max = (memory_pages + KEPT_PAGES_MAX).min((2 * pages).max(memory_pages));

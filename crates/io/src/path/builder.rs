@@ -332,7 +332,8 @@ impl Builder {
         Ok((self.build_engine_over(storage_backend, sleeper, caps, clock)?, pages))
     }
 
-    /// Page cache mode of a path over a server or a source, which `option` names in an error.
+    /// Page cache mode of a path over a server (`option` is [`NFS`]) or a source ([`SOURCE`]). An
+    /// error for the kernel page cache names `option`.
     ///
     /// # Errors
     /// The kernel page cache was chosen, or an option has no effect. For a server also
@@ -476,7 +477,8 @@ fn build_machine(
         match (build_machine_of(config, &plan), plan.halved()) {
             (Ok((machine, frame_cache)), _) => return Ok((machine, Arc::new(frame_cache), plan)),
             // Address space is shorter than memory: ulimit(1) or strict overcommit. The next round
-            // tries half, with another machine of that size.
+            // tries half, with another machine of that size. A fixed plan has no half, nor has an
+            // elastic one near its floor.
             (Err(BuildError::Memory(_)), Some(halved)) => plan = halved,
             (Err(error), _) => return Err(error),
         }

@@ -20,7 +20,7 @@ use crate::target::Target;
 
 /// Channel of the process that created it, and the channels of its forked children.
 pub(super) struct ProcessChannels {
-    /// Channel of the process that created it.
+    /// Channel of the process that created it. `get` returns `None` in other processes.
     creator_channel: ProcessOwned<ProcessChannel>,
     /// Channels of a forked child and of its own children, built at first use.
     child_channels: ForkLocal<ProcessChannels>,
@@ -66,8 +66,8 @@ impl ProcessChannels {
         }
     }
 
-    /// Returns the channel of this process. A child builds it at first use. A
-    /// grandchild finds the child's entry, and builds its own one below it.
+    /// Returns the channel of this process. A child builds it at first use. A grandchild finds the
+    /// child's entry, and builds its own one below it.
     ///
     /// # Errors
     /// This is a child, and it cannot build a channel.

@@ -96,7 +96,7 @@ impl SourceFile {
     }
 
     /// Fills `buffer` with the bytes from `offset` on, all within the file, or ends early if
-    /// `continues` returns false. It is called at least every 50 ms. The fetches are counted in
+    /// `continues` returns false. This is called at least every 50 ms. The fetches are counted in
     /// `counters`. `reason` is the result of [`decide_direct`](SourceFile::decide_direct).
     ///
     /// # Errors

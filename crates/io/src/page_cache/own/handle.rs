@@ -254,6 +254,9 @@ impl Handle {
     /// this is a new handle, and the cached pages of the older version are dropped. With
     /// [`Coherence::EachRead`] a file that was changed in the last 2 s counts as changed each time:
     /// its *unstable id* is unique. Only for handles of this process.
+    ///
+    /// # Errors
+    /// The attributes of the file cannot be read (`ReadError::Look`).
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
@@ -283,7 +286,8 @@ impl Handle {
 
     /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns false
     /// without a change otherwise. A replaced handle stays in `replaced` while reads use it. Later
-    /// replacements drop it, and keep its counters. (This handle stays, and keeps its own.)
+    /// replacements drop it, and keep its counters. (This handle, the program's own, is the first
+    /// version and never in that list.)
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
@@ -342,8 +346,8 @@ impl Handle {
     }
 
     /// Takes advice about future reads of this handle, for the policy of each cache that it uses.
-    /// `WillNeed` prefetches the range. The opposite advice drops its cached pages. Other advice
-    /// ignores `range`. Lasting advice is kept for replacements of the handle.
+    /// `WillNeed` prefetches the range, and `DontNeed` drops its cached pages. Other advice ignores
+    /// `range`. Lasting advice is kept for replacements of the handle.
     pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
         if let Some(index) = ADVICE.iter().position(|&kind| kind == advice) {
             self.advice.store(index as u8, Ordering::Relaxed);
@@ -357,17 +361,18 @@ impl Handle {
             if !self.file.pages.stay_in_own_cache() || self.file.storage_file.has_all_bytes() {
                 return;
             }
+            // From now on a reader must look into the own cache first.
             self.file.has_pages.store(true, Ordering::Relaxed);
         }
-        // Without an engine there are no own pages either. An engine that is built later receives
-        // the advice when the handle is registered.
+        // Without an engine there are no own pages to drop. An engine that is built later receives
+        // lasting advice when the handle is registered.
         if self.engine.existing_engine().is_some() || advice == Advice::WillNeed {
             self.advise_machine(self.machine_ids_or_register(), advice, range);
         }
     }
 
-    /// Readahead state of the file: from the policy of the kernel page cache if the kernel caches
-    /// the file, otherwise from the machine.
+    /// Readahead state of the handle's file: from the policy of the kernel page cache if the kernel
+    /// caches the file, otherwise from the machine. The latter registers the handle if necessary.
     pub(crate) fn readahead_state(&self) -> readpath_core::readahead::ReadaheadState {
         match self.file.pages.kernel_file() {
             Some(file) => file.readahead_state(),
@@ -427,6 +432,7 @@ impl Handle {
     #[inline(always)]
     fn copy_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let preferred_slot = thread_number();
+        // A copy that starts in this page continues its last use, and counts as no other use.
         let last_used_page = self.read_counters.last_page(preferred_slot);
         let reader_guard = self.engine.frame_cache.copy(
             self.machine_ids_or_register().file_id,
@@ -448,17 +454,12 @@ impl Handle {
     /// # Errors
     /// The limit of pinned pages is reached.
     pub(crate) fn pin_shared(&self, page: u64) -> Result<Option<PinnedPage>, PinLimitReached> {
-        match self.needs_every_hit || !self.has_pages() {
-            true => Ok(None),
-            false => {
-                let ignores_mark = false;
-                self.engine.frame_cache.pin(
-                    self.machine_ids_or_register().file_id,
-                    page,
-                    ignores_mark,
-                )
-            }
+        if self.needs_every_hit || !self.has_pages() {
+            return Ok(None);
         }
+        let file_id = self.machine_ids_or_register().file_id;
+        let ignores_mark = false;
+        self.engine.frame_cache.pin(file_id, page, ignores_mark)
     }
 
     /// Calls `record_end` with the end offset of the last read in each slot that bypassed the
@@ -470,7 +471,8 @@ impl Handle {
 }
 
 impl Drop for Handle {
-    /// Closes the handle, unless it belongs to the parent of a `fork`.
+    /// Closes the handle in the kernel policy, and in the machine if it is registered there. Does
+    /// nothing to a handle of the parent in a child made by `fork`.
     fn drop(&mut self) {
         if self.engine.is_of_this_process() {
             if let Some(file) = self.file.pages.kernel_file() {

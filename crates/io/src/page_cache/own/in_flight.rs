@@ -362,8 +362,8 @@ impl IoBackend for InFlight {
     /// that executes it. The drop of the engine's lock, or the sleep, hands submitted requests on.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
-        // True once for each such read: for the first of the requests that it waits for. Prefetches
-        // are not among these, and go to the storage.
+        // True for the first request that `inline_read` waits for, which empties that field. The
+        // later requests of this read, and prefetches, go to the storage.
         let is_inline =
             self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
         // The thread keeps its list until the end of the request. The storage copies the other one.
@@ -406,8 +406,8 @@ impl IoBackend for InFlight {
 impl Driver for InFlight {
     /// Moves the read to the completed ones of its queue, and wakes the queue's owner. The pages of
     /// a successful read stay pinned until the read is released; a failed one has none. An
-    /// abandoned read is released in the machine at once, and its handle goes to `abandoned`: the
-    /// engine then ends the read there.
+    /// abandoned read, which has no queue, is released in the machine at once. Its handle goes to
+    /// `abandoned`: the engine then ends the read on that handle.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         // The tag was the number of the read's entry at its start.
         let id = done.tag as InFlightId;

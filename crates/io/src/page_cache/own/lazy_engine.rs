@@ -52,7 +52,8 @@ pub(crate) enum EngineError {
 
 /// Owner of an engine, which ends with the last reference to this owner.
 pub(crate) struct LazyEngine {
-    /// Set when the engine is built.
+    /// Set when the engine is built. In a child made by `fork`, `get` of the outer value returns
+    /// `None`.
     engine: ProcessOwned<ForkLocal<Arc<Engine>>>,
     /// Times at which files are checked for changes.
     pub(crate) coherence: Coherence,
@@ -79,6 +80,7 @@ impl LazyEngine {
         builder: Option<Box<dyn BuildEngine>>,
     ) -> LazyEngine {
         let engine = Arc::new(engine);
+        // The thread that adapts elastic memory finds the engine in this registry.
         register_engine(&engine);
         let copies_max = engine.frame_cache.copies_max();
         LazyEngine::from_parts(ForkLocal::with_value(engine), copies_max, coherence, pages, builder)
@@ -100,7 +102,7 @@ impl LazyEngine {
     }
 
     /// Creates an owner. `engine` may be empty; `builder` then builds the engine at first use.
-    /// `copies_max` is the number of threads that copy out of the cache at the same time.
+    /// `copies_max` is the maximum number of threads that copy out of the cache at the same time.
     fn from_parts(
         engine: ForkLocal<Arc<Engine>>,
         copies_max: usize,
@@ -172,6 +174,7 @@ impl LazyEngine {
         let build = || {
             let builder = self.builder.as_ref().expect("an owner without a builder has an engine");
             let engine = Arc::new(builder.engine()?);
+            // As in `new`.
             register_engine(&engine);
             Ok(engine)
         };

@@ -96,8 +96,8 @@ pub(crate) struct PageIndex<A: Atomics> {
 }
 
 impl PageIndex<Std> {
-    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame. `readers` is
-    /// the maximum number of simultaneous copies.
+    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame (from eight
+    /// frames on). `readers` is the maximum number of simultaneous copies, a power of two.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
         // The allocator provides zeroed memory for plain integers without writing to it.
         let heads =
@@ -135,8 +135,8 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.slot_count()
     }
 
-    /// Signs in for copies from the group of a page, in slot `preferred_slot` if it is free.
-    /// Returns `None` if no slot is free.
+    /// Signs in for copies from the group of a page, in slot `preferred_slot` (modulo the number of
+    /// slots) if it is free, or in another slot. Returns `None` if no slot is free.
     #[inline]
     pub(crate) fn sign_in(
         &self,
@@ -201,6 +201,7 @@ impl<A: Atomics> PageIndex<A> {
         if !self.try_add_pin(entry, if ignores_mark { 0 } else { MARKED }) {
             return PinOutcome::Absent;
         }
+        // From the pin on, the frame keeps its page: the key cannot change any more.
         if entry.key.load(Relaxed) == key {
             return PinOutcome::Pinned(frame);
         }
@@ -251,8 +252,9 @@ impl<A: Atomics> PageIndex<A> {
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & SHARED != 0)
     }
 
-    /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
-    /// `marked`, the lowest one for `first`, get the mark. Called by one thread at a time.
+    /// Shares up to 64 consecutive pages from `first` on. Each of `frames` has the next page, and
+    /// is neither shared nor pinned. Pages with a bit in `marked`, the lowest one for `first`, get
+    /// the mark. Their uses and the flag `INVALIDATED` are reset. Called by one thread at a time.
     pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         let mut heads = self.group_heads(page_key(file, first));
         for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
@@ -282,6 +284,7 @@ impl<A: Atomics> PageIndex<A> {
     /// Returns and resets the uses of the page in `frame`.
     pub(crate) fn take_uses(&self, frame: u32) -> UseCount {
         let state = &self.entries[frame as usize].state;
+        // Checked with a load first, so that an unused entry is not written.
         if state.load(Relaxed) & USE_MASK == 0 {
             return UseCount::None;
         }
@@ -321,7 +324,8 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Ends the sharing of the pages in up to 64 `frames`. Returns one bit for each page that is
     /// pinned or that a reader is signed in for, the lowest bit for the first frame. These pages
-    /// are shared again at the end; lookups meanwhile miss them. Called by one thread at a time.
+    /// are shared again at the end; lookups meanwhile miss them. A page that was not shared gets no
+    /// bit. Called by one thread at a time.
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
         let (mut in_use, mut recalled) = (0, 0);
         for (position, frame) in frames.iter().enumerate() {

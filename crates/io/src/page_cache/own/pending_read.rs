@@ -212,7 +212,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let CompletedRead { frames, skip, detached, .. } = &completed;
         let first_page = self.offset / PAGE_BYTES;
         let reader_guard = match detached {
-            // The bytes are in the frames, which the machine is about to unpin.
+            // The bytes are in the frames, which the machine is about to unpin. No guard for pages
+            // of several groups, or if all reader slots are taken.
             None if result.is_ok() => {
                 frame_cache.protect_pinned(self.handle.machine_ids().file_id, first_page, frames)
             }
@@ -241,7 +242,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         result.map(drop).map_err(ReadError::from_machine)
     }
 
-    /// Releases the pages of the completed piece `id` and closes its queue.
+    /// Releases the pages of the completed piece `id`, closes its queue, and steps the machine.
     fn release_piece(
         &self,
         mut state: EngineGuard<'_>,

@@ -147,7 +147,10 @@ impl ReadCounters {
             };
             for counters in slots.iter().filter_map(ForkLocal::get).filter(has_new_end) {
                 let end = counters.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
-                (end != NO_OFFSET).then(|| record_end(end));
+                // Another call may have taken the end since the load.
+                if end != NO_OFFSET {
+                    record_end(end);
+                }
             }
         }
     }
@@ -252,8 +255,8 @@ impl KernelReadCounters<'_> {
         if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.counters.run_start.store(end - bytes, Ordering::Relaxed);
             let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);
-            // `no_readahead_from` is `end` if the kernel policy was just shown this read, a new
-            // run.
+            // If the kernel policy was just shown this read, and chose to read its run without
+            // kernel readahead, the field is `end` already and stays.
             if no_readahead_from != NO_OFFSET && no_readahead_from != end {
                 self.counters.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }

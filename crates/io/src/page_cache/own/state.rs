@@ -196,6 +196,9 @@ impl EngineState {
     /// Starts a read of `bytes` bytes from `offset` on in the machine, and adds it to a queue. The
     /// handle is registered, and counts the read until `on_read_end`. `step_until_idle` must follow
     /// and submits the requests. `ticket` is returned with the completed read.
+    ///
+    /// # Errors
+    /// The machine rejects the read, which then has no effect on the queue.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -218,7 +221,8 @@ impl EngineState {
         // For the scheduler, each handle is a process of its own. The tag finds the read's entry.
         let (process, tag) = (ProcessId(machine_ids.handle.0), id as u64);
         let transfer = Transfer { handle: machine_ids.handle, process, offset, bytes, tag };
-        // The increase of the machine's counters is the part of this read.
+        // The increase of the machine's counters is this read, which the machine has cut at the end
+        // of the file.
         let meter_before = self.machine.meter();
         let (requested_before, hit_before) = (meter_before.requested_bytes, meter_before.hit_bytes);
         let read = self.machine.read(now, ReadAccess::Buffered, transfer)?;
@@ -328,11 +332,12 @@ impl EngineState {
         }
     }
 
-    /// Releases the pages of abandoned reads that are done. Returns false if there are none.
+    /// Ends the abandoned reads that are done on their handles. The machine has released their
+    /// pages before. Returns false if there are none.
     fn end_abandoned_reads(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
-            // The read was released in the machine, and with it its range.
+            // The range of the read is not known any more.
             self.on_read_end(handle, ALL_PAGES);
             has_some = true;
         }
@@ -391,8 +396,9 @@ impl EngineState {
         };
         // Called twice: to count the bytes, and to copy them.
         let parts = || slices(&self.frame_cache, completed);
-        let (bytes, reusable) = (parts().map(<[u8]>::len).sum(), None);
-        let mut copy = AlignedBytes::allocate(bytes, reusable);
+        let bytes = parts().map(<[u8]>::len).sum();
+        let reusable_memory = None;
+        let mut copy = AlignedBytes::allocate(bytes, reusable_memory);
         let mut uncopied = &mut copy[..];
         for part in parts() {
             let (target, rest) = uncopied.split_at_mut(part.len());
@@ -460,7 +466,8 @@ impl EngineState {
         let in_flight = &mut self.in_flight;
         let have_just_arrived = slept == Ok(true);
         match slept.and_then(|_| in_flight.storage.collect(&mut self.completion_scratch)) {
-            Ok(has_queued) => in_flight.deferred.has_unsubmitted_requests |= has_queued,
+            // True if the storage has queued requests again, such as the rest of a short one.
+            Ok(has_requeued) => in_flight.deferred.has_unsubmitted_requests |= has_requeued,
             Err(error) => in_flight.fail(error),
         }
         let now = self.clock.now();

@@ -81,7 +81,7 @@ impl StorageBackend {
     /// storage share one range of sector numbers.
     ///
     /// # Panics
-    /// The file belongs to the other kind of backend.
+    /// The file belongs to another kind of backend.
     pub(crate) fn add(&mut self, file: StorageFile) -> u64 {
         match (self, file) {
             (StorageBackend::Files(files), StorageFile::Local(target)) => files.add(target),

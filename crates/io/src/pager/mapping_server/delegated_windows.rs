@@ -252,7 +252,6 @@ impl Areas {
             return false;
         };
         let now = self.now();
-        // The window must fit into the budget, and have no locked or poisoned page.
         let Some(budget) = self.delegated_windows.budget_for(&self.target, now, range.count())
         else {
             return false;
@@ -260,7 +259,8 @@ impl Areas {
         let is_adjoining = |window: &DelegatedWindow| {
             window.range.end == range.first || window.range.first == range.end
         };
-        // The memory locks were checked when the first window of the run was delegated.
+        // No page may be locked or poisoned. The memory locks are checked once for a run, at its
+        // first window.
         let mut windows = self.delegated_windows.windows.iter();
         let adjoining_window = windows.find(|&window| is_adjoining(window)).copied();
         let is_memory_locked = adjoining_window.is_none() && has_locked_memory();

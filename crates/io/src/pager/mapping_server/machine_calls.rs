@@ -65,8 +65,8 @@ impl IoBackend for Areas {
             iov_base: self.shadow.address(range.first) as *mut _,
             iov_len: start.bytes as usize,
         };
-        // SAFETY: pages of the shadow, which outlives the transfers. No other thread accesses them
-        // while they are `Filling`.
+        // `range` comes back with the ended transfer. SAFETY: pages of the shadow, which outlives
+        // the transfers. No other thread accesses them while they are `Filling`.
         unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
     }
 

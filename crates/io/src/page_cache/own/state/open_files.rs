@@ -173,8 +173,8 @@ impl EngineState {
     }
 
     /// Closes a handle if all of its reads have ended; otherwise, its last read closes it. The last
-    /// handle of a file removes the pages, and then the file, at once or when no page is in flight
-    /// any more.
+    /// handle of a file removes the file with its pages, at once or when no page is in flight any
+    /// more. `step_until_idle` must follow.
     fn close(&mut self, handle: HandleId) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.is_dropped = true;
@@ -196,8 +196,9 @@ impl EngineState {
         }
     }
 
-    /// Ends a read on the handle. The machine must have released the read before. `range` covers
-    /// its pages. With the last read of a dropped handle, closes the handle.
+    /// Ends a read on its handle. The machine has released the read before, and `range` covers its
+    /// pages. With the last read of a dropped handle, closes the handle. `step_until_idle` must
+    /// follow.
     ///
     /// The pages leave the cache if the path does not cache pages. For a file in the kernel page
     /// cache, the machine reads only bytes that the kernel could not return. All pages of the file
