@@ -154,7 +154,7 @@ struct Areas {
     // Dropped first: this cancels transfers into the shadow.
     transfers: Transfers<PageRange>,
     target: Target,
-    /// Reports touches of absent pages of `user`.
+    /// Reports touches of absent pages of `user`, and the moves that take windows back (mremap(2)).
     uffd: Arc<Uffd>,
     /// Memory that the program sees.
     user: Arc<AnonymousArea>,
@@ -170,7 +170,7 @@ struct Areas {
     file_bytes: u64,
     /// Largest piece of a read for the owner: a quarter of the memory, within limits.
     piece_bytes_max: u64,
-    /// Page that each frame got last. The page may have left since, or be in another frame.
+    /// Page that each frame got last. It may have left, or be in another frame. `None` if dropped.
     frame_pages: Vec<Option<u64>>,
     /// Pages in the areas, by page number.
     resident: PageMap<Resident>,
@@ -216,7 +216,6 @@ impl MappingServer {
         let start_sector = 0;
         let file = machine.add_file(file_bytes, start_sector).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
-        // A window is taken back by mremap(2), which waits until its report is read here.
         let uffd = Uffd::open_reporting_remaps().map_err(PagerError::Uffd)?;
         user.register(&uffd, RangeRegistration::Missing)?;
         let shadow_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
@@ -320,8 +319,7 @@ impl Areas {
             return;
         };
         if self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
-            // The program has dropped the page itself (madvise(2)). The machine drops it too,
-            // unless a read has it pinned.
+            // The program has dropped the page (madvise(2)). Unless pinned, it leaves the machine.
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
         if self.has_presence(page, PagePresence::User) {
@@ -479,7 +477,6 @@ impl Areas {
             }
         }
         for &page in &self.page_scratch {
-            // The frame has no page from here on.
             if let Some(resident_page) = self.resident.get(&page) {
                 self.frame_pages[resident_page.frame as usize] = None;
             }
@@ -572,7 +569,7 @@ impl PagerServer for MappingServer {
         self.areas.uffd.scope()
     }
 
-    /// Main loop: handles commands and faults, and steps the machine.
+    /// Main loop: handles commands and faults, and steps the machine while it has work.
     fn run(&mut self) {
         let MappingServer { machine, areas } = self;
         loop {
@@ -595,7 +592,6 @@ impl PagerServer for MappingServer {
                 areas.handle_faults(machine);
             }
             areas.exchange();
-            // `step` returns true if there was work. More may follow.
             while machine.step(areas.clock.now(), areas) {
                 areas.exchange();
             }
