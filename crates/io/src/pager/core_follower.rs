@@ -28,10 +28,10 @@ pub(super) struct CoreFollower {
 }
 
 impl CoreFollower {
-    /// Records a fault of the thread with the number `thread`. From time to time, moves the calling
-    /// thread to the last core of that thread.
+    /// Records a fault of the thread with the kernel's number `thread` (gettid(2)). From time to
+    /// time, moves the calling thread to the last core of that thread.
     pub(super) fn on_fault(&mut self, thread: u32) {
-        // Simulated threads run on no core.
+        // Only threads of a simulation have such a number. They run on no core.
         if thread_number().is_some() {
             return;
         }
@@ -48,8 +48,8 @@ impl CoreFollower {
     }
 }
 
-/// Returns the last core of a thread of this process. `None` if the thread has ended, or if `/proc`
-/// does not report it.
+/// Returns the last core of a thread of this process, named by the kernel's number. `None` if the
+/// thread has ended, or if `/proc` does not report it.
 fn last_core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name in parentheses, field 2, may contain any characters. The last core is field 39

@@ -182,7 +182,7 @@ struct Areas {
     statistics: RegionStats,
     clock: Clock,
     inbox: Arc<Inbox<RegionCommand>>,
-    faults: Vec<UserFault>,
+    fault_scratch: Vec<UserFault>,
     unmaps: Vec<Unmap>,
     memory_limit: MemoryLimit,
     /// Empty frame lists of earlier transfers, kept for their capacity.
@@ -263,7 +263,7 @@ impl RegionServer {
             statistics: RegionStats::default(),
             clock,
             inbox,
-            faults: Vec::new(),
+            fault_scratch: Vec::new(),
             unmaps: Vec::new(),
             memory_limit: MemoryLimit::new(memory_pages, memory_pages_max),
             spare_frame_lists: Vec::new(),
@@ -276,7 +276,7 @@ impl Areas {
     /// Reads pending faults and passes them to the machine. Only wakes the thread of a fault that
     /// is out of date. Poisons pages outside the region.
     fn handle_faults(&mut self, machine: &mut Machine) {
-        let mut faults = std::mem::take(&mut self.faults);
+        let mut faults = std::mem::take(&mut self.fault_scratch);
         self.uffd.take_faults(&mut faults).expect("a userfaultfd can be read while it is open");
         for fault in faults.drain(..) {
             self.statistics.faults += 1;
@@ -310,7 +310,7 @@ impl Areas {
             };
             self.on_touch(machine, self.clock.now(), page, access, TOUCH_TAG);
         }
-        self.faults = faults;
+        self.fault_scratch = faults;
     }
 
     /// Passes a touch of a page at time `now` to the machine as a fault. `tag` is [`TOUCH_TAG`],

@@ -1,4 +1,5 @@
-//! Memory of a raw file: the ring's buffers and two edge blocks, in one mapping.
+//! Memory of a raw file: the ring's buffers and two edge blocks, in one mapping. The *ring* is a
+//! set of buffers, one for each chunk in flight. An *edge* is a block that is requested in part.
 
 use std::ptr::NonNull;
 
@@ -68,8 +69,8 @@ impl Drop for Buffers {
     /// Unmaps the buffers.
     fn drop(&mut self) {
         let bytes = mapped_bytes(self.chunk_bytes * self.count);
-        // SAFETY: the mapping made by `new`, of this size. The ring that registered it with the
-        // kernel is dropped before.
+        // SAFETY: the mapping made by `new`, of this size. The backend that may have registered it
+        // with the kernel is dropped before.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
     }
 }

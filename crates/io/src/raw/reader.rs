@@ -1,4 +1,5 @@
-//! Stream of chunks in the ring's buffers, with the next chunks always in flight.
+//! Stream of chunks in the ring's buffers, with the next chunks always in flight. The *ring* is the
+//! channel's set of buffers, one for each chunk in flight.
 //!
 //! A call that reads into the caller's memory ends with fewer and fewer chunks in flight, and with
 //! none between two calls. A [`RawReader`] returns the ring's own buffers instead, one after

@@ -1,4 +1,5 @@
-//! Requests in flight of a source, and the completions that nothing has collected.
+//! Requests in flight of a source, and the completions that were not collected. A *source* is a
+//! file that the program itself provides. A *fetch* takes its bytes for one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Large reads of a source past the page cache, straight into the caller's memory.
+//! Large reads of a source past the page cache, straight into the caller's memory. A *source* is a
+//! file that the program itself provides.
 //!
 //! A read through the cache costs a second copy of each byte, memory for its pages, and requests of
 //! at most [`fetch_bytes_max`](Source::fetch_bytes_max). A *direct read* is divided into a few long

@@ -1,4 +1,4 @@
-//! A source as the storage of a machine.
+//! A source, a file that the program itself provides, as the storage of a machine.
 //!
 //! A submitted request waits in a queue until the next sleep, because a source may run any code:
 //! it is not called under the engine's lock. A *fetch* is the source's work for one request.

@@ -432,7 +432,7 @@ impl Handle {
     #[inline(always)]
     fn copy_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let preferred_slot = thread_number();
-        // A copy that starts in this page continues its last use, and counts as no other use.
+        // A copy that starts in this page continues its last use and does not count as another.
         let last_used_page = self.read_counters.last_page(preferred_slot);
         let reader_guard = self.engine.frame_cache.copy(
             self.machine_ids_or_register().file_id,

@@ -30,6 +30,7 @@ impl Handle {
             .into_iter()
             .map(|(version_id, file)| (file, state.open_another_handle(version_id)))
             .collect();
+        // The waits below take the lock, and so does the drop of a handle.
         drop(state);
         let new_handle =
             |(file, machine_ids)| Handle::with_machine_ids(&self.engine, file, Some(machine_ids));

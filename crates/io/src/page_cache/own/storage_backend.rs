@@ -1,5 +1,6 @@
 //! The storage backend of an engine: any number of files of this machine, or one file of a server
-//! or of a source. Each file has a range of sector numbers of its own, by which requests name it.
+//! or of a source. (A *source* is a file that the program itself provides.) Each file has a range
+//! of sector numbers of its own, by which requests name it.
 
 use std::sync::Arc;
 

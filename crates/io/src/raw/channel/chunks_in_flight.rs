@@ -3,7 +3,7 @@
 //! An *edge* is the first block of a call (the *head*) or the last one (the *tail*), if the call
 //! contains only a part of it. Each edge has a buffer of its own. If the caller's memory is aligned
 //! like the file, only the edges use buffers, and all other blocks are moved *directly*. Otherwise
-//! each chunk goes through its buffer in the ring.
+//! each chunk goes through its buffer in the *ring*, which has one for each chunk in flight.
 
 use readpath_core::chunking::Chunk;
 use readpath_core::request::Op;
