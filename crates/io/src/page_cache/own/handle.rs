@@ -286,8 +286,8 @@ impl Handle {
 
     /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns false
     /// without a change otherwise. A replaced handle stays in `replaced` while reads use it. Later
-    /// replacements drop it, and keep its counters. (This handle, the program's own, is the first
-    /// version and never in that list.)
+    /// replacements drop it, and keep its counters. (This handle, of the first version, stays and
+    /// is never in that list.)
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
@@ -308,6 +308,7 @@ impl Handle {
             return;
         }
         let all_pages = PageRange { first: 0, end: u64::MAX };
+        // Registered for this call if necessary: other handles of the version may have read pages.
         let machine_ids = self.machine_ids_or_register();
         self.engine
             .lock()

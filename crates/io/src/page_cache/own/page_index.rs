@@ -96,7 +96,7 @@ pub(crate) struct PageIndex<A: Atomics> {
 }
 
 impl PageIndex<Std> {
-    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame (from eight
+    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame (from four
     /// frames on). `readers` is the maximum number of simultaneous copies, a power of two.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
         // The allocator provides zeroed memory for plain integers without writing to it.
@@ -161,6 +161,7 @@ impl<A: Atomics> PageIndex<A> {
         let key = page_key(file, page);
         debug_assert!(reader.covers(key));
         let (frame, entry) = self.find(key)?;
+        // In one total order with the sign-in (see [readers](super::reader_slots)).
         let mut state = entry.state.load(SeqCst);
         // The reader is signed in: a page found shared now stays in its frame. The frame may have
         // got another page between `find` and the load of the state, so the key is checked again.

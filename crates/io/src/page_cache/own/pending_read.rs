@@ -231,7 +231,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             return Ok(());
         }
         // The pages are protected, or there are none after an error: they are released first. The
-        // copy needs the list of their frames, which goes back to the engine.
+        // copy needs their frames, at most one group. Their list goes back to the engine.
         let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
         let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
         protected_frames.copy_from_slice(&frames[..protected_frames.len()]);

@@ -176,6 +176,7 @@ impl ReadCounters {
             all_counters().map(|counters| counter(counters).load(Ordering::Relaxed)).sum::<u64>()
         };
         let kernel_bytes = sum_of(|counters| &counters.kernel_bytes);
+        // Saturating, because a read that ends now may be in the second sum only.
         let kernel_cached_bytes =
             kernel_bytes.saturating_sub(sum_of(|counters| &counters.kernel_awaited_bytes));
         let machine_total = self.machine_read_bytes.load(Ordering::Relaxed);

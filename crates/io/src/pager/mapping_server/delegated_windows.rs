@@ -198,6 +198,7 @@ impl DelegationBudget {
         let kernel_pages = total_pages_max + ahead_pages;
         // At least a third of the memory is left to the machine. The part is chosen, not measured.
         let has_room = ahead_pages > 0 && kernel_pages <= memory_pages * 2 / 3;
+        // Not used without room.
         let machine_pages = memory_pages.saturating_sub(kernel_pages);
         has_room.then_some(DelegationBudget {
             window_pages_max,
@@ -215,8 +216,9 @@ impl DelegationBudget {
 /// is one beyond the page and before the next run. Returns `None` if the page continues no long
 /// run, or lies beyond the window.
 fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) -> Option<PageRange> {
-    let (below, above, folio_pages) =
-        (runs.last_starting_before(page), runs.first_starting_after(page), large_folio_pages());
+    let below = runs.last_starting_before(page);
+    let above = runs.first_starting_after(page);
+    let folio_pages = large_folio_pages();
     let is_long = |run: &PageRange| run.count() >= folio_pages;
     let ends_near =
         |run: &PageRange| run.end <= page && (page - run.end) * GAP_DIVISOR <= run.count();

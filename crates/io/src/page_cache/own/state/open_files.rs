@@ -207,8 +207,8 @@ impl EngineState {
     pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.reads -= 1;
-        let (file_id, must_close) =
-            (handle_use.file_id, handle_use.is_dropped && handle_use.reads == 0);
+        let file_id = handle_use.file_id;
+        let must_close = handle_use.is_dropped && handle_use.reads == 0;
         match &self.open_files.entry(file_id).file.pages {
             FilePages::Own(_) => {}
             FilePages::Kernel(_) => self.machine.invalidate_file(file_id, ALL_PAGES),
