@@ -34,7 +34,7 @@ const DEFAULT_POLICY: &str = "adaptive";
 /// Default memory in bytes, if the system has enough free memory.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// Least memory in pages. One instruction may touch many pages, all of which must be present at
-/// once: an unaligned move of bytes touches two, and a gather of 16 numbers across page borders 32.
+/// once. An unaligned move of bytes touches two, and a gather of 16 numbers across page borders 32.
 const MEMORY_PAGES_MIN: u64 = 64;
 /// Divisor of the memory: the default readahead window takes at most this part.
 const WINDOW_MEMORY_DIVISOR: u64 = 8;

@@ -53,6 +53,7 @@ use crate::os::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, TransferStart, Transfers};
 use memory_limit::MemoryLimit;
+use page_moves::Zeros;
 use prefetch_queue::{Discard, PrefetchQueue};
 
 mod memory_limit;
@@ -118,11 +119,6 @@ enum FramePresence {
     Mapped { page: u64, is_protected: bool },
 }
 
-/// A page of zeros, aligned for direct I/O.
-#[derive(Debug)]
-#[repr(align(4096))]
-struct Zeros([u8; PAGE]);
-
 /// State of one frame of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
@@ -162,7 +158,9 @@ struct Areas {
     /// these pages. (Without registration, no page could be moved there.)
     frame_uffd: Uffd,
     frame_area: AnonymousArea,
+    /// The machine's number of the region.
     memory: MemoryId,
+    /// By frame number.
     frames: Vec<Frame>,
     /// Frame mapped at each page plus 1, or `NO_FRAME`.
     frame_of_page: Vec<u32>,
@@ -173,8 +171,11 @@ struct Areas {
     /// By the slot in the tag of a fault; `None` for a free slot.
     loads: Vec<Option<PageLoad>>,
     prefetch_queue: PrefetchQueue,
+    /// Discard commands that are not answered yet.
     discards: Vec<Discard>,
+    /// Pages on which a touch is a bus error.
     poisoned: BTreeSet<u64>,
+    /// First error of a touch, reported by the command `Check`.
     first_error: Option<ReadError>,
     /// Number of pages present now, including doubles.
     present_pages: u64,
@@ -182,18 +183,13 @@ struct Areas {
     statistics: RegionStats,
     clock: Clock,
     inbox: Arc<Inbox<RegionCommand>>,
+    /// Empty list, kept for its capacity.
     fault_scratch: Vec<UserFault>,
+    /// Pages for the next `unmap_all`. Empty between the machine's calls.
     unmaps: Vec<Unmap>,
     memory_limit: MemoryLimit,
     /// Empty frame lists of earlier transfers, kept for their capacity.
     spare_frame_lists: Vec<TransferFrames>,
-}
-
-impl Zeros {
-    /// Address of the page.
-    fn address(&self) -> usize {
-        self.0.as_ptr().addr()
-    }
 }
 
 impl RegionServer {

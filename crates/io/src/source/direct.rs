@@ -27,7 +27,7 @@ const DIRECT_BYTES_MIN: u64 = 4 << 20;
 
 /// Largest number of fetches in flight of one direct read. A connection to an object store has
 /// about 100 MB/s. Without such a limit, 256 MiB on two processors took 0.28, 0.24, 0.25 and 0.53 s
-/// with 2, 4, 8 and 16 fetches, and 0.38 s by one GET of another client.
+/// with 2, 4, 8 and 16 fetches. One GET of another client took 0.38 s.
 const DIRECT_FETCHES_MAX: u32 = 8;
 
 /// Longest wait before the caller is asked whether the read continues.

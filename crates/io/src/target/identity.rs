@@ -126,7 +126,7 @@ impl Identity {
     }
 
     /// True if bytes read at version `before` are still valid at this version. Equal times prove
-    /// that only if they were reliable at `before`. Whether they are now does not matter.
+    /// that only if they were reliable at `before`. Their present reliability does not matter.
     pub(crate) fn is_unchanged_since(&self, before: &Identity) -> bool {
         before.unstable_id == 0 && Identity { unstable_id: 0, ..*self } == *before
     }

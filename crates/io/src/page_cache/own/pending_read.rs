@@ -255,7 +255,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
 
     /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`,
     /// all or none. This is needed because a thread that executes a request of this read is
-    /// stalled, or because its last page cannot be cached.
+    /// stalled, or because its last page cannot be cached. An error names the first requested byte
+    /// that cannot be read.
     #[cold]
     fn read_bypassing_cache(
         &self,

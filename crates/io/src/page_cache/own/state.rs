@@ -379,7 +379,7 @@ impl EngineState {
             |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
         let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        // All are detached, also after one was.
+        // `|` and not `||`: each of them is detached.
         completed
             .into_iter()
             .map(|id| self.detach(now, id))

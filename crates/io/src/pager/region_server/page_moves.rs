@@ -9,6 +9,18 @@
 use super::*;
 use crate::pager::uffd::CallError;
 
+/// A page of zeros, aligned for direct I/O.
+#[derive(Debug)]
+#[repr(align(4096))]
+pub(super) struct Zeros(pub(super) [u8; PAGE]);
+
+impl Zeros {
+    /// Address of the page.
+    pub(super) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+}
+
 impl Areas {
     /// Puts a frame's page at the program's address of `page`, and wakes the threads that wait for
     /// it. `is_zero` is true for a page of zeros without bytes in the frame. If `is_writable` is
