@@ -407,7 +407,7 @@ impl<K> Transfers<K> {
     }
 
     /// Processes the available answers without sleeping. Returns true if requests were queued
-    /// again, which the caller must then submit.
+    /// again, which the caller must then submit. Fails as [`exchange`](Transfers::exchange).
     pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
         self.has_requeued = false;
         let has_waited = false;

@@ -201,8 +201,8 @@ impl ForkReplacement {
         Some(stat.st_size as u64)
     }
 
-    /// Gives advice for the pages of a range by madvise(2), as far as it lies in the area. Does
-    /// nothing for an empty range.
+    /// Gives advice for the pages of a range by madvise(2), as far as it lies in the area. Returns
+    /// the error of that call. Does nothing for an empty range.
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         // Cut to the area, and widened to whole pages, as the call requires.
         let start = offset as usize / PAGE * PAGE;

@@ -540,7 +540,8 @@ impl Mapping {
 
     /// Reads the range piece by piece on the serving thread. Passes the bytes of each piece to
     /// `on_piece` if `wants_bytes` is true, and otherwise an empty slice. Without that thread, the
-    /// kernel loads the range, and `on_piece` is not called.
+    /// kernel loads the range, and `on_piece` is not called. After an error, the pieces before it
+    /// have been passed.
     fn read_range(
         &self,
         offset: u64,

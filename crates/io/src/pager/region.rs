@@ -174,7 +174,8 @@ impl RegionBuilder {
     }
 
     /// Creates a region of `bytes` bytes over the file or device at `path`. The region keeps
-    /// `storage_file` open: an unnamed file needs it to exist, and a device to stay claimed.
+    /// `storage_file` open: an unnamed file needs it to exist, and a device to stay claimed. Fails
+    /// as [`in_folder`](RegionBuilder::in_folder), or if the storage is smaller than the region.
     pub(crate) fn open_storage(
         self,
         bytes: u64,

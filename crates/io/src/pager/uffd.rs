@@ -181,7 +181,8 @@ impl Uffd {
         self.scope
     }
 
-    /// Requests the features that the pager needs, and the additional `features`, a bit set.
+    /// Requests the features that the pager needs, and the additional `features`, a bit set. The
+    /// error names a missing one.
     fn request_features(&self, features: u32) -> Result<(), UffdError> {
         // The bits are distinct, so their sum is their union.
         let all_features: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
@@ -429,7 +430,7 @@ impl Uffd {
 
     /// Repeats a call that may stop early until all `bytes` bytes are done. `call` takes the number
     /// of bytes done so far, and returns the answer and the number of bytes that it did, or a
-    /// negative errno.
+    /// negative errno. An error other than `EAGAIN` and `ENOMEM` ends the repetition.
     fn repeat_until_complete(
         &self,
         bytes: usize,
@@ -517,7 +518,8 @@ fn parse_fault(message: &[u8]) -> UserFault {
     UserFault { address: address - address % PAGE_BYTES as usize, kind, thread: word(24) as u32 }
 }
 
-/// Opens the descriptor with the widest scope that this process may have.
+/// Opens the descriptor with the widest scope that this process may have, by the attempts of
+/// [`Uffd::open`].
 fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     #[cfg(simulation)]
     if let Some(fd) = crate::simulation::memory::open_uffd() {

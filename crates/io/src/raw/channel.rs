@@ -280,7 +280,7 @@ impl Channel {
 
     /// Reads bytes of the file from `offset` on into `memory` and returns their number, which is
     /// less only at the end of the file. The caller has checked that the range ends at or below the
-    /// largest offset.
+    /// largest offset. A device error contains the number of bytes read before it.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
         self.drain_earlier_call();
         let file_bytes = self.bytes()?;

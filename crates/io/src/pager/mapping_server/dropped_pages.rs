@@ -30,7 +30,7 @@ impl Areas {
 
     /// Reads a page again and puts it into the user area. Returns false if it is present there
     /// after all: a page that the kernel has swapped out looks absent (mincore(2)), and the kernel
-    /// brings it back on access.
+    /// brings it back on access. After an error the page stays absent.
     fn reread_page(&mut self, page: u64) -> Result<bool, ReadError> {
         let range = PageRange::new(page, 1);
         // A page of zeros in the shadow, which the transfer fills.
