@@ -3,7 +3,7 @@
 //!
 //! The *engine* of a path is its own cache with its requests. Its *machine* is the state machine of
 //! that cache. A path with the kernel page cache builds its engine only if a read must bypass that
-//! cache.
+//! cache. The *owner* has the engine, or the options to build it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -3,7 +3,7 @@
 //! The kernel serves a fault on a mapped file with a fixed window around it, or page by page with
 //! `MADV_RANDOM`. Here a fault goes to the machine that also serves reads, with the same policy
 //! ([`adaptive`](readpath_core::readahead::AdaptiveReadahead) by default), and direct I/O reads the
-//! pages.
+//! pages. The *server* is the thread that does this. The *machine* is the state machine of a cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

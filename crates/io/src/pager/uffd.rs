@@ -4,7 +4,8 @@
 //! may report. It differs from a move of pages by a call here ([`Uffd::move_pages`]).
 //!
 //! Each call fills or moves whole pages, and the result becomes visible in one step: another thread
-//! sees a page absent or filled, never half filled. The pager is built on this property.
+//! sees a page absent or filled, never half filled. The pager (mappings and regions) is built on
+//! this property.
 //!
 //! The answer `EAGAIN` means that the memory map was changed at the same time (`mmap`, `fork`), and
 //! a part may be done. Each call here continues until all is done, so callers see success or

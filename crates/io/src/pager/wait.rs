@@ -1,5 +1,5 @@
-//! Waiting of a pager's thread. A thread of a simulation (`cfg(simulation)`) sleeps in simulated
-//! time.
+//! Waiting of a pager's thread. A *pager* is a mapping or a region. A thread of a simulation
+//! (`cfg(simulation)`) sleeps in simulated time.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
     WakeReasons { by_faults: is_ready(&fds[0]), by_event_fd: is_ready(&fds[1]) }
 }
 
-/// Sleeps until the userfaultfd is readable or `timeout` has passed. A signal or
-/// an error ends it early, and the caller checks again.
+/// Sleeps until the userfaultfd is readable or `timeout` has passed. A signal or an error ends it
+/// early, and the caller checks again.
 pub(super) fn wait_until_readable(uffd: &Uffd, timeout: Duration) {
     #[cfg(simulation)]
     {

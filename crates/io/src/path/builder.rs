@@ -2,7 +2,9 @@
 //!
 //! The *engine* of a path is its own cache with its requests. It consists of the *machine*, which
 //! decides on requests, frames and evictions, of the *frame cache*, the memory of the pages, and of
-//! the *storage*, which executes the requests.
+//! the *storage*, which executes the requests. Its *owner* has it, or the options to build it. A
+//! *source* is a file that the program itself provides. *Elastic* memory grows with its use while
+//! the system has spare memory.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Options of a raw file.
+//! Options of a raw file. Its *channel* is the open file with buffers and an I/O backend.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! A fetch of a source: its bytes, and the report of its end.
+//! A fetch of a source: its bytes, and the report of its end. A *source* is a file that the program
+//! itself provides.
 
 use std::ops::Range;
 use std::sync::Arc;

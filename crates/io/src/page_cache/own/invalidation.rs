@@ -4,7 +4,8 @@
 //! before their completion would share them. `invalidate` therefore waits for their completion. A
 //! read that begins afterwards sees the change. A *version* of a file is its content between two
 //! changes, as found at an opening. A *handle* is one opening of a version. A *stale* page was in
-//! flight at the invalidation, and still is.
+//! flight at the invalidation, and still is. The *engine* is the path's cache with its requests,
+//! and the *machine* the state machine that decides on them.
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};

@@ -12,7 +12,9 @@
 //! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
 //! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read
 //! stays pinned until it is copied. The bytes of a *detached* read were copied out of its frames,
-//! because another read waited for memory. An *abandoned* read continues without its owner.
+//! because another read waited for memory. An *abandoned* read continues without its owner. A
+//! thread is *stalled* if it does not complete its own request for a second: it is stopped, or
+//! gets no processor. Reads that wait behind such a thread then read their bytes themselves.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -103,7 +105,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
             match done {
                 Some((now, id)) => self.finish_piece(state, now, id, bytes, &mut deliver)?,
-                // The executing thread is stalled. The read is abandoned with its queue.
+                // A thread is stalled, perhaps with a page of this read. The read is abandoned with
+                // its queue.
                 None => {
                     state.close_queue(queue);
                     self.queue.set(None);
@@ -254,8 +257,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`,
-    /// all or none. This is needed because a thread that executes a request of this read is
-    /// stalled, or because its last page cannot be cached. An error names the first requested byte
+    /// all or none. This is needed because a thread is stalled that may execute a request of this
+    /// read, or because its last page cannot be cached. An error names the first requested byte
     /// that cannot be read.
     #[cold]
     fn read_bypassing_cache(

@@ -6,7 +6,8 @@
 //! late, or never while the batch's thread reads something else. Two limits prevent other reads
 //! from waiting for these pages. All batches together pin at most a quarter of the memory for
 //! reads, and one read takes at most half of it. Beyond the limit, a completed read is copied. To
-//! *detach* a read is to copy its bytes to memory of their own and to unpin its pages.
+//! *detach* a read is to copy its bytes to memory of their own and to unpin its pages. The
+//! *machine* is the state machine of the cache, which pins them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
