@@ -22,8 +22,8 @@ fn kernel_number(class: i32, level: u8) -> i32 {
     class << CLASS_SHIFT | i32::from(level)
 }
 
-/// Gives the calling thread a class and a level, from 0 to [`LEVEL_LAST`]. Its later reads and
-/// writes have them.
+/// Gives the calling thread a class, such as [`BEST_EFFORT`], and a level from 0 to [`LEVEL_LAST`].
+/// Its later reads and writes have them.
 ///
 /// # Errors
 /// The kernel refuses: the class [`REAL_TIME`] needs root.

@@ -59,9 +59,9 @@ struct InboxState<C> {
 const POISON: &str = "no thread panics while it holds the lock";
 
 impl<C: Send + 'static> PagerLink<C> {
-    /// Starts a thread, builds its server there by `build`, and waits until it is built. (A ring
-    /// belongs to the thread that makes it.) Returns the link and the accesses that the server
-    /// serves.
+    /// Starts a thread with this name, builds its server there by `build`, and waits until it is
+    /// built. (An io_uring belongs to the thread that makes it.) Returns the link and the accesses
+    /// that the server serves.
     ///
     /// # Errors
     /// The thread cannot be started, or `build` failed.

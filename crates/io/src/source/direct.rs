@@ -48,7 +48,8 @@ pub(crate) struct SourceFile {
 }
 
 impl SourceFile {
-    /// The file of a source. `depth` is the largest number of fetches in flight of its path.
+    /// The file of a source. `memory_bytes` is the size that its page cache may reach, or `None`
+    /// without one. `depth` is the largest number of fetches in flight of its path.
     pub(crate) fn new(
         source: Arc<dyn Source>,
         memory_bytes: Option<u64>,

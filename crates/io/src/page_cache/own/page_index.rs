@@ -253,12 +253,19 @@ impl<A: Atomics> PageIndex<A> {
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & SHARED != 0)
     }
 
-    /// Shares up to 64 consecutive pages from `first` on. Each of `frames` has the next page, and
-    /// is neither shared nor pinned. Pages with a bit in `marked`, the lowest one for `first`, get
-    /// the mark. Their uses and the flag `INVALIDATED` are reset. Called by one thread at a time.
-    pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
-        let mut heads = self.group_heads(page_key(file, first));
-        for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
+    /// Shares up to 64 consecutive pages from `first_page` on. Each of `frames` has the next page,
+    /// and is neither shared nor pinned. Pages with a bit in `marked_pages`, the lowest one for
+    /// `first_page`, get the mark. Uses and the flag `INVALIDATED` are reset. Called by one thread
+    /// at a time.
+    pub(crate) fn share(
+        &self,
+        file: FileId,
+        first_page: u64,
+        frames: &[FrameId],
+        marked_pages: u64,
+    ) {
+        let mut heads = self.group_heads(page_key(file, first_page));
+        for (position, (page, &FrameId(frame))) in (first_page..).zip(frames).enumerate() {
             let key = page_key(file, page);
             // The pages may span several groups.
             if key & GROUP_MASK == 0 {
@@ -269,7 +276,7 @@ impl<A: Atomics> PageIndex<A> {
             debug_assert_eq!(entry.state.load(Relaxed) & (SHARED | PIN_MASK), 0);
             entry.key.store(key, Release);
             entry.next.store(head.load(Relaxed), Relaxed);
-            let mark = if marked >> position & 1 == 0 { 0 } else { MARKED };
+            let mark = if marked_pages >> position & 1 == 0 { 0 } else { MARKED };
             entry.state.store(SHARED | mark, Release);
             // Stored last: a reader that follows the head sees the whole entry. Numbers are one
             // higher than the frame's, because 0 ends a chain.
@@ -296,13 +303,13 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first` on whose bits are set
-    /// in `selected_frames`, the lowest bit for `first`. Returns two bit sets: the used frames, and
-    /// the frames used more than once.
-    pub(crate) fn take_uses_of(&self, first: u32, selected_frames: u64) -> [u64; 2] {
+    /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first_frame` on whose bits
+    /// are set in `selected_frames`, the lowest bit for `first_frame`. Returns two bit sets: the
+    /// used frames, and the frames used more than once.
+    pub(crate) fn take_uses_of(&self, first_frame: u32, selected_frames: u64) -> [u64; 2] {
         let (mut used_frames, mut repeatedly_used_frames) = (0, 0);
         for position in set_bit_positions(selected_frames) {
-            let state = &self.entries[first as usize + position].state;
+            let state = &self.entries[first_frame as usize + position].state;
             if state.load(Relaxed) & USE_MASK != 0 {
                 let uses = state.fetch_and(!USE_MASK, Relaxed) & USE_MASK;
                 used_frames |= 1 << position;

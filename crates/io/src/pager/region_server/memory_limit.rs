@@ -78,26 +78,26 @@ impl MemoryLimit {
 
 impl Areas {
     /// Adds frames to the machine for kept pages, or further ones if all of the chosen pages are
-    /// kept. Begins a pause if all are kept and there are no frames to add. `chosen` is the number
-    /// of chosen pages, and `kept` the number of kept ones among them. Each of them was reported to
+    /// kept. Begins a pause if all are kept and there are no frames to add. `kept_count` is the
+    /// number of kept pages among the `chosen_count` chosen ones. Each chosen page was reported to
     /// the machine before.
     pub(super) fn enlarge_memory(
         &mut self,
         machine: &mut Machine,
         now: Time,
-        chosen: usize,
-        kept: usize,
+        chosen_count: usize,
+        kept_count: usize,
     ) {
         let limit = &mut self.memory_limit;
         let [memory_bytes, _used_bytes] = machine.memory_bytes();
-        if limit.bytes() <= memory_bytes && kept == chosen {
+        if limit.bytes() <= memory_bytes && kept_count == chosen_count {
             // Each kept page has added its frame before: the policy has chosen them again.
-            limit.frames_again = (limit.frames_again + kept as u64).min(limit.frames_max);
+            limit.frames_again = (limit.frames_again + kept_count as u64).min(limit.frames_max);
         }
         if limit.bytes() > memory_bytes {
             let withdrawn = machine.resize(now, limit.bytes());
             debug_assert!(withdrawn.is_empty(), "a growth withdraws no frames");
-        } else if kept == chosen {
+        } else if kept_count == chosen_count {
             limit.pause_end = Some(now + Time::from_us(KEPT_PAUSE_US));
         }
     }

@@ -167,9 +167,10 @@ impl Areas {
         }
         // All answers are in, so the machine accepts frames and faults again. A page that the
         // program has dropped is stuck too, but leaves when it is chosen again.
-        let kept = unmaps.iter().filter(|unmap| self.memory_limit.is_kept(unmap.page)).count();
-        if kept > 0 {
-            self.enlarge_memory(machine, now, unmaps.len(), kept);
+        let kept_count =
+            unmaps.iter().filter(|unmap| self.memory_limit.is_kept(unmap.page)).count();
+        if kept_count > 0 {
+            self.enlarge_memory(machine, now, unmaps.len(), kept_count);
         }
         // A stuck page is mapped again, as by a write, because it may still be written to. With
         // `REMAP_TAG` an error of this fault poisons no page.
