@@ -50,7 +50,7 @@ impl Builder {
         let (name, bytes) = (name.as_ref(), source.bytes());
         // Reads of bytes in memory need no engine, which is then built late. If an option for it is
         // given, it is built now, because the option could be refused.
-        let is_lazy = source.all_bytes().is_some() && self.has_default_cache();
+        let is_lazy = source.all_bytes().is_some() && self.has_default_source_options();
         if bytes > FILE_BYTES_MAX {
             let (path, bytes_max) = (name.into(), FILE_BYTES_MAX);
             return Err(OpenFileError::Open(OpenError::TooLarge { path, bytes, bytes_max }));

@@ -358,7 +358,7 @@ impl Builder {
     /// be built late, because it cannot be refused for its options. The options `kernel_cache`,
     /// `backend` and `coherence` have no effect on a source. `whole_file_memory` is refused in any
     /// case.
-    pub(crate) fn has_default_cache(&self) -> bool {
+    pub(crate) fn has_default_source_options(&self) -> bool {
         let Builder { page_cache, memory_bytes, pinned_bytes_max, depth, .. } = self;
         let Builder { readahead, scheduler, eviction, logs_decisions, .. } = self;
         let policies = [readahead, scheduler, eviction];
