@@ -446,7 +446,7 @@ impl Areas {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user_pages.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
-                // Listed twice, or gone before. It was counted all the same.
+                // Listed twice, or gone before. The counter above includes it, as an upper bound.
                 None => {}
             }
         }

@@ -415,9 +415,9 @@ impl Channel {
     }
 
     /// Moves the bytes `requested` between the file and `memory`, chunk by chunk. The edge buffers
-    /// of a write must be filled before. Returns the number of bytes moved from the first one on.
-    /// It is less than requested with an error, or where the file ends or the kernel accepts no
-    /// more.
+    /// of a write must be filled before. Returns the number of bytes moved from the first one on,
+    /// with the device's error if any. Without an error it is less than requested only where the
+    /// file ends or the kernel accepts no more.
     ///
     /// # Safety
     /// `memory` is valid for all of these bytes. Other code does not access it (for a write: does
