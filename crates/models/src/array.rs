@@ -147,7 +147,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
 ];
 
 /// Creates a controller in front of `members`: the array's disks, already striped as one device.
-/// `settings` has been read with [`PARAMETERS`].
+/// `settings` has been read with [`PARAMETERS`], so its values are in bytes and ns.
 pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     let sectors = |key| settings.of(key) / SECTOR_BYTES;
     let request_sectors_max = u64::from(members.caps().request_sectors_max);

@@ -49,7 +49,7 @@ struct FlushInFlight {
 impl Changing {
     /// Creates a device that is `first` until the time in `spec`, and then `second`. Its limits are
     /// the stricter of both: the smaller address space, the smaller requests, the lower queue
-    /// depth.
+    /// depth, the larger alignment. It counts as rotational if one of them does.
     ///
     /// # Errors
     /// Fails on an unknown parameter and on an invalid value.
@@ -110,7 +110,7 @@ impl Device for Changing {
             let parts = &mut self.flushes_in_flight[index].parts;
             // Only a short transfer has an offset. A flush fails or is done.
             let any_offset = 0;
-            parts.note(any_offset, completion.outcome);
+            parts.record_outcome(any_offset, completion.outcome);
             if let Some(outcome) = parts.end_part() {
                 self.flushes_in_flight.swap_remove(index);
                 return Some(Completion { outcome, ..completion });

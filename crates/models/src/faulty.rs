@@ -111,8 +111,9 @@ impl Faulty {
         // A sector with some bad bytes is bad as a whole.
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
         let bad_end = (settings.of("bad_from") + settings.of("bad_bytes")).div_ceil(SECTOR_BYTES);
-        let is_bad = settings.of("bad_bytes") > 0;
-        add(is_bad.then_some(FaultSelector::Sectors(bad_start..bad_end)), medium_error);
+        let has_bad_bytes = settings.of("bad_bytes") > 0;
+        let bad_sectors = FaultSelector::Sectors(bad_start..bad_end);
+        add(has_bad_bytes.then_some(bad_sectors), medium_error);
         add(count_of("fail_every").map(FaultSelector::Every), medium_error);
         add(count_of("fail_one_in").map(FaultSelector::OneIn), medium_error);
         add(count_of("short_every").map(FaultSelector::Every), FaultEffect::Halve);
@@ -220,8 +221,8 @@ impl Device for Faulty {
     }
 }
 
-/// Declares one parameter of `faulty`. Every fault is off by default: its count or size is 0. The
-/// maximum of all values is chosen.
+/// Declares one parameter of `faulty`. Every fault is off by default: its count or size is 0. All
+/// values share a chosen maximum, far above those that a test needs.
 const fn parameter_spec(
     key: &'static str,
     description: &'static str,

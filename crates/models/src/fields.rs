@@ -160,7 +160,8 @@ impl FieldBlock {
         self.number_in_bounds(field, &field.value, bounds)
     }
 
-    /// Returns the number of the field `key`, or `default` if it is absent.
+    /// Returns the number of the field `key`, or `default` if it is absent. The default is recorded
+    /// in `defaults`, and is not checked against `bounds`.
     ///
     /// # Errors
     /// Fails if the field is not a number or is out of bounds.
@@ -185,7 +186,7 @@ impl FieldBlock {
         }
     }
 
-    /// Returns the whole number of the field `key`.
+    /// Returns the whole number of the field `key`. `bounds` must not allow negative numbers.
     ///
     /// # Errors
     /// Fails if the field is missing, is not a whole number, or is out of bounds.
@@ -198,7 +199,8 @@ impl FieldBlock {
         Ok(value as u64)
     }
 
-    /// Returns the whole number of the field `key`, or `default` if it is absent.
+    /// Returns the whole number of the field `key`, or `default`, unchecked, if it is absent.
+    /// `bounds` must not allow negative numbers.
     ///
     /// # Errors
     /// Fails if the field is not a whole number or is out of bounds.
@@ -265,6 +267,7 @@ impl FieldBlock {
         choices: &[(&str, T)],
     ) -> Result<T, FileError> {
         let Some(word) = self.text(key)? else {
+            // A default outside `choices` has no word, and is recorded as an empty one.
             let name = choices.iter().find(|(_, choice)| *choice == default);
             self.record_default(key, name.map_or("", |(name, _)| name).to_owned(), "");
             return Ok(default);
@@ -326,7 +329,8 @@ impl FieldBlock {
     }
 
     /// Returns `value`, the value of `field` or an item of its list, as a number within `bounds`.
-    /// Otherwise returns an error for `field`. Records the unit in which `field` was read.
+    /// Otherwise returns an error at the line of `field`, which the caller replaces for an item.
+    /// Records the unit in which `field` was read.
     fn number_in_bounds(
         &self,
         field: &NamedValue,

@@ -83,7 +83,7 @@ pub struct Hdd {
     read_ahead: Option<ReadAheadRun>,
     /// Time from which the bus is free.
     bus_free_at_ns: u64,
-    /// Direction of the last command, on which overheads depend.
+    /// Direction of the last accepted request, on which the overheads of the next one depend.
     last_op: Op,
     /// Sector after the last one written, from which a write continues without a seek. `u64::MAX`,
     /// which no sector has as its number, once the arm has moved for another command.
@@ -237,7 +237,8 @@ impl Device for Hdd {
         }
     }
 
-    /// Accepts a request at time `now`: puts it into the queue, or answers it from the cache.
+    /// Accepts a request at time `now`: puts it into the queue, or answers it from the cache. The
+    /// overhead of a request depends on the direction of the one accepted before it.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let now_ns = now.0;
         self.decide_until(now_ns);

@@ -226,13 +226,13 @@ impl PositionGenerator {
     /// Returns the offset of the next request in bytes, and advances the pattern. A position beyond
     /// the storage is replaced by a random one.
     pub fn step(&mut self) -> u64 {
-        let positions = self.storage_bytes / self.cell.bytes;
+        let aligned_positions = self.storage_bytes / self.cell.bytes;
         // The rotation begins with the second stream. The order of the streams has no effect.
         self.stream_index = (self.stream_index + 1) % self.ends.len();
         let end = self.ends[self.stream_index];
         let offset_max = self.storage_bytes - self.cell.bytes;
         let offset = match self.cell.access {
-            ProfileAccess::Random => self.rng.below(positions) * self.cell.bytes,
+            ProfileAccess::Random => self.rng.below(aligned_positions) * self.cell.bytes,
             ProfileAccess::Following | ProfileAccess::Streams(_) => end,
             ProfileAccess::Near(distance) => {
                 let span_bytes = distance.unsigned_abs();
@@ -245,7 +245,7 @@ impl PositionGenerator {
         // Beyond either end of the storage, the next position is random.
         let offset = match offset <= offset_max {
             true => offset,
-            false => self.rng.below(positions) * self.cell.bytes,
+            false => self.rng.below(aligned_positions) * self.cell.bytes,
         };
         self.ends[self.stream_index] = offset + self.cell.bytes;
         offset

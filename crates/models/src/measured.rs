@@ -183,7 +183,7 @@ impl MeasuredDevice {
         }
     }
 
-    /// Returns the class of a request for the sectors from `start` to `end`, and records its end.
+    /// Returns the class of a request for the sectors `start..end`, and records its end.
     fn classify_request(&mut self, start: u64, end: u64) -> RequestClass {
         let stream_index = self.ends.iter().position(|&other| other == start);
         let class = match stream_index {
@@ -221,7 +221,8 @@ impl MeasuredDevice {
         self.progress_time = now;
     }
 
-    /// Recomputes each request's speed at the present queue depth, and the next completion.
+    /// Recomputes each request's speed at the present queue depth, and the next completion. The
+    /// caller has accounted the progress so far (`advance`).
     fn update_speeds(&mut self) {
         let depth = self.in_flight.len() as u32;
         self.next_completion = None;
@@ -302,8 +303,8 @@ impl Device for MeasuredDevice {
 }
 
 /// Returns the extra time in ns of a request at this distance, in bytes, relative to a random
-/// request. `near` is sorted by distance. Returns `None` beyond the greatest measured distance
-/// in either direction.
+/// request. `near` is sorted by distance. Returns `None` before the first point, and from the last
+/// one on.
 fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
     let next_index = near.partition_point(|point| point.signed_root <= root);

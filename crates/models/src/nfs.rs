@@ -140,6 +140,7 @@ impl Nfs {
             // The defaults of `array`.
             streams: 256,
             inactive_after_requests: 192,
+            // A simplification: reads and writes each have the whole memory.
             write_cache_bytes: settings.of("server_cache"),
             write_cache_survives_power_loss: false,
             depth_max: settings.get_u32("threads"),
@@ -214,7 +215,8 @@ impl Nfs {
     }
 
     /// Handles a completion of the server's storage: sends the reply, and frees a call's thread.
-    /// Only the reply to a read carries data. A COMMIT call occupies no thread and no link.
+    /// Only the reply to a read carries data, but every reply waits until the link is free. A
+    /// COMMIT call occupies no thread and no link.
     fn finish_server_call(&mut self, now: Time, completion: &Completion) {
         let commit = self.commits.iter().position(|commit| commit.server_id == completion.id);
         if let Some(index) = commit {
@@ -242,7 +244,7 @@ impl Nfs {
         self.slots_used -= 1;
         let call = self.calls.take(call_key);
         let nfs_request = &mut self.requests[call.request_key];
-        nfs_request.calls.note(call.start - nfs_request.request.start, outcome);
+        nfs_request.calls.record_outcome(call.start - nfs_request.request.start, outcome);
         // The worst outcome of all calls; `None` before the last reply.
         let Some(request_outcome) = nfs_request.calls.end_part() else { return };
         let NfsRequest { request, .. } = self.requests.take(call.request_key);

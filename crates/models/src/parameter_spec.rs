@@ -127,7 +127,7 @@ impl ParameterValues {
     }
 
     /// Returns the error for a value of `key` that contradicts another parameter. `expected` is
-    /// the valid form.
+    /// the valid form. An unknown key has an empty value in the error.
     pub fn contradiction(&self, key: &str, expected: String) -> SpecError {
         let text = self
             .find_value(key)
@@ -194,7 +194,7 @@ impl ParameterQuantity {
         }
     }
 
-    /// Describes the expected form of a value, for error messages.
+    /// Describes the expected form of a value, for error messages. The bounds follow it there.
     const fn expected_form(self) -> &'static str {
         match self {
             ParameterQuantity::Bytes => "a size such as 64k or 1g,",

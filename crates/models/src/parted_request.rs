@@ -10,7 +10,8 @@ pub(super) struct PartedRequest {
     parts_left: u64,
     /// Size of the request; 0 for a flush.
     bytes: u64,
-    /// Bytes from the start of the request that were moved without a gap.
+    /// Bytes from the start of the request that were moved without a gap, if every part that is
+    /// not done moves all its bytes.
     contiguous_bytes: u64,
     /// First error of a part.
     error: Option<DeviceError>,
@@ -28,10 +29,10 @@ impl PartedRequest {
         self.parts_left += 1;
     }
 
-    /// Notes the outcome of a part. After a short one, the bytes without a gap end at most `bytes`
-    /// bytes behind `offset`. The sector `offset` counts from the start of the request. Other
-    /// outcomes ignore it.
-    pub(super) fn note(&mut self, offset: u64, outcome: Outcome) {
+    /// Records the outcome of a part. After a short one, the bytes without a gap end at most
+    /// `bytes` bytes behind `offset`. The sector `offset` counts from the start of the request.
+    /// Other outcomes ignore it.
+    pub(super) fn record_outcome(&mut self, offset: u64, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
             Outcome::Failed(error) => self.error = self.error.or(Some(error)),
@@ -42,8 +43,9 @@ impl PartedRequest {
         }
     }
 
-    /// Counts the end of a part, whose outcome has been noted. Returns the outcome of the request
-    /// after the last part: the first error, else the moved bytes if they are too few.
+    /// Counts the end of a part, whose outcome has been recorded. Returns the outcome of the
+    /// request after the last part, and `None` before. It is the first error, else the moved bytes
+    /// if they are too few.
     pub(super) fn end_part(&mut self) -> Option<Outcome> {
         self.parts_left -= 1;
         if self.parts_left > 0 {

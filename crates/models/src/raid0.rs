@@ -164,10 +164,12 @@ impl Raid0 {
             let cut_sector =
                 self.layout.to_array_sector(range.member, range.start + bytes / SECTOR_BYTES);
             let offset = cut_sector - array_request.request.start;
-            array_request.parts.note(offset, Outcome::Short { bytes: bytes % SECTOR_BYTES });
+            array_request
+                .parts
+                .record_outcome(offset, Outcome::Short { bytes: bytes % SECTOR_BYTES });
         } else {
             let any_offset = 0;
-            array_request.parts.note(any_offset, completion.outcome);
+            array_request.parts.record_outcome(any_offset, completion.outcome);
         }
         let Some(outcome) = array_request.parts.end_part() else { return };
         self.done.push_back(Completion::at(completion.at, array_request.request.id, outcome));
@@ -305,7 +307,7 @@ impl StripeLayout {
         self.zones.last().map_or(0, |zone| zone.chunks.end) * self.chunk_sectors
     }
 
-    /// Returns the index of the member, and the sector on it, for a sector of the array.
+    /// Returns the index of the member, and the sector on it, for a sector within the array.
     fn to_member_sector(&self, sector: u64) -> (u32, u64) {
         let (chunk, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.chunks.end <= chunk)];

@@ -352,8 +352,8 @@ impl ComposedDevice {
         let mut members: Vec<MemberGroup> = Vec::new();
         let mut count_in_all = 0u32;
         // A device with one member passes a `+` on to that member if the member is composed.
-        let has_one_member = matches!(name, "nfs" | "smr" | "faulty") && list.contains(':');
-        for item in list.split(|letter| letter == '+' && !has_one_member) {
+        let is_one_member = matches!(name, "nfs" | "smr" | "faulty") && list.contains(':');
+        for item in list.split(|letter| letter == '+' && !is_one_member) {
             let (digits, member) = split_count(item);
             let count = digits.map_or(Ok(1), str::parse);
             let count = count.map_err(|_| member_list_error(spec, list))?;

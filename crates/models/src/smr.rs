@@ -94,7 +94,7 @@ pub struct Smr {
     held_until: Time,
     /// Time of the last event that was processed.
     clock: Time,
-    /// Time of the last arrival of a request, and of the last end of one.
+    /// Start of the idle time: the last arrival or end of a request, or end of a transaction.
     last_use: Time,
     completions: EventQueue<(RequestId, Outcome)>,
 }
@@ -128,7 +128,7 @@ struct Timing {
     idle: Time,
 }
 
-/// A written piece of one band.
+/// A written piece of one band, in sectors of the user.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     /// Host request to complete when the piece is on the medium; `None` once it is reported.
@@ -144,7 +144,7 @@ struct Piece {
 /// A piece being written, and its first sector on the medium.
 type PlacedPiece = (Piece, u64);
 
-/// A request to the member.
+/// A request to the member, in sectors of the medium.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     op: Op,
@@ -471,7 +471,7 @@ impl Smr {
         let part = self.in_member.remove(&completion.id.0).expect("each part ends once");
         match part.owner {
             Owner::Read(id, offset) => {
-                self.host_request(id).note(offset, outcome);
+                self.host_request(id).record_outcome(offset, outcome);
                 self.on_host_part(at, id);
             }
             Owner::Cleaning => self.on_cleaning_part(),
@@ -513,7 +513,7 @@ impl Smr {
                 }
                 Outcome::Failed(_) | Outcome::Done => outcome,
             };
-            self.host_request(id).note(piece.offset, outcome);
+            self.host_request(id).record_outcome(piece.offset, outcome);
         }
     }
 
@@ -522,7 +522,8 @@ impl Smr {
         self.host_requests.get_mut(&id.0).expect("a host request is in flight")
     }
 
-    /// Reports the pieces of a transaction. Flushes that waited for them go to the member.
+    /// Reports the pieces of a transaction. Flushes that waited for them go to the member, and the
+    /// idle time begins again.
     fn on_transaction_end(&mut self, at: Time) {
         for (piece, _) in std::mem::take(&mut self.transaction) {
             self.written_pieces += 1;

@@ -48,7 +48,7 @@ pub struct ControllerParts {
     /// Caches all data that is read, as a server's memory does. Otherwise only streams use the
     /// cache, and their lines are dropped after use.
     pub caches_all_reads: bool,
-    /// Sectors per cache line, the unit of reading and caching.
+    /// Sectors per cache line, the unit of reading and caching. At least 1.
     pub line_sectors: u64,
     /// Maximum read-ahead of one stream, in sectors.
     pub readahead_sectors: u64,
@@ -123,8 +123,7 @@ enum ControllerEvent {
     DataIn(u32),
     /// The request is complete at the host.
     Answered(u32, Outcome),
-    /// The overhead of a flush has passed. The second number is the newest write-back that it
-    /// needs.
+    /// The overhead of a flush has passed. It needs the write-backs up to this number.
     FlushOverheadPassed(RequestId, u64),
     /// The flush is complete at the host.
     Flushed(RequestId, Outcome),
@@ -197,7 +196,8 @@ impl Controller {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
-    /// Starts the request in `slot` after its overhead: a cache look-up, or a write's transfer.
+    /// Starts the request in `slot`, whose overhead has passed at `now`: a cache look-up, or the
+    /// transfer of a write's data, which takes no time without a link.
     fn start_request(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
@@ -224,10 +224,12 @@ impl Controller {
             && self.parts.readahead_sectors > 0
             && run_sectors >= self.parts.readahead_after_sectors;
         let uses_cache = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
-        if uses_cache && self.request_lines(first, end, JobPriority::Urgent) && is_stream {
+        let has_room = uses_cache && self.request_lines(first, end, JobPriority::Urgent);
+        if has_room && is_stream {
             self.extend_read_ahead(request.end(), end);
         }
-        // The cache is not used, or has no room for the lines.
+        // The cache is not used, has no room for all lines, or has evicted one for read-ahead. The
+        // reads of lines that are queued already stay queued.
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;
@@ -277,8 +279,8 @@ impl Controller {
         let line_at =
             |sectors: u64| (sector + sectors).min(self.inner_caps.sectors).div_ceil(line_sectors);
         let (half_end, whole_end) = (line_at(window_sectors / 2), line_at(window_sectors));
-        // The last line of the first half stands for that half. An absent first line means that the
-        // stream has no read-ahead yet, or that its lines were evicted.
+        // The last line of the first half stands for it. An absent first line means no read-ahead
+        // yet, or evicted lines. The window has no lines at the end of the device.
         let is_low =
             half_end > from_line && self.lines.state(half_end - 1) == CacheLineState::Absent;
         if is_low || self.lines.state(from_line) == CacheLineState::Absent {
@@ -306,11 +308,10 @@ impl Controller {
         let mut has_room = true;
         // `end` itself is never reserved, and so ends the last run.
         for line in first..=end {
-            let is_reserved =
-                has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
-                    has_room = self.lines.reserve_line(line);
-                    has_room
-                };
+            let is_wanted =
+                has_room && line < end && self.lines.state(line) == CacheLineState::Absent;
+            let is_reserved = is_wanted && self.lines.reserve_line(line);
+            has_room &= is_reserved == is_wanted;
             let start = *run_start.get_or_insert(line);
             // A run ends before a line that is not reserved, or at the largest request. One line
             // always makes a request.
@@ -326,7 +327,7 @@ impl Controller {
         has_room
     }
 
-    /// Queues a read of the lines `first..end` of the device.
+    /// Queues a read of the lines `first..end`, at most up to the end of the device.
     fn queue_line_read(&mut self, first: u64, end: u64, priority: JobPriority) {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
@@ -345,8 +346,7 @@ impl Controller {
         }
     }
 
-    /// Passes queued jobs to the device while it has room. A read occupies the processor for the
-    /// time `miss` first; a write does not.
+    /// Passes queued jobs to the device while it has room. A read first occupies the processor.
     fn submit_queued(&mut self, now: Time) {
         while self.inner_in_flight < self.inner_caps.depth_max
             && let Some(index) = self.take_next_job()
@@ -398,9 +398,9 @@ impl Controller {
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
-    /// Handles a write whose data has arrived: drops the lines in the cache that it overlaps, and
-    /// queues the write. A line that is still being read stays, as its read was started before the
-    /// write. Without a write cache the write goes to the device and completes there.
+    /// Handles a write whose data has arrived: drops the present lines that it overlaps, and queues
+    /// the write. A line that is still being read stays, as the model carries no data. Without a
+    /// write cache the write goes to the device and completes there.
     fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;
@@ -444,7 +444,8 @@ impl Controller {
         self.flush_inner(now);
     }
 
-    /// Flushes the device behind the controller for each flush whose data are all in that device.
+    /// Flushes the device behind the controller for each flush whose data are all in that device. A
+    /// waiting flush of the host takes the error of a lost write with it.
     fn flush_inner(&mut self, now: Time) {
         while let Some((id, number)) = self.write_cache.take_written_flush() {
             let lost_write = self.write_cache.take_lost_writes(number);
@@ -482,36 +483,34 @@ impl Controller {
     /// answers requests that wait for no other line. Drops lines whose read failed or was short.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
+        let device_outcome = completion.outcome;
         if !matches!(purpose, JobPurpose::Flush(..) | JobPurpose::MemberFlush(_)) {
             self.inner_in_flight -= 1;
         }
         match purpose {
             JobPurpose::Flush(id, lost_write) => {
-                let outcome = lost_write.map_or(completion.outcome, Outcome::Failed);
+                let outcome = lost_write.map_or(device_outcome, Outcome::Failed);
                 self.events.add(now, ControllerEvent::Flushed(id, outcome));
             }
             JobPurpose::MemberFlush(number) => {
-                self.write_cache.record_outcome(number, completion.outcome);
+                self.write_cache.record_outcome(number, device_outcome);
             }
             JobPurpose::Direct(slot) => match request.op {
-                Op::Read => self.send_read_data(now, slot, completion.outcome),
-                Op::Write => {
-                    self.events.add(now, ControllerEvent::Answered(slot, completion.outcome))
-                }
+                Op::Read => self.send_read_data(now, slot, device_outcome),
+                Op::Write => self.events.add(now, ControllerEvent::Answered(slot, device_outcome)),
             },
             JobPurpose::WriteBack(number) => {
-                self.write_cache.end_write_back(number, bytes_of(&request), completion.outcome);
+                self.write_cache.end_write_back(number, bytes_of(&request), device_outcome);
                 self.admit_writes(now);
                 self.flush_inner(now);
             }
-            JobPurpose::Fill { first, end } if completion.outcome == Outcome::Done => {
+            JobPurpose::Fill { first, end } if device_outcome == Outcome::Done => {
                 for line in first..end {
                     self.lines.mark_present(line);
                     while let Some(slot) = self.lines.take_waiter(line) {
                         let waiter = &mut self.slots[slot];
-                        let waiting_request = waiter.request;
                         waiter.lines_left -= 1;
-                        let is_last = waiter.lines_left == 0;
+                        let (waiting_request, is_last) = (waiter.request, waiter.lines_left == 0);
                         self.evict_read_line(line, &waiting_request);
                         if is_last {
                             self.send_read_data(now, slot, Outcome::Done);

@@ -40,8 +40,8 @@ impl ControllerStreams {
         }
     }
 
-    /// Records a request for the sectors from `start` to `end`. Returns the number of sectors that
-    /// its stream had read in sequence before; 0 if it begins a stream.
+    /// Records a request for the sectors `start..end`. Returns the number of sectors that its
+    /// stream had read in sequence before; 0 if it begins a stream.
     pub fn record_request(&mut self, start: u64, end: u64) -> u64 {
         self.request_count += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {

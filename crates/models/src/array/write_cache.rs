@@ -98,7 +98,8 @@ impl WriteCache {
     }
 
     /// Moves the oldest waiting write into the cache if it has room. Returns the slot of the write,
-    /// and the number of its write-back. A write larger than the cache needs an empty one.
+    /// and the number of its write-back, which the caller then queues. A write larger than the
+    /// cache needs an empty one.
     pub(super) fn admit_write(&mut self) -> Option<(u32, u64)> {
         let WaitingWrite { slot, bytes } = *self.writes_waiting.front()?;
         if self.used_bytes + bytes > self.bytes_max && self.used_bytes > 0 {
@@ -120,12 +121,12 @@ impl WriteCache {
     /// Returns true if a request of the host waits for the oldest write-back that has not begun.
     pub(super) fn is_due(&self) -> bool {
         let Some(oldest) = self.queued.front() else { return false };
-        let is_flushed =
+        let does_flush_wait =
             self.flushes_waiting.back().is_some_and(|(_, newest)| oldest.number <= *newest);
         // Size of the cache once the write-backs in the device have ended and all waiting writes
         // have entered it.
         let needed_bytes = self.used_bytes + self.waiting_bytes - self.in_device_bytes;
-        is_flushed || (!self.writes_waiting.is_empty() && needed_bytes > self.bytes_max)
+        does_flush_wait || (!self.writes_waiting.is_empty() && needed_bytes > self.bytes_max)
     }
 
     /// Removes and returns the job of the oldest write-back that has not begun. It goes to the

@@ -9,10 +9,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::{FieldBlock, FieldValue, FileError, NamedValue};
 
-/// Parses a TOML file into a tree of fields.
+/// Parses `text`, the contents of a TOML file, into a tree of fields. Errors name `file`, which is
+/// not opened.
 ///
 /// # Errors
-/// Fails with the line number if the text is not TOML.
+/// Fails if the text is not TOML, with the line number; 0 if the TOML parser states no place.
 pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
     let file = file.display().to_string();
     let lines = LineOffsets::new(text);

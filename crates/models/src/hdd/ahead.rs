@@ -106,7 +106,8 @@ impl ReadAheadRun {
                 };
             }
             // A sector is under the head: it can be completed or given up. The run continues later
-            // from the end of the last complete sector.
+            // from the end of the last complete sector. Angles wrap at one revolution, and these
+            // sectors lie on one track.
             let passed_ns = now_ns - pass.begin_ns;
             let sectors_read = mechanics.whole_sectors_in(passed_ns, position.sector_width);
             let sector_end_ns = pass.begin_ns

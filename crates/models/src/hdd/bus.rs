@@ -47,10 +47,10 @@ impl MediumFlow {
         self.cached_sectors + self.arriving_sectors
     }
 
-    /// Returns the time in ns at which the first `count` sectors of a read are in the cache.
+    /// Returns the time in ns at which the first `count` sectors of a read are in the cache; 0 if
+    /// they are cached from the start. `count` is at most the number of sectors of the read.
     fn arrival_ns(&self, count: u32) -> u64 {
         match u64::from(count.saturating_sub(self.cached_sectors)) {
-            // These sectors are cached from the start.
             0 => 0,
             arriving => {
                 // Rounded up, so `arrived_sectors` counts the sector at this time.
@@ -121,8 +121,8 @@ impl Hdd {
         let mut bus_time_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
         if controller.leaves_bus {
             // All arrived sectors are sent. Then the bus is released until the next water mark or
-            // the end of the read. `arrival_ns` of that mark ensures that each round sends a
-            // sector.
+            // the end of the read. `arrival_ns` of that mark, at least one sector, ensures that
+            // each round sends a sector.
             let mut sent_sectors = 0;
             while sent_sectors < sectors {
                 let arrived_sectors = flow.arrived_sectors(bus_time_ns);

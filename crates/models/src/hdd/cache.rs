@@ -55,17 +55,17 @@ impl AddedSpans {
         &self.spans[..self.count]
     }
 
-    /// Records added sectors from `start` to `end` as a span. It is merged with the last span if
-    /// it starts in that span or at its end, or if no entry is free. In the second case the span
-    /// also covers the sectors between. No effect if `start` is not below `end`.
+    /// Records the added sectors `start..end` as a span. It is merged with the last span if it
+    /// starts in that span or at its end, or if no entry is free. In the second case the span also
+    /// covers the sectors between. No effect if `start` is not below `end`.
     fn record(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
-        if let Some((first, last)) = self.spans[..self.count].last_mut()
-            && ((*first..=*last).contains(&start) || self.count == ADDED_SPANS)
+        if let Some((span_start, span_end)) = self.spans[..self.count].last_mut()
+            && ((*span_start..=*span_end).contains(&start) || self.count == ADDED_SPANS)
         {
-            (*first, *last) = ((*first).min(start), (*last).max(end));
+            (*span_start, *span_end) = ((*span_start).min(start), (*span_end).max(end));
             return;
         }
         self.spans[self.count] = (start, end);
@@ -103,6 +103,7 @@ impl SegmentCache {
     /// Returns the index of the segment that contains `sector`: among several, the one with the
     /// greatest end, which holds the most of a read from there. `None` if no segment contains it.
     pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
+        // The vectorized test is faster than the search below, which a miss then avoids.
         if !self.holds_sector(sector) {
             return None;
         }
@@ -136,9 +137,9 @@ impl SegmentCache {
         index
     }
 
-    /// Stores the written sectors from `start` to `end` in a segment. With `may_continue_segment`,
-    /// a segment that ends at `start` is extended. Otherwise, or without such a segment, they
-    /// replace the least recently used segment for writes. Returns the index of the segment.
+    /// Stores the written sectors `start..end` in a segment. With `may_continue_segment`, a segment
+    /// that ends at `start` is extended. Otherwise, or without such a segment, they replace the
+    /// least recently used segment for writes. Returns the index of the segment.
     pub(super) fn store_written(
         &mut self,
         start: u64,
@@ -165,8 +166,8 @@ impl SegmentCache {
         index
     }
 
-    /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start. No
-    /// effect if the segment already reaches `end`.
+    /// Extends segment `index` to `end`, exclusive. Data beyond the segment size is dropped at the
+    /// start, which only shortens a segment that already reaches `end`.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         self.added.record(segment.end, end);
@@ -176,7 +177,7 @@ impl SegmentCache {
         segment.allocated_start = segment.allocated_start.max(start_min);
     }
 
-    /// Drops every segment that overlaps the overwritten sectors from `start` to `end`.
+    /// Drops every segment that overlaps the overwritten sectors `start..end`.
     ///
     /// A segment has one range and is dropped as a whole. The measured drives do the same: reads
     /// near a write that fell into a segment go to the medium.

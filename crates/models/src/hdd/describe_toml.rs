@@ -18,8 +18,8 @@
 //! cylinder_skew_sectors = 90.0
 //! front_sectors = 0               # sectors without a number
 //! spares = 0                      # per region of the sparing scheme
-//! slips = []                      # defective sectors without a number
-//! remaps = []                     # pairs: defective sector, spare
+//! slips = []                      # defective sectors without a number, from the zone's start
+//! remaps = []                     # pairs: defective sector, spare, from the zone's start
 //! [geometry.even_zones]           # … or with equal zones, as in data sheets
 //! zones = 16
 //! outer_track_sectors = 910
@@ -110,7 +110,8 @@ fn ms_to_signed_ns(ms: f64) -> i64 {
     (ms * 1e6).round() as i64
 }
 
-/// Builds the drive from the fields of its description.
+/// Builds the drive from the fields of its description. The caller rejects fields and tables of
+/// `root` that are not read here.
 pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     let mechanics = read_mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = read_layout(root.block("geometry")?, &mechanics)?;
@@ -184,7 +185,8 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
                 return Err(block.error("points", problem));
             }
             let points: Vec<_> = numbers.chunks(2).map(|pair| (pair[0] as u32, pair[1])).collect();
-            // One field has all points, so the index of the wrong one gives no other line.
+            // One field has all points, so the index of the wrong one gives no other line. An empty
+            // table is refused too.
             check_table(&points).map_err(|(_index, problem)| block.error("points", problem))?;
             Ok(SeekCurve::Table(points))
         }
@@ -317,8 +319,10 @@ fn create_even_zones(
     let first_cylinder =
         |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
     let zone = |index: u32| {
-        let fraction = f64::from(index) / f64::from((zones - 1).max(1));
-        let track_sectors = (outer_sectors + (inner_sectors - outer_sectors) * fraction).round();
+        // 0 for the outer zone, also if it is the only one; 1 for the inner zone.
+        let inward_fraction = f64::from(index) / f64::from((zones - 1).max(1));
+        let track_sectors =
+            (outer_sectors + (inner_sectors - outer_sectors) * inward_fraction).round();
         let skew_sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
         DiskZone {
             first_cylinder: first_cylinder(index),
@@ -376,6 +380,7 @@ fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
 /// Reads the tables `overhead` and `bus`. Times in milliseconds become nanoseconds, and the speed
 /// of the bus becomes the time of a sector.
 fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
+    // A description in TOML has one time, whatever the previous command was.
     let times = |key: &str| {
         let ns = ms_to_ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
@@ -411,8 +416,9 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
     Ok(spec)
 }
 
-/// Reads the table `queue` of commands in the drive: their order, the depth, and the age limit
-/// after which a command goes first. Also the largest request.
+/// Reads the table `queue` of commands in the drive: their order, the depth, the window of oldest
+/// commands among which the order chooses, and the age limit after which a command goes first. Also
+/// the largest request.
 fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");

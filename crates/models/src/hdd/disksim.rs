@@ -51,7 +51,7 @@ pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
 /// Reads the drive that the DiskSim file at `path` describes. `read` returns the text of a file.
-/// Returns the drive and the block of its fields.
+/// Returns the drive and the block of its fields, for a list of its parameters.
 pub(super) fn load(
     path: &Path,
     read: ReadText<'_>,
@@ -365,6 +365,7 @@ fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let holds_reads = disk.switch_or("Hold bus entire read xfer", false)?;
     let has_extra_disconnect = disk.switch_or("Extra write disconnect", false)?;
     let bus_sector_ns = ms_to_ns(disk.number("Bulk sector transfer time", MS)?);
+    // Read in any case, so that its fields are not rejected as unknown.
     let early = EarlyDisconnect {
         command_ns: per_request_ns + scaled_ns("Extradisc command overhead")?,
         until_reconnect_ns: scaled_ns("Extradisc disconnect overhead")?

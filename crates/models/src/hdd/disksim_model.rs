@@ -126,7 +126,8 @@ fn skew_in_revolutions(block: &FieldBlock, default: bool) -> Result<bool, FileEr
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
-/// Reads one zone. `layout_in_revolutions` is the default unit of its skews.
+/// Reads one zone. A zone that states no unit of its skews has the unit of the layout: revolutions
+/// if `layout_in_revolutions`, otherwise sectors.
 fn read_zone(block: &FieldBlock, layout_in_revolutions: bool) -> Result<DiskZone, FileError> {
     let cylinder_bounds = bounds(0.0, 1e8, "(a cylinder)");
     let track_sectors = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
@@ -291,6 +292,7 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
             // One field has all points, so the index of the wrong one gives no other line.
             return checked_table(points).map_err(|(_index, problem)| block.error(key, problem));
         }
+        // Absent, or neither a name nor a list.
         _ => return Err(block.error(key, "is missing; expected the name of a file".to_owned())),
     };
     // The name is relative to the folder of the file with the block.
@@ -330,6 +332,7 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
     }
     checked_table(points).map_err(|(index, problem)| FileError {
         file,
+        // An empty table has no line: 0 means the file as a whole.
         line: lines.get(index).copied().unwrap_or(0),
         field: String::new(),
         problem,

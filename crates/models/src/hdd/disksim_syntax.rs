@@ -62,20 +62,20 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
             continue;
         }
         let line = parser.line();
-        let kind = parser.read_words()?;
-        if let Some(name) = kind.strip_prefix("source ") {
+        let words = parser.read_words()?;
+        if let Some(name) = words.strip_prefix("source ") {
             let included = parser.read_included(line, name)?;
             statements.blocks.extend(included.blocks);
             statements.instances.extend(included.instances);
             statements.topology = statements.topology.or(included.topology);
-        } else if kind == "instantiate" {
+        } else if words == "instantiate" {
             parser.read_instances(&mut statements.instances)?;
-        } else if let Some(root) = kind.strip_prefix("topology ") {
+        } else if let Some(root) = words.strip_prefix("topology ") {
             // The file's own topology has precedence over one of an included file.
             statements.topology = Some(parser.read_part(root)?);
         } else {
             parser.expect(&FileToken::Open, "`{` after the block's name")?;
-            statements.blocks.push(parser.read_block(kind)?);
+            statements.blocks.push(parser.read_block(words)?);
         }
     }
     if statements.blocks.is_empty() {
@@ -235,14 +235,13 @@ impl FileParser<'_> {
         if words.is_empty() { Err(self.unexpected("a name")) } else { Ok(words.join(" ")) }
     }
 
-    /// Reads the fields of a block after its opening brace, up to the closing one. `kind` has the
-    /// words before the brace: the type and, if given, the name. Fails on a second field of the
-    /// same key.
-    fn read_block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
+    /// Reads the fields of a block after its opening brace, up to the closing one. `words` stand
+    /// before the brace: the type and, if given, the name. Fails on a second field of the same key.
+    fn read_block(&mut self, words: String) -> Result<FieldBlock, FileError> {
         // The caller has consumed the opening brace, so the previous token exists.
         let line = self.tokens[self.next_index - 1].0;
         if self.depth >= DEPTH_MAX {
-            return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
+            return Err(self.error(line, &words, format!("blocks nest deeper than {DEPTH_MAX}")));
         }
         self.depth += 1;
         let mut fields: Vec<NamedValue> = Vec::new();
@@ -262,7 +261,7 @@ impl FileParser<'_> {
             fields.push(NamedValue::new(key, line, value, None));
         }
         self.depth -= 1;
-        let (kind, name) = kind.split_once(' ').unwrap_or((&kind, ""));
+        let (kind, name) = words.split_once(' ').unwrap_or((&words, ""));
         let (kind, name) = (kind.to_owned(), name.to_owned());
         Ok(FieldBlock {
             file: self.file.clone(),

@@ -142,8 +142,8 @@ impl Geometry {
         let zone_position = run.zone_offset + (sector - self.first_sectors[index]);
         let track = zone_position / track_sectors;
         // Start and end of the track, in sectors from the start of the zone.
-        let begin = track * track_sectors;
-        let end = begin + track_sectors;
+        let track_start = track * track_sectors;
+        let track_end = track_start + track_sectors;
         let is_in_zone = |other: &SectorRun| other.zone == run.zone;
         // Start and end of a run, in the same unit.
         let run_start = |run_index: usize| self.runs[run_index].zone_offset;
@@ -154,20 +154,20 @@ impl Geometry {
         // track. It also ends where the order of positions differs from the order of numbers: one
         // of the two runs is then a remapped sector at its spare.
         let (mut first_run, mut last_run) = (index, index);
-        while first_run > 0 && run_start(first_run) > begin {
+        while first_run > 0 && run_start(first_run) > track_start {
             let previous_end = run_end(first_run - 1);
             if !is_in_zone(&self.runs[first_run - 1])
-                || previous_end <= begin
+                || previous_end <= track_start
                 || previous_end > run_start(first_run)
             {
                 break;
             }
             first_run -= 1;
         }
-        while last_run + 1 < self.runs.len() && run_end(last_run) < end {
+        while last_run + 1 < self.runs.len() && run_end(last_run) < track_end {
             let next_start = run_start(last_run + 1);
             if !is_in_zone(&self.runs[last_run + 1])
-                || next_start >= end
+                || next_start >= track_end
                 || next_start < run_end(last_run)
             {
                 break;
@@ -175,9 +175,11 @@ impl Geometry {
             last_run += 1;
         }
         // The outermost runs can extend beyond the track.
-        let start = self.first_sectors[first_run] + begin.saturating_sub(run_start(first_run));
+        let start =
+            self.first_sectors[first_run] + track_start.saturating_sub(run_start(first_run));
         let last_run_sector = self.first_sectors[last_run];
-        start..self.first_sectors[last_run + 1].min(last_run_sector + (end - run_start(last_run)))
+        let end_on_track = last_run_sector + (track_end - run_start(last_run));
+        start..self.first_sectors[last_run + 1].min(end_on_track)
     }
 
     /// Number of sectors on the track of `sector`, including those without a number.
@@ -243,15 +245,16 @@ impl Geometry {
         remaps.retain(|(bad, spare)| bad != spare);
         remaps.sort_unstable();
         let mut reserved_sectors = zone.front_sectors;
-        for region in (0..zone_sectors).step_by(region_sectors as usize) {
-            let end = (region + region_sectors).min(zone_sectors);
-            let first_slip = slips.partition_point(|slip| *slip < region);
-            let region_slips = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
+        for region_start in (0..zone_sectors).step_by(region_sectors as usize) {
+            let region_end = (region_start + region_sectors).min(zone_sectors);
+            let first_slip = slips.partition_point(|slip| *slip < region_start);
+            let region_slips = &slips[first_slip..slips.partition_point(|slip| *slip < region_end)];
             // A last region that is cut off by the end of the zone has no spares.
-            let is_full_region = end - region == region_sectors;
+            let is_full_region = region_end - region_start == region_sectors;
             let spares = if is_full_region { layout.sparing.region_spares(zone) } else { 0 };
             let slip_count = region_slips.len() as u64;
-            let usable = layout.sparing.usable_sectors(region, end, spares, slip_count);
+            let usable =
+                layout.sparing.usable_sectors(region_start, region_end, spares, slip_count);
             // Each slip before the region shifts it by a sector, if the scheme shifts skews at all.
             let skew_shift = match layout.sparing.slips_push_skew() {
                 true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),

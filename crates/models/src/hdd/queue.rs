@@ -205,6 +205,7 @@ impl CommandQueue {
         let mut previous: Option<&DiskCommand> = None;
         for (index, command) in self.window().enumerate() {
             let previous = previous.replace(command);
+            // Not ready, or it goes on where the ready command before it ends, and must follow it.
             if command.ready_ns > now_ns
                 || previous.is_some_and(|previous| command.continues_ready(previous, now_ns))
             {

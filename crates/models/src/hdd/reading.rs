@@ -180,7 +180,7 @@ impl Hdd {
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 
-    /// Writes the cached writes of sectors `start` to `end`, from `now_ns` on, and once the arm is
+    /// Writes the cached writes of sectors `start..end`, from `now_ns` on, and once the arm is
     /// free. The medium has old data of these sectors until then, so a read from it must wait.
     fn write_overlapping(&mut self, now_ns: u64, start: u64, end: u64) {
         while !self.write_cache.is_empty() && self.write_cache.overlaps(start, end) {
@@ -193,9 +193,9 @@ impl Hdd {
         }
     }
 
-    /// Keeps a read of sectors `start` to `end` in the cache, and starts read-ahead after it.
-    /// `segment` is the cache segment that the read continues. A new segment also has the
-    /// `passing_sectors` that passed under the head before the read.
+    /// Keeps a read of sectors `start..end` in the cache, and starts read-ahead after it. `segment`
+    /// is the cache segment that the read continues; `None` if all sectors came from the medium. A
+    /// new segment then also has the `passing_sectors` that passed under the head before `start`.
     fn keep_in_segment(
         &mut self,
         segment: Option<usize>,
@@ -252,9 +252,9 @@ impl Hdd {
     }
 
     /// Starts the read-ahead into the cache segment `segment_index`, after a read of the sectors
-    /// from `start` to `end`. The minimum read-ahead (`read_ahead_sectors_min`, at most the whole
-    /// read-ahead) is read at once and cannot be interrupted. The rest runs until a command takes
-    /// the arm.
+    /// `start..end` that left the arm free at `arm_free_at_ns`. The minimum read-ahead
+    /// (`read_ahead_sectors_min`, at most the whole read-ahead) is read at once and cannot be
+    /// interrupted. The rest runs until a command takes the arm.
     fn start_read_ahead(&mut self, segment_index: usize, start: u64, end: u64) {
         let ahead_end = self.read_ahead_end(segment_index, start, end);
         let sectors_min = u64::from(self.drive.cache.read_ahead_sectors_min).min(ahead_end - end);
@@ -276,7 +276,7 @@ impl Hdd {
     }
 
     /// Returns the end sector of the read-ahead into the cache segment `segment_index`, after a
-    /// read of the sectors from `start` to `end`. The result is `end` if nothing is read ahead.
+    /// read of the sectors `start..end`. The result is `end` if nothing is read ahead.
     fn read_ahead_end(&self, segment_index: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;

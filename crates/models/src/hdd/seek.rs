@@ -174,7 +174,7 @@ impl HplCurve {
 }
 
 impl fmt::Display for SeekCurve {
-    /// Writes the figures of the curve, in ms and cylinders (`d`).
+    /// Writes the figures of the curve, in ms and cylinders (`d`). Measured times are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SeekCurve::Constant { ms } => write!(f, "{ms} always"),

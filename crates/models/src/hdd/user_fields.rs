@@ -52,7 +52,7 @@ pub fn set_fields(
 }
 
 /// Appends the full paths of all single-valued fields to `paths`. Lists cannot be set on the
-/// command line. `prefix` is the block's path.
+/// command line. `prefix` is the block's path with a final dot, and empty for the root.
 fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);

@@ -61,9 +61,9 @@ impl WriteCache {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
 
-    /// Returns true if a write of the sectors from `start` to `end` fits at `time_ns`. A write that
-    /// only partly overlaps a span needs room for all its sectors. A write inside a span needs
-    /// none, because it replaces the span's data. A write that continues a span needs no new span.
+    /// Returns true if a write of the sectors `start..end` fits at `time_ns`. A write that only
+    /// partly overlaps a span needs room for all its sectors. A write inside a span needs none,
+    /// because it replaces the span's data. A write that continues a span needs no new span.
     pub(super) fn has_room_for(&self, time_ns: u64, start: u64, end: u64) -> bool {
         if self.contains_all(start, end) {
             return true;
@@ -75,15 +75,15 @@ impl WriteCache {
             && (is_span_left || self.continued_span(start).is_some())
     }
 
-    /// Returns true if waiting data overlaps the sectors from `start` to `end`.
+    /// Returns true if waiting data overlaps the sectors `start..end`.
     pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
         self.spans.iter().any(|span| span.start < end && start < span.end)
     }
 
-    /// Adds the sectors from `start` to `end`. The first one is at `position`. They are in the
-    /// cache at `ready_ns`; if they continue a span, its older time stays, since its first sector
-    /// is written first. No effect if one span holds all of them. Sectors that overlap a span in
-    /// part count twice.
+    /// Adds the sectors `start..end`, for which the caller has found room (`has_room_for`). The
+    /// first one is at `position`. They are in the cache at `ready_ns`; if they continue a span,
+    /// its older time stays, since its first sector is written first. No effect if one span holds
+    /// all of them. Sectors that overlap a span in part count twice.
     pub(super) fn add(
         &mut self,
         (start, end): (u64, u64),
@@ -174,7 +174,7 @@ impl WriteCache {
         piece
     }
 
-    /// Returns true if one span contains all sectors from `start` to `end`.
+    /// Returns true if one span contains all sectors `start..end`.
     fn contains_all(&self, start: u64, end: u64) -> bool {
         self.spans.iter().any(|span| span.start <= start && end <= span.end)
     }

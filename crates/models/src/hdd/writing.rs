@@ -178,6 +178,7 @@ impl Hdd {
         if self.drive.cache.flushes_first && self.write_cache.can_hold(request.sectors) {
             let MediumTransfer { end_ns, .. } = transfer;
             self.writes_to_medium.push_back(MediumWrite { end_ns, sectors: request.sectors });
+            // Reported before the arm is done, so the report does not keep the arm.
             return data_end_ns + completion_ns;
         }
         let controller = &self.drive.controller;

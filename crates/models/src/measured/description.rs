@@ -143,8 +143,8 @@ impl StorageDescription {
         Ok(description)
     }
 
-    /// Formats the description so that [`StorageDescription::of`] can read it. Each line of `head`
-    /// becomes a comment.
+    /// Formats the description so that [`StorageDescription::of`] can read it, with times rounded
+    /// to 0.01 µs. Each line of `head` becomes a comment.
     pub fn to_toml(&self, head: &[String]) -> String {
         let mut text = String::new();
         for line in head {

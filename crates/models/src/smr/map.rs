@@ -40,6 +40,7 @@ struct LogEntry {
 pub(super) struct CacheMap {
     band_sectors: u64,
     cache_sectors: u64,
+    /// Maximum number of extents.
     extents_max: usize,
     /// Extents by their first user sector. They never overlap and never cross a band.
     extents: BTreeMap<u64, CachedExtent>,
@@ -52,7 +53,7 @@ pub(super) struct CacheMap {
 }
 
 impl CacheMap {
-    /// Creates an empty map.
+    /// Creates an empty map for at most `extents_max` extents.
     pub(super) fn new(band_sectors: u64, cache_sectors: u64, extents_max: usize) -> CacheMap {
         CacheMap {
             band_sectors,
@@ -79,8 +80,8 @@ impl CacheMap {
         self.extents.len() + 2 <= self.extents_max && is_in_log
     }
 
-    /// Returns the position of the next write. A write never wraps: one that does not fit the rest
-    /// of the ring begins at the start of the ring, and the rest stays unused.
+    /// Returns the position of the next write, counted without wrapping. A write never wraps: one
+    /// that does not fit the rest of the ring begins at its start, and the rest stays unused.
     fn place_at_head(&self, sectors: u64) -> u64 {
         let in_ring = self.head % self.cache_sectors;
         if in_ring + sectors <= self.cache_sectors {

@@ -19,7 +19,7 @@ const CHOSEN_LATENCY: &str =
 const CHOSEN_DISK_LATENCY: &str = "chosen: a disk's seek and half a revolution; none is published";
 
 /// Values of one type. `parameter_specs` and `io_specs` describe each of them. Rates are in bytes
-/// per second, sizes in bytes, and the latency in ns.
+/// per second, sizes in bytes, the latency in ns, and `rate_credits` in percent of the size.
 struct TypeValues {
     size: ValueAndSource,
     iops_per_gib: ValueAndSource,
