@@ -94,7 +94,7 @@ impl ProfileSample {
     /// disturbances in one of them have no effect. Returns `None` for an empty list.
     pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
         rounds.sort_unstable_by(|left, right| left.mean_ns.total_cmp(&right.mean_ns));
-        // The lower of the two in the middle if the number is even.
+        // The lower of the two in the middle if the number is even. An empty list has no index 0.
         let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
         let (cell, mean_ns) = (middle.cell, middle.mean_ns);
         let mut latencies_ns: Vec<u64> =
@@ -332,7 +332,8 @@ pub fn measure<P: RequestExecutor>(
     latencies_ns.sort_unstable();
     let requests = ended_requests - depth;
     let span = Time(last_end_ns).since(Time(counted_from_ns));
-    // Little's theorem: the mean response time is the queue depth divided by the throughput.
+    // Little's theorem: the mean response time is the queue depth divided by the throughput. A
+    // span of 0 counts as 1 ns.
     let mean_ns = (span.ns().max(1) * depth) as f64 / requests as f64;
     Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
 }

@@ -316,7 +316,7 @@ fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
 
 /// Returns the extra time in ns of a request from far away relative to a random request. Some
 /// random requests are near the last one. The value is chosen so that the mean extra time of random
-/// requests, on storage of `bytes`, is 0.
+/// requests, on storage of `bytes`, is 0. The result is 0 if no distance is far.
 fn far_extra_ns(near: &[NearPoint], bytes: u64) -> f64 {
     /// Number of intervals, chosen, of the numerical integration over the distance.
     const STEPS: u32 = 4096;

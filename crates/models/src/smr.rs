@@ -375,7 +375,7 @@ impl Smr {
             let first = self.transaction.first().map_or(piece, |(first, _)| *first);
             let is_same_kind = first.is_direct == piece.is_direct;
             let fits = match piece.is_direct {
-                true => first.start / self.layout.band_sectors == self.band_of(piece),
+                true => self.band_of(first) == self.band_of(piece),
                 // A piece above the maximum is a transaction of its own.
                 false => {
                     sectors_in_all + piece.sectors <= TRANSACTION_SECTORS_MAX.max(piece.sectors)

@@ -126,7 +126,7 @@ impl Volume {
                 (per_gib * (size / GIB)).clamp(settings.of("iops_min").min(iops_max), iops_max)
             }
         };
-        let ios_max = request_bytes_max.div_ceil(io_bytes);
+        let request_ios_max = request_bytes_max.div_ceil(io_bytes);
         // Small volumes have a maximum rate of their own, for baseline and burst.
         let small_rate_max = match size <= settings.of("small_size") {
             true => settings.of("small_rate"),
@@ -164,9 +164,14 @@ impl Volume {
                 iops,
                 settings.of("burst_iops"),
                 settings.of("io_credits"),
-                ios_max,
+                request_ios_max,
             ),
-            bytes: TokenBucket::new(baseline_rate, burst_rate, rate_credits, ios_max * io_bytes),
+            bytes: TokenBucket::new(
+                baseline_rate,
+                burst_rate,
+                rate_credits,
+                request_ios_max * io_bytes,
+            ),
             latency: Time(settings.of("latency")),
             completions: EventQueue::new(),
         })

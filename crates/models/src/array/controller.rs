@@ -228,8 +228,8 @@ impl Controller {
         if has_room && is_stream {
             self.extend_read_ahead(request.end(), end);
         }
-        // The cache is not used, has no room for all lines, or has evicted one for read-ahead. The
-        // reads of lines that are queued already stay queued.
+        // The cache is not used, has no room for all lines, or has evicted one for another. Reads
+        // of lines that are queued already stay queued.
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;

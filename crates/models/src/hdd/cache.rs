@@ -166,8 +166,8 @@ impl SegmentCache {
         index
     }
 
-    /// Extends segment `index` to `end`, exclusive. Data beyond the segment size is dropped at the
-    /// start, which only shortens a segment that already reaches `end`.
+    /// Extends segment `index` to `end`, exclusive. A segment that reaches further keeps its end.
+    /// Data beyond the segment size is dropped at the start.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         self.added.record(segment.end, end);

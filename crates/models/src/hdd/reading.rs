@@ -64,8 +64,8 @@ impl Hdd {
 
     /// Transfers a read from the cache over the bus and schedules its completion. Releases data of
     /// its cache segment by the drive's `releases` policy; `Before` needs a read-ahead that may use
-    /// the room (`ahead_over_requested`). Extends the read-ahead into the segment. If there is
-    /// none, starts one with `ahead_on_hit`, provided that `is_arm_idle`.
+    /// the room (`ahead_over_requested`). Extends a read-ahead in progress into the segment. If
+    /// none is in progress, starts one with `ahead_on_hit`, provided that `is_arm_idle`.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         // All data is cached, so the read never releases the bus.
         let bus_release_ns = 0;
@@ -252,9 +252,9 @@ impl Hdd {
     }
 
     /// Starts the read-ahead into the cache segment `segment_index`, after a read of the sectors
-    /// `start..end` that left the arm free at `arm_free_at_ns`. The minimum read-ahead
-    /// (`read_ahead_sectors_min`, at most the whole read-ahead) is read at once and cannot be
-    /// interrupted. The rest runs until a command takes the arm.
+    /// `start..end` that left the arm free at `arm_free_at_ns`, on `arm_track`. The minimum
+    /// read-ahead (`read_ahead_sectors_min`, at most the whole read-ahead) is read at once and
+    /// cannot be interrupted. The rest runs until a command takes the arm.
     fn start_read_ahead(&mut self, segment_index: usize, start: u64, end: u64) {
         let ahead_end = self.read_ahead_end(segment_index, start, end);
         let sectors_min = u64::from(self.drive.cache.read_ahead_sectors_min).min(ahead_end - end);

@@ -72,6 +72,7 @@ impl SeekCurve {
             return 0.0;
         }
         let distance = f64::from(cylinders);
+        // Not 0 on a drive with one cylinder, since it is a divisor.
         let farthest = f64::from(total.max(2) - 1);
         match self {
             SeekCurve::Constant { ms } => *ms,

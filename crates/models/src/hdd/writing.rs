@@ -90,8 +90,8 @@ impl Hdd {
     }
 
     /// Serves a queued write at `start_ns`. If the drive has `combines_writes`, the queued writes
-    /// that continue it are served together up to the end of a track. The rest of the last one
-    /// returns to the queue.
+    /// that continue it and are ready are served together up to the end of a track. The rest of the
+    /// last one returns to the queue.
     pub(super) fn serve_write(&mut self, start_ns: u64, command: DiskCommand) {
         let combines_writes = self.drive.queue.combines_writes;
         if !combines_writes || !self.queue.has_continuing_write(start_ns, &command) {
@@ -159,6 +159,7 @@ impl Hdd {
         // The arm is still there, so a write that continues the last written sector needs no seek.
         let continues = self.written_end == request.start;
         let continues_active_write = continues && self.arm_free_at_ns >= start_ns;
+        // A read-ahead that stops later than `start_ns` sets `arm_free_at_ns`.
         self.stop_read_ahead(start_ns);
         self.last_medium_request = Some(request.id);
         let early_disconnect = command.early_disconnect;
@@ -178,7 +179,7 @@ impl Hdd {
         if self.drive.cache.flushes_first && self.write_cache.can_hold(request.sectors) {
             let MediumTransfer { end_ns, .. } = transfer;
             self.writes_to_medium.push_back(MediumWrite { end_ns, sectors: request.sectors });
-            // Reported before the arm is done, so the report does not keep the arm.
+            // The report does not wait for the medium, and does not keep the arm.
             return data_end_ns + completion_ns;
         }
         let controller = &self.drive.controller;
@@ -268,8 +269,8 @@ impl Hdd {
         false
     }
 
-    /// Writes the nearest piece of the cached data to the medium, from `time_ns` on. If no data has
-    /// arrived yet, the arm waits for it.
+    /// Stops the read-ahead, and writes the nearest piece of the cached data to the medium, once
+    /// the arm is free after `time_ns`. If no data has arrived yet, the arm waits for it.
     pub(super) fn write_back(&mut self, time_ns: u64) {
         self.stop_read_ahead(time_ns);
         let time_ns = time_ns.max(self.arm_free_at_ns);

@@ -106,7 +106,7 @@ fn without_zones(layout: &DriveLayout) -> DriveLayout {
 fn mean_access_ns(drive: &DriveDescription) -> u64 {
     let total = drive.layout.cylinders_in_all();
     let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
-    // Distance d occurs in total − d pairs.
+    // Distance d occurs in total − d pairs. A drive with one cylinder has no pair and no seek.
     let weighted_ms = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
     let seek_ms = (1..total).map(weighted_ms).sum::<f64>() / pairs.max(1.0);
     let half_revolution_ms = 30e3 / drive.mechanics.rpm;
