@@ -59,7 +59,7 @@ pub struct Smr {
     layout: Layout,
     map: CacheMap,
     stream: WriteStream,
-    settings: Timing,
+    timing: Timing,
     /// Parts of reads and of cleaning that wait for the member, in order.
     waiting_parts: VecDeque<Part>,
     /// Parts of the transaction that wait for the member. They go first.
@@ -186,7 +186,7 @@ impl Smr {
             layout: Layout { band_sectors, reserve: cache_sectors },
             map: CacheMap::new(band_sectors, cache_sectors, values.of("map") as usize),
             stream: WriteStream::new(band_sectors, sectors("stream")),
-            settings: Timing {
+            timing: Timing {
                 buffer_sectors,
                 transaction: Time(values.of("transaction")),
                 checkpoint_every: values.of("checkpoint_every"),
@@ -217,7 +217,7 @@ impl Smr {
         })
     }
 
-    /// Queues the parts of a read.
+    /// Queues the parts of a read for the member. Each lies in its band or in the cache.
     fn accept_read(&mut self, request: DeviceRequest) {
         let (mut parts, mut offset) = (0, 0);
         for (place, sectors) in self.map.places(request.start, u64::from(request.sectors)) {
@@ -236,7 +236,7 @@ impl Smr {
     /// direct stream in the middle of a band makes that band a torn one.
     fn accept_write(&mut self, now: Time, request: DeviceRequest) {
         let sectors = u64::from(request.sectors);
-        let is_early = self.buffered_sectors + sectors <= self.settings.buffer_sectors;
+        let is_early = self.buffered_sectors + sectors <= self.timing.buffer_sectors;
         let mut count = 0;
         if let Some(band) = self.stream.torn_band(request.start)
             && !self.torn_bands.contains(&band)
@@ -300,7 +300,7 @@ impl Smr {
         let held = (is_written || is_held).then_some(self.held_until);
         let is_dirty = !self.map.is_empty() || !self.torn_bands.is_empty();
         let idle = (is_dirty && self.cleaning.is_none() && self.is_idle())
-            .then(|| self.last_use + self.settings.idle);
+            .then(|| self.last_use + self.timing.idle);
         let next = [self.member.next_event(), held, idle].into_iter().flatten().min();
         next.map(|at| at.max(self.clock))
     }
@@ -325,7 +325,7 @@ impl Smr {
         }
         // Pieces that could not start a transaction have no room in log or map.
         let is_full = self.transaction.is_empty() && !self.pieces.is_empty();
-        let is_due = self.is_idle() && now >= self.last_use + self.settings.idle;
+        let is_due = self.is_idle() && now >= self.last_use + self.timing.idle;
         if self.cleaning.is_none() && (is_full || is_due) {
             self.start_cleaning();
         }
@@ -405,9 +405,9 @@ impl Smr {
         }
         if self.transaction.first().is_some_and(|(piece, _)| !piece.is_direct) {
             self.log_transactions += 1;
-            self.held_until = now + self.settings.transaction;
-            if self.log_transactions.is_multiple_of(self.settings.checkpoint_every) {
-                self.held_until += self.settings.checkpoint;
+            self.held_until = now + self.timing.transaction;
+            if self.log_transactions.is_multiple_of(self.timing.checkpoint_every) {
+                self.held_until += self.timing.checkpoint;
             }
         }
     }

@@ -216,8 +216,7 @@ impl Ssd {
             self.changed_map_bytes += u64::from(bytes);
             if self.changed_map_bytes >= self.buffer.unit_bytes() {
                 self.changed_map_bytes -= self.buffer.unit_bytes();
-                // The flash counts a program unit of the map as a row that a
-                // collection moves.
+                // The flash counts a program unit of the map as a row that a collection moves.
                 let (rows_read, rows_programmed) = (0, 1);
                 self.flash.collect(now, rows_read, rows_programmed);
             }

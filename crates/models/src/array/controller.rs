@@ -251,7 +251,7 @@ impl Controller {
     }
 
     /// Moves the queued read-ahead of `line` to the urgent jobs, since a request waits for it. No
-    /// effect if the line's read is urgent or in the device.
+    /// effect if the line's read is urgent or has begun.
     fn make_read_ahead_urgent(&mut self, line: u64) {
         let reads_line = |job: &u32| match self.jobs[*job].purpose {
             JobPurpose::Fill { first, end } => (first..end).contains(&line),

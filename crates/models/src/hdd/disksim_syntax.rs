@@ -382,7 +382,7 @@ impl FileParser<'_> {
 
 /// Returns the names from `first` to `last`, which differ in their final number. `None` if a name
 /// has no such number, if they differ in more, or if `last` precedes `first`. Also `None` for more
-/// than 65,536 names, a limit that is chosen.
+/// than 65,536 names, a limit that is chosen. Leading zeros of the numbers are lost.
 fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
     let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());

@@ -244,7 +244,7 @@ impl CommandQueue {
         let is_without_room = command.is_some_and(|command| command.waits_for_room);
         self.writes_without_room -= u32::from(is_without_room);
         let window = self.spec.window as usize;
-        // Behind the window, no command enters it.
+        // A removal behind the window moves no command into it.
         if index >= window {
             return command;
         }
