@@ -107,6 +107,7 @@ impl Faulty {
             let since = if is_delay { Time(settings.of("slow_from")) } else { Time::ZERO };
             faults.extend(selector.map(|selector| FaultRule { selector, effect, since }));
         };
+        // The order is the order of the effects: the last error, a loss of the device, counts.
         let medium_error = FaultEffect::Fail(DeviceError::Medium);
         // A sector with some bad bytes is bad as a whole.
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;

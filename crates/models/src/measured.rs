@@ -152,7 +152,8 @@ impl MeasuredDevice {
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
             .collect();
-        // Parts of the mean in ns: the middle of each interval between two quantiles, weighted.
+        // Parts of the mean in ns: the middle of each interval between two quantiles, weighted by
+        // the interval's probability.
         let mean_parts = points.windows(2).map(|pair| {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle

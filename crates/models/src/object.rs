@@ -78,6 +78,7 @@ impl Object {
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<Object, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let points = QUANTILES.map(|(key, share)| (share, Time(settings.of(key))));
+        // The error is the index of the first quantile that is less than the one before.
         let first_byte = Quantiles::new(points.to_vec()).map_err(|index| {
             let expected = format!("no less than {}", QUANTILES[index - 1].0);
             settings.contradiction(QUANTILES[index].0, expected)

@@ -56,6 +56,7 @@ pub(super) fn read_layout(
     let zone_blocks = block.blocks("Zones")?;
     let zones = zone_blocks.iter().map(|zone_block| {
         let mut zone = read_zone(zone_block, skews_in_revolutions)?;
+        // The message names the slips, even if only remaps were removed.
         if remove_beyond_zone(&mut zone, sparing, heads as u32) {
             unmodelled.push(no_effect_message(
                 zone_block,

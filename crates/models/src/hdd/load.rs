@@ -107,7 +107,8 @@ pub fn drive_from_disksim(path: &Path) -> Result<DriveDescription, FileError> {
 /// Keys of the device text that are not fields of a description.
 const SPEC_KEYS: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
 
-/// Reads the description that `spec` names, as a drive and as its fields.
+/// Reads the description that `spec` names, as a drive and as its fields. The bus times in `spec`
+/// raise the drive's transfer times, not its fields.
 fn read_drive_and_fields(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {

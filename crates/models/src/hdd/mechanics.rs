@@ -180,8 +180,9 @@ impl Mechanics {
     /// least as long as one to the next cylinder. Even on the same track the head must settle
     /// again. Evidence: DiskSim's four SCSI drives of 1997 to 2000, whose seek curves were measured
     /// distance by distance. Re-reading a near-by sector takes longer than a revolution and the
-    /// overheads by a one-cylinder seek. Without `settles_on_return`, as on DiskSim's drive of 1992,
-    /// a seek over no distance takes no time. A drive with a single cylinder has only head switches.
+    /// overheads by a one-cylinder seek. Without `settles_on_return`, as on DiskSim's drive of
+    /// 1992, a seek over no distance takes no time. A drive with a single cylinder has only head
+    /// switches.
     pub(super) fn access_seek_ns(
         &self,
         arm_track: HeadPosition,

@@ -42,7 +42,8 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         })
         .collect();
     near.sort_unstable_by_key(|near| near.distance);
-    // Single random requests: their mean separates disks from flash; their quantiles follow.
+    // Single random requests: their mean separates disks from flash, and the description states
+    // their quantiles.
     let probe = samples.iter().find(|sample| {
         let cell = sample.cell;
         (cell.access, cell.bytes, cell.depth) == (ProfileAccess::Random, PROBE_BYTES, 1)

@@ -27,6 +27,7 @@ pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, Mea
         Some(path) => {
             let text = read_text(&path).map_err(|problem| FileError {
                 file: path.display().to_string(),
+                // The whole file is at fault, no single line.
                 line: 0,
                 field: String::new(),
                 problem,
