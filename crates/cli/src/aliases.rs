@@ -42,7 +42,8 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
         before_separator.clone().find(|argument| is_word(argument)).is_some_and(|it| it == "watch")
             && before_separator.into_iter().any(|argument| argument == "--advise")
     };
-    // Number of words so far, and the present name of the first one, the command.
+    // Number of words so far, and the present name of the first one, the command. A later word may
+    // be a file with the name of an old command, and stays.
     let (mut word_count, mut command) = (0, OsString::new());
     for argument in arguments {
         is_behind_separator |= argument == "--";
@@ -88,8 +89,8 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     (translated, notes)
 }
 
-/// Returns true for a command or subcommand at the begin of the command line. Global options may
-/// stand before it. They are flags, so a word behind one is not its value.
+/// Returns true for an argument that is no option. The first word is the command: the global
+/// options before it are flags, so it is not the value of one.
 fn is_word(argument: &OsString) -> bool {
     !argument.as_encoded_bytes().starts_with(b"-")
 }

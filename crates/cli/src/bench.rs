@@ -188,8 +188,8 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
 }
 
 /// Creates the data files of the rows in a scratch folder of the run below `parent`, and syncs them
-/// to storage. Rows with equal data share their files. Refuses a `parent` that is no folder or has
-/// too little free space.
+/// to storage. Rows with equal data share their files. Refuses a `parent` that is a URL, is no
+/// folder, or has too little free space.
 fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut data_sets: Vec<Data> = Vec::new();
     for row in rows {
@@ -227,10 +227,10 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
             ),
         ));
     }
-    // Each file has other data, so that the checksum detects exchanged files.
     let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
     let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
     for (file_number, (path, bytes)) in files.enumerate() {
+        // Each file has other data, so that the checksum detects exchanged files.
         let seed = splitmix::mixed(file_number as u64 + 1);
         folder.add(&path, bytes, seed, interrupt)?;
     }

@@ -236,6 +236,7 @@ fn simulate(
 }
 
 /// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy.
+/// The result is never an error, and always complete.
 fn simulate_cells<Trace: Sync, Size: Sync, Policy: Copy + Sync, Cell: Send>(
     traces: &[Trace],
     sizes: &[Size],
@@ -247,7 +248,7 @@ fn simulate_cells<Trace: Sync, Size: Sync, Policy: Copy + Sync, Cell: Send>(
         .flat_map(|trace| sizes.iter().map(move |size| (trace, size)))
         .flat_map(|(trace, size)| policies.iter().map(move |&policy| (trace, size, policy)))
         .collect();
-    // An immediate end of the process is safe: a cell leaves no files behind.
+    // A signal ends the process at once, which is safe: a cell leaves no files behind.
     let interrupt = Interrupt::ending_at_once();
     let simulate_task =
         |&(trace, size, policy): &(&Trace, &Size, Policy)| Ok(simulate_cell(trace, size, policy));

@@ -54,7 +54,8 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     }
 }
 
-/// Returns the steps to compare: from a list, or generated for a file of `file_bytes` bytes.
+/// Returns the steps to compare: from a list, or generated for a file of `file_bytes` bytes. With
+/// `--mapped`, half of the generated patterns access a mapping.
 fn steps_to_compare(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {

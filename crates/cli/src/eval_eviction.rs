@@ -65,7 +65,8 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
 }
 
 /// Returns the cells chosen by `--cells`: the generated loads, then the given traces, which are
-/// read here. Without any, the failure describes the names.
+/// read here. `--sizes` applies to the traces alone. Without any cell, the failure describes the
+/// names.
 fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
     // `part` is the divisor of each load's work.

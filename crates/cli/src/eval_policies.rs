@@ -143,7 +143,8 @@ impl FirstRuns {
 }
 
 /// Runs the matrix or the cells chosen by `--cells`, on modelled devices or on the storage of
-/// `--on`. Prints the results as text or JSON, and writes the page of `--html`.
+/// `--on`. Prints the results as text or JSON, and writes the page of `--html`. An interrupted run
+/// prints none.
 pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
     // `part` is the divisor of each workload's work.
     let size =
@@ -235,8 +236,8 @@ fn judge_modelled(
     at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 
-/// Simulates the cells and writes the decisions of the tested policies to `path`. A failure if no
-/// policy keeps a log.
+/// Simulates the cells once, with the first seed, and writes the decisions of the tested policies
+/// to `path`. The judged runs keep no log. A failure if no policy keeps one.
 fn log_decisions(
     path: &Path,
     cells: &[MatrixCell],
@@ -393,7 +394,7 @@ impl EarlierBaselines {
         Ok(EarlierBaselines { source, baselines })
     }
 
-    /// Returns the baselines of a cell; a missing cell is an error.
+    /// Returns the baselines of a cell. A missing cell, or one without baselines, is an error.
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
         let missing_cell =
             || Failure::usage_of(&self.source, format!("lacks the cell {}", cell.name()));
@@ -426,8 +427,8 @@ fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool)
 /// Table with one row per cell: best baseline, tested policy, and its ratio. Baselines are sorted,
 /// the best first, and never empty. Above 1 the tested policy is better, in both ratios: `ratio` is
 /// its throughput ÷ the baseline's, `p99 ratio` the baseline's latency ÷ its own. `read amp` is
-/// bytes read from the device ÷ bytes requested. `coverage` is the part of the requested bytes that
-/// was cached in time.
+/// bytes read from the device ÷ bytes requested. `coverage` is the part of the requested bytes
+/// that was cached in time.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
     let columns: [Column<&JudgedCell>; 10] = [
         ("cell", |cell| cell.name()),
@@ -445,7 +446,8 @@ fn cells_table(shown: &[&JudgedCell]) -> Table {
     Table::of(shown, &columns, numbers_from)
 }
 
-/// Table of each pair's result if it were used in every cell.
+/// Table with one row per pair of classic policies, as if it were used in every cell. The figures
+/// are of the ratios of its throughput to each cell's best baseline.
 fn policies_table(summary: &MatrixSummary) -> Table {
     let columns: [Column<FixedPairResult>; 4] = [
         ("default everywhere", |pair| pair.policies.clone()),

@@ -109,7 +109,8 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     };
     let output_path = args.output.take();
     let is_kept = output_path.is_some();
-    // The file that only the explanation reads is removed at the end of the scratch files.
+    // The file that only the explanation reads is removed at the end of the scratch files. The
+    // recorder does not print its path.
     let mut scratch = ScratchFiles::default();
     let path = match output_path {
         Some(path) => path,
@@ -166,7 +167,8 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
 }
 
 /// First line: the program, its duration, and the share of the time it waited. The share is a lower
-/// bound if there are hidden waits: long waits for files that no recorded read explains.
+/// bound if there are hidden waits: long waits for files that no recorded read explains. A trace of
+/// requests has no waits, and gets its duration alone.
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
@@ -247,7 +249,8 @@ fn unmeasured_text(waits: &ReadaheadWaits) -> String {
 /// measured.
 const DEVICE_DEPTH_MIN: f64 = 2.0;
 
-/// Sentence about the reads of other programs on a device.
+/// Sentence about the reads of other programs on a device. Their amount is the mean number in
+/// flight if it is known, else the bytes per second.
 fn other_reads_text(others: &OtherReads) -> String {
     let most_reads = others
         .most

@@ -83,7 +83,8 @@ pub fn main() -> ExitCode {
     let Cli { wide, command } = usage::parse(arguments);
     table::fit_terminal(wide);
     notes.iter().for_each(notice::print);
-    // Undo the changes of killed runs. A worker is a part of another run, which is alive.
+    // Undo the changes that killed runs left, such as files, mounts and a kernel setting. Each
+    // undone change is printed. A worker is a part of another run, which is alive.
     if !matches!(command, Command::Worker { .. }) {
         let restored = page_cluster::restore_abandoned().into_iter();
         restored.chain(undo_abandoned()).for_each(notice::print);

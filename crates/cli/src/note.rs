@@ -38,7 +38,8 @@ pub fn job_modes_caveat(jobs: &JobFile, direct: Mode, cached: Mode) -> Option<St
             false => Some(format!("{}: {caveat}", names.join(", "))),
         }
     };
-    join(caveat(true, direct), caveat(false, cached))
+    let is_direct = true;
+    join(caveat(is_direct, direct), caveat(!is_direct, cached))
 }
 
 /// Returns the name of the I/O backend if it is not the best one. `None` for the best. A backend is

@@ -153,6 +153,7 @@ pub fn load_table(rows: &[LoadRow]) -> Table {
 /// several runs. The other figures are known only of the whole row, and stay empty.
 fn add_section_rows(row: &ResultRow, label_columns: usize, is_repeated: bool, table: &mut Table) {
     for section in &row.sections {
+        // The cells follow the order of the labels and of `FIGURE_COLUMNS`.
         let mut cells = vec![String::new(); label_columns];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
         cells.push(number(section.mib_per_s, 1));

@@ -51,7 +51,7 @@ impl OutputFile {
                 (fs::canonicalize(path).map_err(failure)?, Some(metadata.permissions()))
             }
         };
-        // The failure for a missing folder names the output.
+        // A missing folder fails here, with the name of the output instead of the partial file.
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         fs::metadata(folder.unwrap_or(Path::new("."))).map_err(failure)?;
         let mut scratch_files = ScratchFiles::default();
@@ -129,7 +129,7 @@ pub fn is_same_file(left: &Path, right: &Path) -> bool {
 }
 
 /// Opens an existing file for writing, so that a file without write permission is refused. `None`
-/// if there is none. The target of a symbolic link is created.
+/// if there is none. A missing target of a symbolic link is created.
 fn open_existing(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(false).create(path.is_symlink());

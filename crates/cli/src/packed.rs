@@ -29,7 +29,8 @@ pub type UnpackedStream = Box<dyn BufRead + Send>;
 /// Opens a trace as a stream. The ending of the name selects the decompression.
 ///
 /// # Errors
-/// The file can't be read, or its first bytes are not of the compression that its name says.
+/// The file can't be read, or its first bytes are not of the compression that its name says. A
+/// fault behind them is an error of the stream.
 pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
     let failure =
         |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);

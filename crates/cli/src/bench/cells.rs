@@ -38,7 +38,8 @@ pub struct BenchCell {
     pub ratio: Option<f64>,
     /// Processor time of the library ÷ processor time of the fastest baseline.
     pub cpu_ratio: Option<f64>,
-    /// Baseline of the goal, if it is not the fastest one.
+    /// Baseline of the goal. Null if the goal takes the fastest one, if its own baseline is the
+    /// fastest one, or if none has figures.
     #[serde(rename = "judged_beside")]
     pub goal_baseline: Option<&'static str>,
     /// Time of the goal's baseline ÷ the library's time. Equals `ratio` if that baseline is the
@@ -124,8 +125,7 @@ pub struct QueueSummary {
 /// only a lower bound (`is_lower_bound`) is never the fastest. As the goal's own baseline it counts
 /// with its bound, and so does the library.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
-    // Passes before the measurement, and measured ones.
-    let [_, measured_passes] = cell.state.passes();
+    let [_passes_before, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
     let figures =
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
@@ -244,7 +244,8 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
 }
 
 impl AbortReason {
-    /// Formats the reason of an abort for the table's notes.
+    /// Formats the reason of an abort for the table's notes. The group is the memory cgroup of the
+    /// state `Short`.
     fn text(&self) -> String {
         match self {
             AbortReason::Failed(reason) => reason.clone(),
@@ -258,9 +259,9 @@ impl AbortReason {
 
 impl Figures {
     /// Computes the medians of a contender's runs. A contender that was too slow has the time until
-    /// the abort in place of the median, and no processor time. After any other abort, the medians
-    /// of its completed runs stay. `bytes` is the number of bytes that the measured passes of a run
-    /// request.
+    /// the abort in place of the median, and no processor time. After any other abort, and in the
+    /// state `Second`, the medians of its completed runs stay. `bytes` is the number of bytes that
+    /// the measured passes of a run request.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
         // `None` if one of the runs lacks the figure.
@@ -414,8 +415,8 @@ mod tests {
         assert!(cell.o_direct.is_lower_bound && cell.o_direct.cpu_seconds.is_none());
     }
 
-    /// The library takes 1 s. A cached copy is judged against pread: 0.95 s ÷ 1 s meets the minimum
-    /// of 0.9. A mapping is judged against mmap, the fastest one: 0.5 s ÷ 1 s misses it.
+    /// The library takes 1 s. A cached copy is judged against pread: 0.95 s ÷ 1 s meets the
+    /// minimum of 0.9. A mapping is judged against mmap, the fastest one: 0.5 s ÷ 1 s misses it.
     #[test]
     fn cached_cells_are_judged_against_pread_for_copies_mmap_for_mappings() {
         let contenders =

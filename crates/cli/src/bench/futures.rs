@@ -75,6 +75,7 @@ async fn run_task(
     let mut sum = Checksum::default();
     let mut buffer = PageBuffer::new(pattern.read_bytes);
     for offset in pattern.of_thread(task) {
+        // Both kinds of reads take the buffer and return it, with the number of bytes read.
         let result;
         (result, buffer) = match &read_method {
             TaskReadMethod::Async(file) => file.read_at_async(buffer, offset).await,

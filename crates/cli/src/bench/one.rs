@@ -178,8 +178,9 @@ impl MeasurementStart {
         }
     }
 
-    /// Returns the differences of the counters since the start. Checksum and note are still empty.
-    /// The bytes of the device are unknown if the kernel did not report them at the start or now.
+    /// Returns the differences of the counters since the start, and the peak memory since the begin
+    /// of the process. Checksum and note are still empty. The bytes of the device are unknown if
+    /// the kernel did not report them at the start or now.
     fn end(&self) -> Measurement {
         let seconds = self.clock.elapsed().as_secs_f64();
         let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();
@@ -231,8 +232,8 @@ impl OpenAccesses {
     }
 }
 
-/// Opens the accesses of the row through a baseline, without any access. Mapped batches have no
-/// queue depth.
+/// Opens the accesses of the row through a baseline, without any access. The memory limit of a
+/// mapped row applies to the library alone.
 fn open_baseline(
     baseline: Baseline,
     row: &Row,

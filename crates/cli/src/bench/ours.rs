@@ -94,8 +94,9 @@ impl LibraryAccesses {
         Ok(LibraryAccesses { accesses, caveat_source })
     }
 
-    /// Returns a caveat for the row, or `None`. There is one if the file is read without direct
-    /// I/O, if the I/O backend is not the best one, or if the kernel serves the mapping.
+    /// Returns a caveat for the row, or `None`. There is one if the open file is read without
+    /// direct I/O, if the I/O backend is not the best one, or if the kernel serves the mapping.
+    /// Files that each pass opens are not checked for direct I/O.
     pub fn note(&self) -> Option<String> {
         match &self.caveat_source {
             CaveatSource::Path { read_path, mode } => {
@@ -149,7 +150,8 @@ impl BatchReads {
 }
 
 impl Accesses for BatchReads {
-    /// Performs all reads with `depth` in flight. Returns the checksum of their data.
+    /// Performs all reads with `depth` in flight. Returns the checksum of their data. An error ends
+    /// the pass and leaves the other reads in flight, so no pass may follow.
     fn pass(&mut self) -> io::Result<Checksum> {
         let BatchReads { batch, file, pattern, depth, buffer } = self;
         let mut sum = Checksum::default();

@@ -37,8 +37,8 @@ impl DeniedInterface {
         }
     }
 
-    /// Returns the system calls to deny. A call with rules is denied if one of them matches; a call
-    /// without rules is always denied.
+    /// Returns the numbers of the system calls to deny, each with its rules. A call with rules is
+    /// denied if one of them matches; a call without rules is always denied.
     fn denied_calls(self) -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         let unconditional = |calls: &[i64]| calls.iter().map(|&call| (call, Vec::new())).collect();
         Ok(match self {
@@ -62,13 +62,14 @@ impl DeniedInterface {
 /// Denies the interfaces with `EPERM`, irrevocably, for this thread and the threads it starts.
 ///
 /// # Errors
-/// The kernel rejected the seccomp filter.
+/// The kernel rejected the seccomp filter, or no filter exists for this processor architecture.
 pub fn deny(interfaces: &[DeniedInterface]) -> Result<(), Error> {
     if interfaces.is_empty() {
         return Ok(());
     }
     let mut rules = BTreeMap::new();
     for interface in interfaces {
+        // No two interfaces have a call in common.
         rules.extend(interface.denied_calls()?);
     }
     let denied = SeccompAction::Errno(libc::EPERM as u32);

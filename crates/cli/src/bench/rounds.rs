@@ -155,7 +155,8 @@ impl<'r> Matrix<'_, 'r> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
         let mut checksums: HashMap<&str, (u64, Contender)> = HashMap::new();
         // Duration of a cold pass of each row by its fastest baseline, for the time limits of the
-        // row's cells of other states. Cold cells come first in a round, so it is known there.
+        // row's cells of other states. Cold cells come first in a round. Without a cold cell or a
+        // completed baseline the duration is unknown.
         let mut cold_seconds: HashMap<&str, f64> = HashMap::new();
         for round in 0..self.runs {
             for (cell_index, cell) in cells.iter_mut().enumerate() {
@@ -215,9 +216,9 @@ impl<'r> Matrix<'_, 'r> {
         Ok(None)
     }
 
-    /// Makes one measurement in a new process, which is killed after an abort. Returns the
-    /// measurement, or the reason for which it was aborted. An outer error ends the whole run. The
-    /// process starts before the files are prepared, and waits for its order meanwhile.
+    /// Makes one measurement in a new process, which is killed at the end of this function. Returns
+    /// the measurement, or the reason for which it was aborted. An outer error ends the whole run.
+    /// The process starts before the files are prepared, and waits for its order meanwhile.
     /// `cold_pass_seconds` is the duration of a cold pass, if known.
     fn measure_once(
         &self,

@@ -197,7 +197,8 @@ impl Data {
         }
     }
 
-    /// Paths of the files in the run's folder, each with its length.
+    /// Paths of the files in the run's folder, each with its length. Equal data has equal paths.
+    /// All rows of `Files` have the same count, so their paths have no count.
     pub fn files(self, folder: &Path) -> Vec<(PathBuf, u64)> {
         match self {
             Data::File { bytes } => vec![(folder.join(format_size(bytes)), bytes)],
@@ -211,8 +212,8 @@ impl Data {
     }
 }
 
-/// Returns all rows, in the order of the table. `scale` selects the sizes. The numbers of files,
-/// reads and threads are chosen.
+/// Returns all rows, in the order of the table. `scale` selects the sizes; only sequential rows
+/// exist in each of several sizes. The numbers of files, reads and threads are chosen.
 pub fn rows(scale: Scale) -> Vec<Row> {
     // `divisor` reduces the numbers of files, reads and touches.
     let (small_bytes, large_bytes, divisor) = match scale {
@@ -259,7 +260,8 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     rows
 }
 
-/// Rows of sequential reads: by `read_at`, by `Reader`, and by `std::io::copy`.
+/// Rows of sequential reads of files of each of `sizes`, in bytes: by `read_at`, by `Reader`, and
+/// by `std::io::copy`.
 fn sequential_rows(sizes: &[u64]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> RowAccesses| {
@@ -324,7 +326,7 @@ fn strided_and_backward_rows(small_bytes: u64, large_bytes: u64) -> Vec<Row> {
 }
 
 /// Rows of mappings of `large_bytes` bytes: copies, touches, and mappings limited to a quarter of
-/// the file. `divisor` reduces the number of touches.
+/// the file. `divisor` reduces the number of random accesses.
 fn mapped_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     let row = |name: String, pattern, byte_use, memory_bytes| {
         let work = RowAccesses::Mapped { pattern, byte_use, memory_bytes };

@@ -128,7 +128,7 @@ pub struct CellGoal {
 }
 
 /// Brings the files into the page cache state with which a measurement in `state` begins. Returns
-/// the number of pages that are in another one.
+/// the number of pages in the wrong state: resident ones for a cold state, else missing ones.
 ///
 /// Files for a cold state are read first and dropped then. Every contender thus finds the same free
 /// memory. A virtual machine may return free memory to its host; the first contender without free

@@ -22,9 +22,9 @@ pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[St
 
 /// Table with one row per cell of one state. The columns are throughputs in MiB/s, ratios,
 /// processor seconds, memory, and the reason of a missed goal. `ratio` and `of queue` are the time
-/// of the fastest baseline or queue ÷ the library's time. `cpu ratio` is the reverse: the library's
-/// processor time ÷ the baseline's. The columns of the queues, the last three, are left out if no
-/// cell has been compared with one.
+/// of the fastest baseline or queue ÷ the library's time. `cpu ratio` is the reverse: the
+/// library's processor time ÷ the baseline's. The columns of the queues, the last three, are left
+/// out if no cell has been compared with one.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 15] = [
         ("row", |cell| cell.row.clone()),
@@ -80,7 +80,8 @@ fn throughput(figures: &Figures) -> String {
 
 /// Returns the reason for which a cell misses its goal; empty if it does not. `<` stands for the
 /// ratio to the fastest baseline, which has its own column. The ratio of an aborted library run is
-/// an upper bound: the goal is missed even where the bound reaches the minimum.
+/// an upper bound: the goal is missed even where the bound reaches the minimum. `no figure`: the
+/// library or the goal's own baseline has no completed run.
 fn miss_reason(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();

@@ -57,7 +57,7 @@ struct NamedObjects {
     trace: ObjectTrace,
 }
 
-/// Prints both miss ratios of each policy.
+/// Prints the ratios of missed references and of missed bytes, for each trace, size and policy.
 pub fn run(args: &CachesimArgs) -> CommandResult {
     let policies = parse_policies(args.eviction.as_deref(), args.admission.as_deref())?;
     let sizes: Vec<MemorySize> =

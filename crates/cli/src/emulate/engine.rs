@@ -254,7 +254,8 @@ impl ServedState {
         self.requests.insert(request, Pending { parts_left, bytes, result: Ok(()), answer });
     }
 
-    /// Submits queued parts while the device has free slots.
+    /// Submits queued parts while the device has free slots. `now` is the time of the submission;
+    /// the model has no unexecuted event before it.
     fn submit_waiting(&mut self, now: Time) {
         while self.in_flight < self.caps.depth_max
             && let Some(part) = self.waiting.pop_front()

@@ -57,7 +57,7 @@ impl Mount {
         Mount { engine, backing, bytes, mounted_at: SystemTime::now(), owner }
     }
 
-    /// Attributes of the root folder or of the file.
+    /// Attributes of the root folder or of the file. The kernel knows no other inode.
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let is_file = inode == FILE_INODE;
         FileAttr {
@@ -262,6 +262,7 @@ fn errno(error: DeviceError) -> Errno {
         DeviceError::Cancelled => Errno::ECANCELED,
         DeviceError::Refused => Errno::EACCES,
         DeviceError::Other(number) => Errno::from_i32(number),
+        // Kinds of errors that a later version adds.
         _ => Errno::EIO,
     }
 }

@@ -97,8 +97,9 @@ fn split_by_wait(
     ]
 }
 
-/// Draws the offsets of the reads over time, one picture for each of the first [`FILES_MAX`] files.
-/// A file of which no read was kept has no picture.
+/// Draws the offsets of the reads over time, one picture for each of the first [`FILES_MAX`] files
+/// of the table of files. A file of which no read was kept has no picture. Several file numbers may
+/// have one path.
 fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
@@ -158,7 +159,8 @@ fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &dots::draw("Latency over time", &plot_area, &series));
 }
 
-/// Draws the number of requests at the devices over time. Without requests there is no picture.
+/// Draws the number of requests at the devices over time. The axis reaches at least 1. Without
+/// requests there is no picture.
 fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     let points = pictures.depths();
     if points.is_empty() {
@@ -193,7 +195,8 @@ fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.picture(caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
 }
 
-/// Draws the miss ratio over the size of a memory. Without a measured size there is no picture.
+/// Draws the miss ratio over the size of a memory. The sizes of `shape.reuse` ascend. Without one
+/// there is no picture.
 fn add_working_set_picture(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();

@@ -80,7 +80,8 @@ pub struct PlotArea {
     x: Axis,
     /// The axis to the left.
     y: Axis,
-    /// Height of the plot area in pixels, without the legend.
+    /// Vertical position of the lower axis in pixels, from the top of the drawing. The marks, the
+    /// axis name and the legend lie below it.
     height: f64,
 }
 
@@ -111,7 +112,7 @@ const LEGEND_LINE_HEIGHT: f64 = 18.0;
 const CHARACTER_WIDTH: f64 = 7.2;
 
 impl PlotArea {
-    /// Creates a plot area of this height in pixels.
+    /// Creates a plot area whose lower axis lies `height` pixels below the top of the drawing.
     pub fn new(x: Axis, y: Axis, height: f64) -> PlotArea {
         PlotArea { x, y, height }
     }
@@ -136,7 +137,8 @@ impl PlotArea {
     /// pixels.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
-        // Text and end of each legend line. An entry has a box of 14 pixels, and gaps of 6 and 14.
+        // Text and right end of each legend line. An entry has a box of 14 pixels, and gaps of 6
+        // and 14.
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
             let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;

@@ -11,15 +11,15 @@ pub struct DotSeries {
     pub series: usize,
     /// True if the rectangles are translucent.
     pub is_thin: bool,
-    /// Each rectangle: left, right, bottom, top.
+    /// Each rectangle: left, right, bottom, top, in values of the axes.
     pub pieces: Vec<[f64; 4]>,
 }
 
 /// Minimum width of a rectangle, and minimum height of one of a series, in pixels.
 const SIZE_MIN: f64 = 2.0;
 
-/// Draws rectangles (left, right, bottom, top) of one CSS class. `height_min` is their minimum
-/// height in pixels.
+/// Draws rectangles of one CSS class: left, right, bottom, top, in values of the axes. `height_min`
+/// is their minimum height in pixels.
 pub fn draw_rectangles(
     class: &str,
     plot_area: &PlotArea,

@@ -38,7 +38,7 @@ pub fn svg(charts: &[(String, Chart)]) -> String {
     text + "</svg>\n"
 }
 
-/// CSS of the charts, with the colours of the page's light theme.
+/// CSS of line charts, with the colours of the page's light theme.
 fn styles() -> String {
     let mut styles = format!(
         "text {{ fill: {}; font: 12px sans-serif; }}\n.caption {{ font-size: 14px; }}\n\

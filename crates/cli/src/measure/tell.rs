@@ -11,7 +11,8 @@ use crate::exit::CommandResult;
 use crate::output::print_json;
 use crate::table::{Column, Table, duration, number};
 
-/// Short description of a cell: access, request size, and number of requests in flight.
+/// Short description of a cell: access, request size, and number of requests in flight. Nearby and
+/// stream cells always have one in flight, which is left out.
 pub fn cell_name(cell: &MeasurementCell) -> String {
     let MeasurementCell { access, bytes, depth } = cell;
     let size = format_size(*bytes);
@@ -54,8 +55,8 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
 }
 
 /// Table of mean response times, with one row per request size and one column per queue depth. A
-/// large request may not be measured at every depth: a dash stands for the missing times. The last
-/// column is the highest throughput of the row.
+/// large request may not be measured at the highest depths: a dash stands for the missing times.
+/// The last column is the highest throughput of the row.
 fn depth_table(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
@@ -107,8 +108,8 @@ fn summary(description: &StorageDescription) -> String {
     let lines = description.random.iter().chain(&description.following);
     let bytes_per_us_max =
         lines.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
-    // Requests per µs at the depth with this index; index 0 is one in flight. The summary names the
-    // smallest depth that reaches nine tenths of the best rate.
+    // Requests per µs at the depth with this index; index 0 is one in flight. The summary names
+    // the smallest depth that reaches nine tenths of the best rate.
     let rate = |index: usize| f64::from(description.depths[index]) / first.us[index];
     let best_rate = (0..first.us.len()).map(rate).fold(0.0, f64::max);
     let sufficient_index =

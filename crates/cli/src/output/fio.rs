@@ -16,6 +16,7 @@ use crate::exit::CommandResult;
 /// Prints the rows as one JSON document in fio's format. Each job section of a row is a job. The
 /// global options are empty, because each job states all of its own.
 pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
+    // A clock before 1970 counts as 0.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let jobs: Vec<Value> = rows
         .iter()
@@ -109,13 +110,13 @@ fn direction_object(figures: &DirectionResults) -> Value {
     let per_s = |amount: f64| if span_ms > 0.0 { amount * 1e3 / span_ms } else { 0.0 };
     let bytes_per_s = per_s(figures.bytes as f64);
     let mut completion = latency_object(&figures.latency_ns, figures.operations);
-    // Submission latencies are not measured: fio's object for none.
-    let no_operations = 0;
     if figures.operations > 0 {
         let percentiles = PERCENTILES.iter().zip(&figures.latency_ns.percentiles);
         let named = percentiles.map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
         completion["percentile"] = Value::Object(named.collect());
     }
+    // Submission latencies are not measured: fio's object for none.
+    let no_operations = 0;
     json!({
         "io_bytes": figures.bytes,
         "io_kbytes": figures.bytes >> 10,

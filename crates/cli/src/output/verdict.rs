@@ -65,8 +65,8 @@ pub fn job_verdict(rows: &[ResultRow]) -> String {
     format!("{}\n{sections}", [failed, vec![verdict]].concat().join(" "))
 }
 
-/// Verdicts on each section of a job with repeated runs, a line each. A remedy may help one section
-/// and leave another as it is.
+/// Verdicts on each section of a job with repeated runs, a line each. The ranking of the rows may
+/// differ by section. Empty for a single row, a single section, or rows of one run.
 fn section_verdicts(rows: &[ResultRow]) -> String {
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
     // A single row has no other to be compared with.

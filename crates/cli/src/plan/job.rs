@@ -152,7 +152,8 @@ impl JobPlan {
         refuse_unused_options(args, &storages, &run.jobs, run.trace.is_some())?;
         refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args, &storages)?;
-        // The kernel's page cache does not have the size of `--memory`.
+        // The memory has to hold one read of each job. The kernel's page cache does not have the
+        // size of `--memory`.
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
             simulate::check_memory(&run.jobs, memory_bytes).map_err(|error| {
                 Failure::usage_of(format!("--memory {memory}"), run.job_file_error(error))
@@ -346,6 +347,7 @@ impl JobRun {
                 Failure::Usage(format!("--runtime {}: expected {expected}", printable(limit_text)))
             })?,
         };
+        // The job file may name a trace itself (`read_iolog`).
         let trace = TraceSource::of_jobs(&jobs, path)?;
         Ok(JobRun {
             name,

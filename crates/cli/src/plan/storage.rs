@@ -42,6 +42,7 @@ impl Storage {
                 Some(("file", path)) => storages.push(Storage::File(decode_path(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(decode_path(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(decode_path(text, path)?)),
+                // With a comma before the URL, the text is a list, which `refuse_path` refuses.
                 Some((scheme, rest)) if rest.starts_with("//") && !scheme.contains(',') => {
                     return Err(Failure::Usage(no_client(text, scheme)));
                 }
