@@ -312,7 +312,7 @@ fn verdict(cells: &[MissCell], row_cells: usize) -> String {
     )
 }
 
-/// Table with one row per trace and size and one column per policy.
+/// Table with one row per trace and size, one column per policy, and one for the optimum.
 fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
     header.extend(policies.iter().map(Spec::to_string));

@@ -145,7 +145,7 @@ fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64),
     Ok((file, bytes))
 }
 
-/// Creates a sparse file without a name, which disappears when it is closed.
+/// Creates a sparse file of `bytes` bytes without a name, which disappears when it is closed.
 fn temporary_file(bytes: u64) -> Result<File, Failure> {
     let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
     let failure = |error: io::Error| Failure::usage_of(path.display(), error);
@@ -181,6 +181,7 @@ fn mount_at(folder: &Path, file_system: Mount) -> Result<BackgroundSession, Fail
     config.mount_options =
         vec![MountOption::FSName("readpath".to_owned()), MountOption::DefaultPermissions];
     // One thread reads the backing file while the other one takes the next request.
+    // Each has a descriptor of /dev/fuse of its own.
     config.n_threads = Some(2);
     config.clone_fd = true;
     let mounted = Session::new(file_system, folder, &config).and_then(Session::spawn);

@@ -122,7 +122,7 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
 }
 
 /// Table of each policy's result if it were used in every cell. `maximum` and `geometric mean` are
-/// of the ratios of its cost to the least cost in each cell. `to the optimum` is the mean
+/// of the ratios of its cost to the best baseline's cost in each cell. `to the optimum` is the mean
 /// difference in miss ratio. Less is better.
 fn policies_table(summary: &EvictionSummary) -> Table {
     let columns: [Column<FixedPolicyResult>; 5] = [

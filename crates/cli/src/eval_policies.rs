@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use readpath_core::policy::Spec;
-use readpath_eval::policy_matrix::work::work;
+use readpath_eval::policy_matrix::work::work as storage_workloads;
 use readpath_eval::policy_matrix::{
     CellSet, CellSize, FixedPairResult, JudgedCell, MatrixCell, MatrixResult, MatrixSummary,
     Policies, WorkloadSummary, cells, cells_drawn, cells_of_given,
@@ -158,9 +158,10 @@ pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
     let interrupt = Interrupt::listen();
     let (judged, first_runs) = match &args.on {
         Some(path) => {
-            let work = filter_cells(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
+            let name_form = "WORKLOAD/PROCESSES, as in seq-4k/16";
+            let workloads = filter_cells(args, storage_workloads, name_form)?;
             let policies = named_policies.as_ref();
-            let judged = real::judge_all(path, &work, policies, size, &interrupt)?;
+            let judged = real::judge_all(path, &workloads, policies, size, &interrupt)?;
             (judged.second, Some(judged.first))
         }
         None => (judge_modelled(args, &policies, size, &interrupt)?, None),

@@ -123,8 +123,8 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
     print_and_write(args, &description, &samples)
 }
 
-/// Prints the figures and their spread. Writes the description unless the figures contradict each
-/// other.
+/// Prints the figures and their spread. Writes the description, if one is requested. If figures
+/// contradict each other, it is written only with `--noisy`, else the command fails at the end.
 fn print_and_write(
     args: &MeasureArgs,
     description: &StorageDescription,
@@ -172,7 +172,8 @@ fn print_and_write(
 struct Budget {
     /// Duration of the whole measurement.
     time: Duration,
-    /// Bytes that all reads together may request. The first round may exceed both limits.
+    /// Bytes that all reads together may request, without the reads that only fill or empty the
+    /// queue. The first round may exceed both limits.
     bytes: u64,
 }
 
@@ -207,7 +208,8 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Measures the cell at `cell_index` once more, for at most `time_max` and `bytes_max` bytes.
-    /// Adds the sample to its rounds, and takes its bytes from the rest of the limit.
+    /// Adds the sample to its rounds, and takes the bytes of its counted requests from the rest of
+    /// the limit.
     fn measure_cell(
         &mut self,
         cell_index: usize,

@@ -29,9 +29,9 @@ pub fn residency_caveat(residency: &Residency) -> Option<String> {
 /// all jobs.
 pub fn job_modes_caveat(jobs: &JobFile, direct: Mode, cached: Mode) -> Option<String> {
     let caveat = |is_direct: bool, mode: Mode| {
-        let is_meant = |job: &&Job| job.is_direct == is_direct && job.engine != JobEngine::Mmap;
+        let has_mode = |job: &&Job| job.is_direct == is_direct && job.engine != JobEngine::Mmap;
         let names: Vec<String> =
-            jobs.jobs.iter().filter(is_meant).map(|job| printable(&job.name)).collect();
+            jobs.jobs.iter().filter(has_mode).map(|job| printable(&job.name)).collect();
         let caveat = mode_caveat(mode).filter(|_| !names.is_empty())?;
         match names.len() == jobs.jobs.len() {
             true => Some(caveat),

@@ -165,7 +165,8 @@ impl LogFile {
         }
     }
 
-    /// Appends the buffered lines to the file, unless an earlier write failed.
+    /// Appends the buffered lines to the file, unless an earlier write failed. Empties the buffer
+    /// in any case.
     fn flush(&mut self) {
         if self.write_error.is_none() && !self.lines.is_empty() {
             let opened = OpenOptions::new().append(true).open(&self.path);

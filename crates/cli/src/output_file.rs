@@ -117,12 +117,13 @@ pub fn is_same_file(left: &Path, right: &Path) -> bool {
             keeps_data && (left.dev(), left.ino()) == (right.dev(), right.ino())
         }
         (Err(_), Err(_)) => {
-            let place = |path: &Path| {
+            let resolved = |path: &Path| {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
                 Some(folder.join(path.file_name()?))
             };
-            place(left).is_some_and(|left| Some(left) == place(right))
+            // `None`, the path of a missing folder, equals no other path.
+            resolved(left).is_some_and(|left| Some(left) == resolved(right))
         }
         _ => false,
     }

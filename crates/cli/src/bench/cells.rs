@@ -39,7 +39,7 @@ pub struct BenchCell {
     /// Processor time of the library ÷ processor time of the fastest baseline.
     pub cpu_ratio: Option<f64>,
     /// Baseline of the goal. Null if the goal takes the fastest one, if its own baseline is the
-    /// fastest one, or if none has figures.
+    /// fastest one, or if there is no fastest one.
     #[serde(rename = "judged_beside")]
     pub goal_baseline: Option<&'static str>,
     /// Time of the goal's baseline ÷ the library's time. Equals `ratio` if that baseline is the

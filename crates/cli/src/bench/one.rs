@@ -96,7 +96,7 @@ pub struct MeasurementOrder {
 pub enum MeasurementOutcome {
     /// All bytes were read.
     Measured(Measurement),
-    /// The reads failed, for the given reason.
+    /// The files could not be opened or read, for the given reason.
     Failed(String),
 }
 

@@ -139,8 +139,8 @@ impl<'r> Matrix<'_, 'r> {
     /// Measures the cells until all runs are done or the time limit is reached.
     ///
     /// # Errors
-    /// A contender read other bytes than the others, or the run was interrupted. The cells keep the
-    /// measurements made until then.
+    /// A contender read other bytes than the others, a measurement could not be prepared, or the
+    /// run was interrupted. The cells keep the measurements made until then.
     pub fn measure(&self, cells: &mut [RowState<'r>]) -> Result<(), Failure> {
         let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
         let measured = self.run_rounds(cells, &bar);

@@ -262,7 +262,7 @@ fn errno(error: DeviceError) -> Errno {
         DeviceError::Cancelled => Errno::ECANCELED,
         DeviceError::Refused => Errno::EACCES,
         DeviceError::Other(number) => Errno::from_i32(number),
-        // Kinds of errors that a later version adds.
+        // Errors of a network server, and kinds that a later version adds.
         _ => Errno::EIO,
     }
 }

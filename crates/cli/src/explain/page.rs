@@ -53,7 +53,7 @@ pub fn explanation_page(explanation: &Explanation, pictures: &Pictures) -> Page 
     page
 }
 
-/// Adds a bar chart of the costs, and a paragraph for each finding.
+/// Adds a bar chart of the seconds that the findings cost, and a paragraph with notes for each.
 fn add_findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
     let bars: Vec<ChartBar> = findings
@@ -98,8 +98,8 @@ fn split_by_wait(
 }
 
 /// Draws the offsets of the reads over time, one picture for each of the first [`FILES_MAX`] files
-/// of the table of files. A file of which no read was kept has no picture. Several file numbers may
-/// have one path.
+/// of the table of files. A file of which no read was kept has no picture. Reads belong to a file
+/// by their path.
 fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {

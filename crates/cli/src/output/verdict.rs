@@ -66,7 +66,7 @@ pub fn job_verdict(rows: &[ResultRow]) -> String {
 }
 
 /// Verdicts on each section of a job with repeated runs, a line each. The ranking of the rows may
-/// differ by section. Empty for a single row, a single section, or rows of one run.
+/// differ by section. Empty for a single row, a single section, or without repeated runs.
 fn section_verdicts(rows: &[ResultRow]) -> String {
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
     // A single row has no other to be compared with.

@@ -1,5 +1,5 @@
-//! Plan of loads on memory: one row for each combination of the named storages and swap-in
-//! policies.
+//! Plan of loads on memory: one row for each combination of a load, a named storage, a swap-in
+//! policy and a scheduler.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -129,6 +129,7 @@ impl LoadOnStorage<'_> {
             // The device of other storages is not used.
             _ => Spec::plain("hdd"),
         };
+        // A modelled device uses all of it, and a region the eviction policy.
         let mut setup = LoadSetup { seed: self.args.seed, ..LoadSetup::new(device) };
         if let Some(policy) = &self.args.eviction {
             setup.eviction = eviction_policy(policy)?;
