@@ -13,7 +13,7 @@ use crate::progress::Interrupt;
 /// Processes each piece by `work` on `threads` threads, by default one per processor. The results
 /// are in the order of the pieces, independent of the number of threads. After an interrupt or an
 /// error no further piece starts, and the started ones run to their end. An interrupt is no error:
-/// the results are then incomplete, and the caller asks `interrupt`.
+/// the results are then of the first pieces only, and the caller asks `interrupt`.
 ///
 /// # Errors
 /// The error of the first of the pieces that failed, in their order. All results are dropped.

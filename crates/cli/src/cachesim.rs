@@ -179,7 +179,8 @@ fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     })
 }
 
-/// Replaces each name that several of the traces at `paths` have by the path of its trace.
+/// Replaces each name that several of the traces at `paths` have by the path of its trace. `names`
+/// are in the order of `paths`.
 fn distinguish_names<'a>(paths: &[PathBuf], names: impl Iterator<Item = &'a mut String>) {
     let mut names: Vec<&mut String> = names.collect();
     let file_names: Vec<String> = names.iter().map(|name| name.to_string()).collect();

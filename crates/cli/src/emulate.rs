@@ -252,7 +252,7 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> Mo
     }
 }
 
-/// Prints the number of served requests and the lateness of the answers.
+/// Prints the number of served requests and the lateness of the answers, `-` without any.
 fn print_report(counters: &ReadCounters) -> CommandResult {
     let micros = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
     // The counters record the delay of each answer as its latency.

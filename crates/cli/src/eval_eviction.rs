@@ -173,7 +173,7 @@ fn heat_map(judged: &[JudgedEviction]) -> HeatMap {
     for (row, cell) in judged.iter().enumerate() {
         map.rows.push(cell.cell.clone());
         let runs = || std::iter::once(&cell.judged).chain(&cell.baselines);
-        // A cost of 0 counts as 1, so that every ratio is finite.
+        // A cost of 0 counts as 1, so that every ratio is finite. There is always a judged run.
         let least_cost = runs().map(|run| run.cost).min().unwrap_or(0).max(1);
         for run in runs() {
             let column_index = map.columns.iter().position(|policy| *policy == run.eviction);

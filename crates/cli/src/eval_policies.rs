@@ -281,14 +281,15 @@ fn print_results(
     // One sentence for all cells, for the first runs on real storage, and for each set.
     let is_held_out = true;
     let (developed, held_out) = (summary_of(!is_held_out), summary_of(is_held_out));
-    let parts = [("developed", &developed), ("held out", &held_out)];
-    let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
+    let sets = [("developed", &developed), ("held out", &held_out)];
+    let set_summaries = sets.iter().filter_map(|(name, set)| Some((*name, set.as_ref()?)));
     let first_runs = first_runs.map(FirstRuns::of);
     let first_summary = first_runs.as_ref().map(|first| ("first runs", &first.summary));
-    let name = if first_runs.is_some() { "second runs" } else { "all" };
-    let sentences = [(name, &summary)].into_iter().chain(first_summary).chain(parts);
+    let summary_name = if first_runs.is_some() { "second runs" } else { "all" };
+    let named_summaries =
+        [(summary_name, &summary)].into_iter().chain(first_summary).chain(set_summaries);
     let sentences: Vec<String> =
-        sentences.map(|(name, part)| summary_sentence(name, part)).collect();
+        named_summaries.map(|(name, part)| summary_sentence(name, part)).collect();
     // On real storage without named policies, the library runs with its defaults.
     let policies = match (&args.on, &args.policies) {
         (Some(_), None) => "nothing set".to_owned(),

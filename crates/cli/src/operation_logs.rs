@@ -2,7 +2,7 @@
 //! fio does.
 //!
 //! A file is open only while lines are appended: a job may have thousands of processes, each with
-//! five logs.
+//! up to six logs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

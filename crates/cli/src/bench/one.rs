@@ -1,8 +1,9 @@
 //! `readpath worker bench`: one measurement, in a process of its own, started by `readpath bench`.
 //!
-//! A measurement begins before the file is opened and ends after it is closed: it includes all work
-//! that a program does for its bytes. A second pass is measured without opening and closing. The
-//! processor time is the sum over all threads of the process.
+//! A *pass* performs all accesses of a row once. A measurement begins before the file is opened and
+//! ends after it is closed: it includes all work that a program does for its bytes. A second pass
+//! is measured without opening and closing. The processor time is the sum over all threads of the
+//! process.
 
 use std::borrow::Cow;
 use std::io;

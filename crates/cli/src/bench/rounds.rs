@@ -187,7 +187,8 @@ impl<'r> Matrix<'_, 'r> {
 
     /// Measures one contender once more, unless it was aborted before. Repeats a run that was
     /// killed for memory. Returns the checksum of the bytes, or `None` if the contender is aborted.
-    /// `cold_pass_seconds` is the duration of a cold pass in seconds, if known.
+    /// `files` has the path and the length of each data file. `cold_pass_seconds` is the duration
+    /// of a cold pass in seconds, if known.
     fn measure_contender(
         &self,
         cell: &mut RowState<'r>,
@@ -336,7 +337,7 @@ fn contender_order(round: usize, count: usize) -> Vec<usize> {
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Checks that all contenders of a row read the same bytes in all states. `checksums` has the first
-/// checksum of each row; a new row is added.
+/// checksum of each row with its contender; a new row is added. `sum` is the one of `contender`.
 fn check_checksums<'a>(
     checksums: &mut HashMap<&'a str, (u64, Contender)>,
     row: &'a Row,

@@ -311,6 +311,7 @@ fn strided_and_backward_rows(small_bytes: u64, large_bytes: u64) -> Vec<Row> {
             AccessOrder::Stride { step_bytes } => {
                 format!("stride/{}-of-{}", format_size(block_bytes), format_size(step_bytes))
             }
+            // Backward, the only other order of these rows.
             _ => format!("backward/{}/{}", format_size(bytes), format_size(block_bytes)),
         };
         let work = RowAccesses::Offsets(AccessPattern::all(order, bytes, block_bytes));

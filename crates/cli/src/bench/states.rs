@@ -130,9 +130,10 @@ pub struct CellGoal {
 /// Brings the files into the page cache state with which a measurement in `state` begins. Returns
 /// the number of pages in the wrong state: resident ones for a cold state, else missing ones.
 ///
-/// Files for a cold state are read first and dropped then. Every contender thus finds the same free
-/// memory. A virtual machine may return free memory to its host; the first contender without free
-/// pages would pay 5 us a page to get them back.
+/// `files` has the path and the length of each file. Files for a cold state are read first and
+/// dropped then. Every contender thus finds the same free memory. A virtual machine may return free
+/// memory to its host; the first contender without free pages would pay 5 us a page to get them
+/// back.
 pub fn prepare(
     state: CacheState,
     files: &[(PathBuf, u64)],

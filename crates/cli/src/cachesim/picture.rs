@@ -21,7 +21,7 @@ pub enum PictureFormat {
 }
 
 impl PictureFormat {
-    /// Chooses the format from the ending of the file name.
+    /// Chooses the format from the ending of the file name. Another ending is refused.
     pub fn of(path: &Path) -> Result<PictureFormat, Failure> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("svg") => Ok(PictureFormat::Svg),

@@ -221,6 +221,7 @@ impl EngineShared {
 impl ServedState {
     /// Executes all events of the model that are due by `now`, and submits queued parts into freed
     /// slots at the time of the event that freed them. Requests that end are added to `finished`.
+    /// The device's `poll` executes the events of a time, and returns one completion per call.
     fn advance(&mut self, now: Time) {
         while let Some(event_time) = self.device.next_event()
             && event_time <= now
@@ -234,7 +235,8 @@ impl ServedState {
 
     /// Splits a request into parts that the device accepts, aligned and not too large, and queues
     /// them; [`submit_waiting`](ServedState::submit_waiting) has to follow. `answer` is called at
-    /// the end of the last part. The device's largest request has at least its alignment.
+    /// the end of the last part. `bytes` is at least 1, so there is a part. Parts start and end at
+    /// sectors. The device's largest request has at least its alignment.
     fn enqueue_parts(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let alignment_sectors = u64::from(self.caps.alignment_sectors);
         let sectors_max =
@@ -265,8 +267,9 @@ impl ServedState {
         }
     }
 
-    /// Records the completion of a part, or of a flush, which counts as one. The last part ends its
-    /// request, which moves to `finished`; [`run_events`](EngineShared::run_events) answers it.
+    /// Records the completion of a part at the model's time `end`, or of a flush, which counts as a
+    /// part. The last part ends its request, which moves to `finished`;
+    /// [`run_events`](EngineShared::run_events) answers it.
     fn complete_part(&mut self, part: u32, end: Time, outcome: Outcome) {
         let request = self.parts.remove(&part).expect("every part belongs to a request");
         let pending = self

@@ -12,7 +12,8 @@ use crate::plan::environment;
 use crate::replay_recording::{is_recording, read_recorded_program};
 
 /// Reads the job files and recordings of a folder, in the order of their names, or a single one.
-/// Hidden files and folders in it are left out.
+/// Hidden files and folders in it are left out. A folder without other files is refused, and so are
+/// two files of one name in the table.
 pub(super) fn read_workloads(path: &Path) -> Result<Vec<Arc<GivenWorkload>>, Failure> {
     let failure = |error: std::io::Error| Failure::usage_of(path.display(), error);
     let is_folder = std::fs::metadata(path).map_err(failure)?.is_dir();

@@ -417,8 +417,8 @@ fn refuse_raw_combinations(
     }
 }
 
-/// Refuses a writing job on real storage, unless `--overwrite` is given or `--create` creates the
-/// file.
+/// Refuses a writing job on real storage, unless `--overwrite` is given or `--create` creates a
+/// missing file.
 fn refuse_overwriting(run: &JobRun, args: &RunArgs, storages: &[Storage]) -> CommandResult {
     let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     let holds_data = |path: &PathBuf| !args.create || path.symlink_metadata().is_ok();
