@@ -188,8 +188,7 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
 }
 
 /// Creates the data files of the rows in a scratch folder of the run below `parent`, and syncs them
-/// to storage. Rows with equal data share their files. Refuses a `parent` that is a URL, is no
-/// folder, or has too little free space.
+/// to storage. Rows with equal data share their files. Refuses an unsuitable `parent`.
 fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut data_sets: Vec<Data> = Vec::new();
     for row in rows {
@@ -197,6 +196,21 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
             data_sets.push(row.data);
         }
     }
+    let needed_bytes = data_sets.iter().map(|data| data.bytes()).sum::<u64>() + FREE_BYTES_MIN;
+    check_parent(parent, needed_bytes)?;
+    let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
+    let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
+    for (file_number, (path, bytes)) in files.enumerate() {
+        // Each file has other data, so that the checksum detects exchanged files.
+        let seed = splitmix::mixed(file_number as u64 + 1);
+        folder.add(&path, bytes, seed, interrupt)?;
+    }
+    folder.sync()?;
+    Ok(folder)
+}
+
+/// Refuses a `parent` that is a URL, is no folder, or has less than `needed_bytes` free.
+fn check_parent(parent: &Path, needed_bytes: u64) -> CommandResult {
     let folder_metadata = std::fs::metadata(parent).map_err(|error| {
         let text = parent.to_string_lossy();
         match text.split_once("://") {
@@ -213,10 +227,7 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
     }
     let file_system =
         rustix::fs::statvfs(parent).map_err(|error| Failure::usage_of(parent.display(), error))?;
-    let (free_bytes, needed_bytes) = (
-        file_system.f_bavail * file_system.f_frsize,
-        data_sets.iter().map(|data| data.bytes()).sum::<u64>() + FREE_BYTES_MIN,
-    );
+    let free_bytes = file_system.f_bavail * file_system.f_frsize;
     if free_bytes < needed_bytes {
         return Err(Failure::usage_of(
             parent.display(),
@@ -227,15 +238,7 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
             ),
         ));
     }
-    let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
-    let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
-    for (file_number, (path, bytes)) in files.enumerate() {
-        // Each file has other data, so that the checksum detects exchanged files.
-        let seed = splitmix::mixed(file_number as u64 + 1);
-        folder.add(&path, bytes, seed, interrupt)?;
-    }
-    folder.sync()?;
-    Ok(folder)
+    Ok(())
 }
 
 /// Returns the chosen states that this system can produce. Adds to `notes` the reason for each

@@ -332,7 +332,8 @@ fn name_of_fetch(shape: &ReadShape) -> String {
     }
 }
 
-/// Writes the section about the reads: methods, sizes, waits, strides, reuse, files and threads.
+/// Writes the section about the reads: methods, order, bytes, errors, distributions, files and
+/// threads.
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
     let methods =
@@ -368,7 +369,14 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     if shape.errors > 0 {
         writeln!(out, "  {} failed", shape.errors)?;
     }
-    // Distributions: sizes, waits, strides and reuse. Reads that waited for nothing have no waits.
+    write_distributions(out, shape)?;
+    let [files, threads] = file_and_thread_tables(shape);
+    write!(out, "\n{files}\n{threads}")
+}
+
+/// Writes the distributions of the reads: sizes, waits, strides, and misses by cache size. Reads
+/// that waited for nothing have no waits.
+fn write_distributions(out: &mut String, shape: &ReadShape) -> fmt::Result {
     let sizes: Vec<String> = shape
         .sizes
         .iter()
@@ -397,10 +405,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         .iter()
         .map(|point| format!("{}: {:.0} %", format_bytes(point.bytes), point.miss_ratio * 100.0))
         .collect();
-    writeln!(out, "  misses in a cache of: {}", reuse.join(", "))?;
-
-    let [files, threads] = file_and_thread_tables(shape);
-    write!(out, "\n{files}\n{threads}")
+    writeln!(out, "  misses in a cache of: {}", reuse.join(", "))
 }
 
 /// Name of a read method, as in the JSON document.

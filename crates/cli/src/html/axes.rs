@@ -137,28 +137,8 @@ impl PlotArea {
     /// pixels.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
-        // Text and right end of each legend line. An entry has a box of 14 pixels, and gaps of 6
-        // and 14.
-        let mut lines = vec![(String::new(), LEFT)];
-        for (name, class) in legend {
-            let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;
-            if lines.last().is_some_and(|&(_, end)| end + width > WIDTH && end > LEFT) {
-                lines.push((String::new(), LEFT));
-            }
-            let y = bottom + BELOW + LEGEND_LINE_HEIGHT * lines.len() as f64 - 6.0;
-            let (text, end) = lines.last_mut().expect("the legend has at least one line");
-            *text += &format!(
-                "<rect class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
-                 <text x=\"{:.0}\" y=\"{y:.0}\">{}</text>\n",
-                *end,
-                y - 9.0,
-                *end + 20.0,
-                escaped(name)
-            );
-            *end += width;
-        }
-        let legend_lines = if legend.is_empty() { 0 } else { lines.len() };
-        let height = bottom + BELOW + LEGEND_LINE_HEIGHT * legend_lines as f64;
+        let legend_lines = draw_legend_lines(bottom, legend);
+        let height = bottom + BELOW + LEGEND_LINE_HEIGHT * legend_lines.len() as f64;
         let mut svg = format!(
             "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\">\n<title>{0}</title>\n",
@@ -201,11 +181,34 @@ impl PlotArea {
             escaped(&self.y.name)
         );
         svg += inner;
-        for (line, _) in lines {
-            svg += &line;
-        }
+        svg += &legend_lines.concat();
         Chart { svg: svg + "</svg>\n", width: WIDTH, height }
     }
+}
+
+/// Draws the lines of a legend (name and CSS class of each series) below the axis at `bottom`.
+/// Returns the text of each line, none for an empty legend.
+fn draw_legend_lines(bottom: f64, legend: &[(String, &str)]) -> Vec<String> {
+    // Text and right end of each line. An entry has a box of 14 pixels, and gaps of 6 and 14.
+    let mut lines: Vec<(String, f64)> = Vec::new();
+    for (name, class) in legend {
+        let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;
+        if lines.last().is_none_or(|&(_, end)| end + width > WIDTH) {
+            lines.push((String::new(), LEFT));
+        }
+        let y = bottom + BELOW + LEGEND_LINE_HEIGHT * lines.len() as f64 - 6.0;
+        let (text, end) = lines.last_mut().expect("a line was added for the first entry");
+        *text += &format!(
+            "<rect class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
+             <text x=\"{:.0}\" y=\"{y:.0}\">{}</text>\n",
+            *end,
+            y - 9.0,
+            *end + 20.0,
+            escaped(name)
+        );
+        *end += width;
+    }
+    lines.into_iter().map(|(text, _)| text).collect()
 }
 
 /// Formats a number with a precision that suits its size.

@@ -42,19 +42,6 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     let [reads, writes] = &section.directions;
     let errors = reads.errors + writes.errors;
     let runtime_ms = (section.seconds * 1e3).round() as u64;
-    // Options that a tool shows: the section, and the storage and policies of its row.
-    let mut options = Map::new();
-    let mut option = |name: &str, value: Option<&String>| {
-        if let Some(value) = value {
-            options.insert(name.to_owned(), json!(value));
-        }
-    };
-    option("name", Some(&section.name));
-    option("filename", Some(&row.storage));
-    option("readahead", row.readahead.as_ref());
-    option("scheduler", row.scheduler.as_ref());
-    option("note", row.note.as_ref());
-    options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
     // Keys of fio that are not measured are 0 or empty, so that tools find every key.
     let no_operations = 0;
     let mut job = json!({
@@ -63,7 +50,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
         "error": if errors > 0 { EIO } else { 0 },
         "eta": 0,
         "elapsed": section.seconds.ceil() as u64,
-        "job options": options,
+        "job options": job_options(row, section),
         "read": direction_object(reads),
         "write": direction_object(writes),
         "trim": direction_object(&DirectionResults::default()),
@@ -99,6 +86,24 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     job["latency_percentile"] = json!(percentile);
     job["latency_window"] = json!(window_us);
     job
+}
+
+/// Options that a tool shows for a section: its name, and the storage and policies of its row.
+/// Unknown ones are left out.
+fn job_options(row: &ResultRow, section: &SectionRow) -> Map<String, Value> {
+    let mut options = Map::new();
+    let mut option = |name: &str, value: Option<&String>| {
+        if let Some(value) = value {
+            options.insert(name.to_owned(), json!(value));
+        }
+    };
+    option("name", Some(&section.name));
+    option("filename", Some(&row.storage));
+    option("readahead", row.readahead.as_ref());
+    option("scheduler", row.scheduler.as_ref());
+    option("note", row.note.as_ref());
+    options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
+    options
 }
 
 /// Error number that fio reports for a failed job. All errors here are storage errors.
