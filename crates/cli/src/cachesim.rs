@@ -124,7 +124,8 @@ impl CacheSize {
         texts.iter().map(|text| CacheSize::parse(text)).collect()
     }
 
-    /// Parses one size: a percentage of the trace's blocks, or bytes with a unit.
+    /// Parses one size: a percentage of the trace's blocks, or bytes with a unit, rounded down to
+    /// whole pages.
     fn parse(text: &str) -> Result<CacheSize, Failure> {
         let syntax_failure = || {
             Failure::Usage(format!(

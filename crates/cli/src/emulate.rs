@@ -3,7 +3,7 @@
 //! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take the time that the
 //! model computes, with many in flight; the data is in a backing file. With `losetup` on top it is
 //! a block device. The mount ends on ctrl-C, SIGTERM, the end of the parent process, or `umount`,
-//! also while a program has the file open. The command then reports the delay of the answers.
+//! also while a program has the file open. The command then reports the lateness of the answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -255,7 +255,7 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> Mo
 /// Prints the number of served requests and the lateness of the answers, `-` without any.
 fn print_report(counters: &ReadCounters) -> CommandResult {
     let micros = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
-    // The counters record the delay of each answer as its latency.
+    // The counters record the lateness of each answer as its latency.
     let lateness = counters.latency();
     print(&format!(
         "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)\n",
