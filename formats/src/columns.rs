@@ -64,7 +64,7 @@ struct ColumnReader {
 }
 
 impl ColumnReader {
-    /// The bytes of a range of the version.
+    /// The bytes of a range of the version. A store without ETags is not checked for changes.
     async fn get(&self, range: Range<u64>) -> object_store::Result<Bytes> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),

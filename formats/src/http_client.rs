@@ -61,7 +61,8 @@ impl hyper::body::Body for Body {
 }
 
 /// The error of a request without an answer. A connection that ends before the answer, or has an
-/// I/O error, counts as interrupted, so the store repeats the request.
+/// I/O error, counts as interrupted, so the store repeats the request. A connection that cannot be
+/// opened has a kind of its own.
 fn request_error(error: Error) -> HttpError {
     let is_connect = error.is_connect();
     let mut sources = std::iter::successors(error.source(), |&source| source.source());

@@ -156,7 +156,7 @@ async fn read_boxes(
     Ok(bytes)
 }
 
-/// Values of the elements of a box.
+/// Values of the elements of a box, in the order of the array: `x` changes fastest.
 pub fn box_values(version: u8, [z, y, x]: &[Range<u64>; 3]) -> Vec<u32> {
     let mut values = Vec::new();
     for z in z.clone() {
@@ -167,7 +167,8 @@ pub fn box_values(version: u8, [z, y, x]: &[Range<u64>; 3]) -> Vec<u32> {
     values
 }
 
-/// Boxes of the size of a chunk at random places (a linear congruential generator).
+/// Boxes of the size of a chunk at random places (a linear congruential generator), the same in
+/// each call.
 fn random_boxes(count: usize) -> impl Iterator<Item = [Range<u64>; 3]> {
     let mut state = 1_u64;
     let boxes = std::iter::repeat_with(move || {

@@ -160,6 +160,7 @@ impl Drop for Server {
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut threads = Vec::new();
     for connection in listener.incoming() {
+        // The lock is held until the connection is listed, for the end of the server to find it.
         let mut state = shared.lock();
         if state.has_ended {
             break;
@@ -210,7 +211,8 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Result<()> {
 }
 
 /// The next request; `None` at the end of the connection, also within the headers. A method other
-/// than `HEAD` counts as `GET`. A line without a colon ends the headers.
+/// than `HEAD` counts as `GET`. A line without a colon ends the headers. A number of a range that
+/// is none counts as missing.
 fn read_request(reader: &mut impl BufRead) -> Result<Option<Request>> {
     let mut request = Request::default();
     let mut line = String::new();

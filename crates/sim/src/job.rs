@@ -219,7 +219,7 @@ impl Job {
 /// have decimals, such as `1.5s`, which fio would drop.
 ///
 /// # Errors
-/// Returns the expected form. Times above ten years are invalid too.
+/// Returns the expected form. Whole parts above ten years are invalid too.
 pub fn span(text: &str) -> Result<Time, String> {
     // The byte units of `kilo` do not matter for a time.
     let parse = |text: &str| {
@@ -228,6 +228,7 @@ pub fn span(text: &str) -> Result<Time, String> {
     };
     let Some((whole, decimals, suffix)) = split_decimals(text) else { return parse(text) };
     let [whole, unit] = [parse(&format!("{whole}{suffix}"))?, parse(&format!("1{suffix}"))?];
+    // The decimals are a part of one unit, rounded down to nanoseconds.
     let part: u64 = decimals.parse().map_err(|error| format!("a number ({error})"))?;
     let part_ns = u128::from(part) * u128::from(unit.ns()) / 10_u128.pow(decimals.len() as u32);
     Ok(Time(whole.ns() + part_ns as u64))
@@ -316,21 +317,21 @@ impl JobFile {
     /// without effect, each once, in one text. `None` if there are none.
     pub fn note(&self) -> Option<String> {
         let mut names: Vec<&str> = Vec::new();
-        let mut engines: Vec<String> = Vec::new();
+        let mut caveats: Vec<String> = Vec::new();
         for job in &self.jobs {
             names.extend(&job.without_effect);
             let replacement_note =
                 |named| format!("ioengine={named} is run as {}", job.engine.name());
-            engines.extend(job.engine_named.map(replacement_note));
+            caveats.extend(job.engine_named.map(replacement_note));
         }
         let mut known_names = std::collections::BTreeSet::new();
         names.retain(|name| known_names.insert(*name));
-        engines.sort();
-        engines.dedup();
+        caveats.sort();
+        caveats.dedup();
         if !names.is_empty() {
-            engines.push(format!("without effect here: {}", names.join(", ")));
+            caveats.push(format!("without effect here: {}", names.join(", ")));
         }
-        (!engines.is_empty()).then(|| engines.join("; "))
+        (!caveats.is_empty()).then(|| caveats.join("; "))
     }
 }
 

@@ -232,12 +232,14 @@ impl MemoryLoadError {
             MemoryLoadError::Processes { .. } => LoadKey::Processes,
             MemoryLoadError::NoTouches => LoadKey::Touches,
             MemoryLoadError::Writes { .. } => LoadKey::Writes,
+            // The message advises more swap.
             MemoryLoadError::NoRoom { .. } => LoadKey::Swap,
         }
     }
 }
 
 impl fmt::Display for MemoryLoadError {
+    /// Writes the problem without the field, which callers take from [`MemoryLoadError::key`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MemoryLoadError::Size { bytes, bytes_min, .. } => write!(

@@ -149,8 +149,8 @@ impl Observer {
         }
     }
 
-    /// Records the completion of a read or write of the machine. Beyond the maximum number of
-    /// events it is counted as dropped.
+    /// Records the completion of a read or write that the machine has not released yet. Beyond the
+    /// maximum number of events it is counted as dropped.
     pub(crate) fn on_done(&self, now: Time, machine: &Machine, done: &Done) {
         let event = ReadEvent {
             process: done.process.0,
@@ -406,6 +406,7 @@ impl PageView for CountingPages<'_> {
     /// Passes the range on. Counts its absent pages that were added, inside and outside the
     /// requested range. Returns true if all were added.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        // The policy's page table does not report the pages that it adds.
         let absent: Vec<u64> = range.pages().filter(|&page| !self.pages.is_cached(page)).collect();
         let are_all_added = self.pages.add_absent(range, is_marked);
         for page in absent {

@@ -104,7 +104,7 @@ pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, Stri
 /// Logs of one process.
 #[derive(Debug)]
 pub struct ProcessLog {
-    /// Start of the process. `None` before [`ProcessLog::begin`].
+    /// Start of the process. `None` before [`ProcessLog::begin`], which precedes all operations.
     started_at: Option<Time>,
     /// Logs of latencies, bandwidth and operations per second.
     values: Vec<ValueLog>,
@@ -250,8 +250,8 @@ impl ProcessLog {
     }
 
     /// Writes a sync of written data to the trace, if there is one, with `datasync` if
-    /// `is_data_enough`, otherwise with `sync`. `file` has the line, with `open`
-    /// before it if it is not open yet. With `None` each opened file has one.
+    /// `is_data_enough`, otherwise with `sync`. The line names `file`, with `open` before it if the
+    /// file is not open yet. With `None` there is a line for each opened file.
     pub fn on_synced(&mut self, now: Time, is_data_enough: bool, file: Option<FileId>) {
         let action = if is_data_enough { "datasync" } else { "sync" };
         match (file, &mut self.trace) {
@@ -385,10 +385,10 @@ impl WindowSums {
 
 impl ValueLog {
     /// Writes a line for each direction with operations since the last line, and clears their sums.
-    /// `ms` is the time since the start of the process, at which the window ends.
-    /// `logs_maximum` selects the maximum latency of the window, otherwise the mean. The values
-    /// of bandwidth and operations refer to the time since the start of the window. The log of
-    /// submission latencies stays empty, as the module's text explains.
+    /// `ms` is the time since the start of the process, at which the window ends. `logs_maximum`
+    /// selects the maximum latency of the window, otherwise the mean. The values of bandwidth and
+    /// operations refer to the time since the start of the window. The caller sets the start of the
+    /// next window. The log of submission latencies stays empty, as the module's text explains.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         // The last window of a process may be shorter than 1 ms.
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);

@@ -253,7 +253,7 @@ impl ReadCounters {
     }
 
     /// Builds the row of a section without the details per direction, from the counters of its
-    /// reads and writes together.
+    /// reads and writes together. The caller sets the search for a depth and the syncs.
     fn section_without_directions(&self, name: &str, processes: u32) -> SectionRow {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         SectionRow {

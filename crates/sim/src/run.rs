@@ -135,7 +135,7 @@ struct RunningJob<'a> {
     ready: Vec<u32>,
     /// Processes that can continue later, with their times.
     later: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Processes of later phases, the next one last.
+    /// Processes of phases that have not started, the next one last.
     later_phases: Vec<u32>,
     /// Number of processes of this and earlier phases that have not ended.
     unended_processes: usize,
@@ -263,8 +263,8 @@ impl<'a> RunningJob<'a> {
         self.ready.extend(0..self.processes.len() as u32);
     }
 
-    /// Performs all work of the present time: takes completions, starts the next phase if one has
-    /// ended, lets due processes issue operations, and steps the machine. Returns true if more work
+    /// Performs all work of the present time: takes completions, starts the next phase if none
+    /// runs, lets due processes issue operations, and steps the machine. Returns true if more work
     /// is left at this time: of the machine, or the start of the next phase.
     fn do_present_work(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
@@ -348,6 +348,7 @@ impl<'a> RunningJob<'a> {
                     }
                     return;
                 }
+                // The device has one kind of flush, also for a data sync.
                 NextAction::Sync { .. } => {
                     self.submit_batch(machine, now, id);
                     self.flushes_in_flight += 1;
@@ -377,7 +378,7 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Records the end of a process, also in the machine. A failure, such as a rate below the
-    /// minimum, counts as a failed read without a duration.
+    /// minimum, counts as a failed read without a duration, even if the process only writes.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -486,6 +487,7 @@ impl<'a> RunningJob<'a> {
     ) {
         let OperationInFlight { process, operation, issued, .. } =
             self.operations_in_flight.remove(tag as usize);
+        // The operation is removed, so that only others keep its file open.
         if operation.closes {
             self.close_if_unused(machine, process, operation.file);
         }
@@ -531,6 +533,7 @@ impl<'a> RunningJob<'a> {
         if opener.invalidates() {
             machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
         }
+        // A new handle behaves as with `Normal` already.
         if advice != Advice::Normal {
             machine.advise(now, handle, ProcessId(process), advice, whole);
         }

@@ -88,7 +88,7 @@ impl SimulationSetup {
 /// Additional participants of a simulation that a [`SimulationSetup`] cannot name.
 #[derive(Default)]
 pub struct Participants {
-    /// Creates the readahead policies, instead of the setup's policy.
+    /// Creates the readahead policies, instead of the setup's policy, whose name the row keeps.
     pub policy_maker: Option<PolicyMaker>,
     /// Records reads, requests and decisions.
     pub observer: Option<Observer>,
@@ -221,7 +221,7 @@ pub fn simulate_with(
 
 /// Simulates a workload that was not built from a job file, such as a trace or lists of reads. If
 /// `job` is given, the row has its name and its sections. Otherwise the row is named `listed` and
-/// has no sections.
+/// has no sections. Neither row names a chunking policy.
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate`].

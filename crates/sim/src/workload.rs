@@ -254,8 +254,8 @@ impl ReadList {
 
 impl Workload {
     /// Creates processes that each perform a list of reads in `files`, without advice. Each list
-    /// becomes a small job whose size and positions the listed reads replace. A list without reads
-    /// ends at once.
+    /// becomes a small job whose size and positions the listed reads replace. In the results, all
+    /// are processes of job number 0. A list without reads ends at once.
     pub fn from_lists(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(index, list)| {
             let text = format!(
@@ -338,9 +338,9 @@ impl Workload {
     }
 }
 
-/// Checks that the zones of a distribution in bytes lie within each area. No check is needed for
-/// zones in percent, for a sequential job, or for a direction that the job has not. At the first
-/// draw of a zone behind the area, fio ends the work in the file without a message. Ends are
+/// Checks that the zones of a distribution in bytes lie within the smallest area. At the first draw
+/// of a zone behind the area, fio ends the work in the file without a message. No check is needed
+/// for zones in percent, for a sequential job, or for a direction that the job has not. Ends are
 /// compared in whole blocks: a zone may end in the partial block behind the last whole one.
 fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadError> {
     let Distribution::Zoned { zones, is_absolute: true } = &job.distribution else {

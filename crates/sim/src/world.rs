@@ -155,6 +155,7 @@ impl SimulatedEnvironment {
         if let Some(observer) = &self.observer {
             observer.on_done(self.now, machine, done);
         }
+        // A failed transfer has no data to copy.
         let bytes = done.result.unwrap_or(0);
         if machine.is_fault(done.read) {
             return self.charge(Time(self.host.fault_ns));
@@ -182,6 +183,7 @@ impl SimulatedEnvironment {
     /// Panics if no event is due and `until` is `None`.
     pub fn advance(&mut self, until: Option<Time>) -> Result<(), Stuck> {
         let mut steps = Steps::default();
+        // Unlike `steps`, counted over all times of this call.
         let mut events = 0;
         // Internal events of the device are hidden from the machine. A scheduler that is polled
         // without a completion could decide differently.

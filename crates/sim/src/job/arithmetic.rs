@@ -4,8 +4,9 @@
 //! units of the option. Division returns the integer part. An expression that overflows, has a
 //! negative result or divides by zero is invalid.
 
-/// Evaluates an expression in brackets. Returns `None` if the text is not in brackets, and
-/// `Some(None)` if the expression in them is invalid. `parse_number` parses a number with its unit.
+/// Evaluates an expression in brackets, also one such as `(1)+(2)`. Returns `None` if the text does
+/// not begin and end with a bracket. Returns `Some(None)` if the expression is invalid or exceeds
+/// 64 bits. `parse_number` parses a number with its unit.
 pub fn evaluate_in_brackets(
     text: &str,
     parse_number: &dyn Fn(&str) -> Option<u64>,
@@ -92,8 +93,9 @@ impl ExpressionReader<'_> {
         value
     }
 
-    /// Parses a number, a negation or a bracket. Returns `None` for another form, and beyond the
-    /// maximum nesting. Intermediate values may be negative; only the result may not.
+    /// Parses a number, a negation or a bracket. A sign precedes a power: `-2^2` is 4. Returns
+    /// `None` for another form, and beyond the maximum nesting. Intermediate values may be
+    /// negative; only the result may not.
     fn parse_factor(&mut self) -> Option<i128> {
         if self.skip_if_next('-') {
             return self.parse_nested(Self::parse_factor)?.checked_neg();

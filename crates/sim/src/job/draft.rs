@@ -172,8 +172,9 @@ impl Default for JobDraft {
     }
 }
 
-/// Returns a job without options: sequential buffered reads of 4 KiB, one at a time. `low` is 0
-/// here, which [`adjust_to_engine`] replaces by the depth.
+/// Returns a job without options: sequential buffered reads of 4 KiB, one at a time.
+/// [`JobDraft::for_job`] sets its name and line. `low` is 0 here, which [`adjust_to_engine`]
+/// replaces by the depth.
 fn default_job() -> Job {
     Job {
         name: String::new(),
@@ -309,6 +310,7 @@ impl JobDraft {
             steady.ramp = self.steady_ramp;
         }
         job.steady = job.steady.filter(|steady| steady.seconds > 0);
+        // The parser resets it if no job has `exitall` (field `exits_all`).
         job.exit_scope = self.exit_what;
         job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
         if self.writes_per_sync != (0, 0) {
@@ -409,7 +411,8 @@ fn adjust_to_engine(job: &mut Job) {
     job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
     // 0 means polling in fio: available completions are collected, as with 1.
     job.batch_complete = job.batch_complete.clamp(1, job.depth);
-    // Without the option it is the depth: a full queue is drained by one batch of completions only.
+    // Without the option it is the depth: a full queue then waits for one batch of completions
+    // only.
     job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
 }
 
@@ -449,14 +452,14 @@ fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
 
 /// Returns the message for options that a permutation (`random_generator=permutation`) cannot
 /// follow. Its order is of whole blocks of one size, and its only skew is the one of Zipf. `None`
-/// without a permutation, and in sequential jobs, whose generator has no effect. Without a center,
-/// the permutation itself scatters the ranks of Zipf.
+/// without a permutation, and in sequential jobs, whose generator has no effect.
 fn permutation_conflict(job: &Job) -> Option<&'static str> {
     if job.generator != Generator::Permutation || !job.pattern.is_random {
         return None;
     }
     let is_one_size = |sizes: &BlockSizes| sizes.smallest_bytes() == sizes.largest_bytes();
     match job.distribution {
+        // Without a center, the permutation itself scatters the ranks of Zipf.
         Distribution::Uniform | Distribution::Zipf { center: None, .. } => {}
         Distribution::Zipf { .. } => {
             return Some(

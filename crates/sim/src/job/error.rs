@@ -59,9 +59,9 @@ pub enum JobError {
     BadValue {
         /// Line number.
         line: usize,
-        /// Name of the option.
+        /// Name of an option of fio, which needs no escapes.
         option: String,
-        /// The value. Empty if there is none.
+        /// The value, already [`printable`]. Empty if there is none.
         value: String,
         /// Expected form, unit and bounds.
         expected: String,
@@ -91,7 +91,8 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Escapes the control characters (`\n`) and the hidden characters (`\u{200b}`) of a text. A
-/// character that stands for a byte of a path that is not UTF-8 becomes `\x` and two digits.
+/// character from U+10FF80 to U+10FFFF stands for a byte of a path that is not UTF-8 (`path_text`).
+/// It becomes `\x` and two digits.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

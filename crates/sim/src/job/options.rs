@@ -98,8 +98,8 @@ const fn without_effect(
     }
 }
 
-/// Declares an option that is rejected unless it is disabled, by one of the values `off`. The
-/// reason for the rejection is `because`.
+/// Declares an option that is rejected unless it is disabled, by one of the values `off`. An empty
+/// value in `off` is an option without a value. The reason for the rejection is `because`.
 const fn refused(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -201,7 +201,7 @@ impl FioOption {
                 };
                 Err(JobError::Refused { line, option, because })
             }
-            // An option without effect: its value is not even parsed.
+            // An option without effect, the only other case: its value is not even parsed.
             _ => {
                 draft.note_without_effect(self.name);
                 Ok(())
@@ -209,8 +209,8 @@ impl FioOption {
         }
     }
 
-    /// Returns the option with the most similar name, with a distance of at most two characters:
-    /// more would rarely be a typing error. Aliases are not compared. `None` if there is none.
+    /// Returns the option with the most similar name, with a distance of at most two bytes: more
+    /// would rarely be a typing error. Aliases are not compared. `None` if there is none.
     pub fn nearest(name: &str) -> Option<&'static str> {
         // No option has such a long name, and the comparison takes quadratic time.
         if name.len() > 64 {

@@ -178,8 +178,9 @@ impl JobFileReader<'_> {
         Ok(())
     }
 
-    /// Reads one line, which can be an `include`. `line_number` counts from 1. `included_from`
-    /// is the `include` line of the line's file, and `depth` the nesting level of that file.
+    /// Reads one line, which can be an `include`. `content` is the line without comment, not empty.
+    /// `line_number` counts from 1. `included_from` is the `include` line of the line's file, and
+    /// `depth` the nesting level of that file.
     fn read_line(
         &mut self,
         content: &str,
@@ -267,10 +268,10 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine (such as `$ncpus`) in a text. A
-    /// result with arithmetic around such a property is put in brackets, unless it already
-    /// contains one, because this parser evaluates arithmetic only in brackets. An unclosed
-    /// `${` stays as it is. `line` is the line number for errors.
+    /// Replaces `${NAME}` and the properties of the machine (such as `$ncpus`) in a text. Values of
+    /// variables can contain such properties too. A result with arithmetic around such a property
+    /// is put in brackets, unless it already contains one, because this parser evaluates arithmetic
+    /// only in brackets. An unclosed `${` stays as it is. `line` is the line number for errors.
     ///
     /// # Errors
     /// The environment has no variable of this name, variables are not replaced here, or a property

@@ -148,6 +148,7 @@ impl LoadFields<'_> {
         load.seed = self.block_of("seed").integer_or("seed", 0, SEED)?;
         load.writes_percent = self.writes_percent()?;
         load.touches = self.touch_count(load.mapping_bytes / PAGE_BYTES)?;
+        // The mapped bytes depend on `share` and `processes`, which are set above.
         load.swap_bytes = match self.has_field("swap") {
             true => self.required_bytes("swap")?,
             false => load.mapped_bytes(),
@@ -242,7 +243,7 @@ impl LoadFields<'_> {
 
     /// Returns the number of touches of each process, from `touches`, or from `sweeps` over
     /// `mapping_pages` pages. The load's own field precedes a common one, even if the two have
-    /// different names. Both in one block, or neither in both blocks, are an error.
+    /// different names. Two fields in the block that counts are an error, and so is none at all.
     fn touch_count(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {

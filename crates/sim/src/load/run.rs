@@ -94,6 +94,7 @@ pub fn simulate_load_with(
     let mut run = RunningLoad::new(load, setup, environment);
     let fill_result = run.fill(&mut machine, &mut RunObserver::progress(callbacks.on_progress));
     fill_result.map_err(SimulateError::Stuck)?;
+    // A stop during the filling also stops the measurement, before its first touch.
     let counts_after_fill = LoadCounts::of(&machine);
     if let Some(observer) = observer {
         run.environment = run.environment.with_observer(observer);
@@ -157,6 +158,7 @@ fn prepare(
         MemorySharing::Private => MemoryKind::Private,
         MemorySharing::Shared => MemoryKind::Shared,
     };
+    // The machine numbers the mappings from 0, as `RunningLoad::new` expects.
     for _ in 0..load.mappings() {
         machine.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
     }
@@ -301,7 +303,7 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Runs all processes to their ends, and measures their touches. The measured time starts with
-    /// this call, after the filling.
+    /// this call, after the filling, and so do the decision logs for the callbacks.
     fn measure_touches(
         &mut self,
         machine: &mut Machine,
@@ -313,8 +315,9 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Adds `touch_count` touches to the completed work. Reports the progress after each
-    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the callback demands it. Steps of
-    /// the machine count as touches too.
+    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the callback demands it. Steps of the
+    /// machine count as touches too. During the filling, the reported bytes are the filled ones,
+    /// and afterwards start from 0 again.
     fn count_work(&mut self, touch_count: u32, callbacks: &mut RunObserver<'_>) {
         self.unreported_touches += touch_count;
         if self.unreported_touches >= STEPS_PER_PROGRESS {
@@ -343,15 +346,16 @@ impl<'a> RunningLoad<'a> {
             callbacks.forward_decisions(machine);
             self.count_work(STEP_TOUCHES, callbacks);
             steps.count(now, || format!("faults and touches: {}", state_of(machine)))?;
-            let next_touch = self.ready.peek().map(|Reverse((time, _))| *time);
-            if let Some(Reverse((time, id))) = self.ready.peek().copied()
+            let next_ready = self.ready.peek().map(|Reverse(time_and_id)| *time_and_id);
+            if let Some((time, id)) = next_ready
                 && time <= now
             {
                 self.ready.pop();
                 self.run_process(machine, now, id, callbacks)?;
                 continue;
             }
-            let next_time = [next_touch, machine.next_wake()].into_iter().flatten().min();
+            let ready_time = next_ready.map(|(time, _)| time);
+            let next_time = [ready_time, machine.next_wake()].into_iter().flatten().min();
             if machine.meter().in_device() == 0 && next_time.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
@@ -364,7 +368,7 @@ impl<'a> RunningLoad<'a> {
     /// Runs process number `id` until it faults, until the next event elsewhere, or to its end,
     /// which is now if the run is stopping. A fault at the present time is submitted to the
     /// machine. After earlier touches, `time` is ahead of the machine: the process then continues
-    /// when the machine's time has come.
+    /// when the machine's time has come. Until then it is in `ready`.
     fn run_process(
         &mut self,
         machine: &mut Machine,
@@ -404,7 +408,8 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// Submits the page fault of process number `id` for a touch to the machine.
+    /// Submits the page fault of process number `id` for its pending touch to the machine, and
+    /// performs the machine's work. `on_faulted` then completes the touch, now or later.
     fn submit_fault(
         &mut self,
         machine: &mut Machine,
@@ -425,9 +430,9 @@ impl<'a> RunningLoad<'a> {
         self.step_machine(machine, callbacks)
     }
 
-    /// Performs all work of the machine at the present time. Fails after too many steps. Pages are
-    /// unmapped before any request is submitted, so the scheduler has the writes together with the
-    /// reads.
+    /// Performs all work of the machine at the present time: a step returns true as long as it had
+    /// any. Fails after too many steps. Pages are unmapped before any request is submitted, so the
+    /// scheduler has the writes together with the reads.
     fn step_machine(
         &mut self,
         machine: &mut Machine,
@@ -462,7 +467,8 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Builds the row of results. `after_fill` has the counters at the start of the measurement,
-    /// when the memory was filled. The row contains the differences since then.
+    /// when the memory was filled. The row contains the differences since then, except the queue
+    /// depths, which include the filling.
     fn row(&self, machine: &Machine, setup: &LoadSetup, after_fill: &LoadCounts) -> LoadRow {
         let counts = LoadCounts::of(machine);
         let since_fill = |counter: fn(&SwapCounters) -> u64| {
@@ -519,13 +525,15 @@ impl IoBackend for RunningLoad<'_> {
 impl Driver for RunningLoad<'_> {
     /// Completes a fault: the process has touched the page and continues after the kernel's work.
     fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+        // Reads and faults that wait for the page go on.
         machine.release_fault(now, faulted.fault);
         let id = faulted.process.0;
         let running = &mut self.processes[id as usize];
         let touch = running.pending_touch.take().expect("a process that faults is touching");
         let fault_start = running.fault_start;
         let memory = running.memory;
-        let ended = now + self.charge_fault(machine, &faulted, now > fault_start);
+        let has_waited = now > fault_start;
+        let ended = now + self.charge_fault(machine, &faulted, has_waited);
         match faulted.result {
             Ok(_) => {
                 // The page is mapped now, so the touch succeeds. It marks the page as used, and as

@@ -64,6 +64,7 @@ impl RunMeasurements {
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
         let Lateness { operations, longest_delay } = self.trace_lateness;
+        // The note of an interrupted run omits the delays.
         if row.note.is_none() && operations > 0 {
             let seconds = longest_delay.seconds();
             row.note = Some(format!(

@@ -147,6 +147,7 @@ impl RunningJob<'_> {
             return;
         }
         let raw = running.raw.take().expect("it was here above");
+        // The end has no error if a short chunk lies before the failed one.
         let end = raw.transfer.end();
         let result = match (end.error, raw.lowest_error) {
             (Some(_), Some((_, error))) => Err(error),

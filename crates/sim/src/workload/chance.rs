@@ -94,6 +94,7 @@ impl RandomStreams {
                     Op::Read => reads_percent,
                     Op::Write => 100 - reads_percent,
                 };
+                // `op` is still the direction before the change.
                 *kept_until = issued[*op as usize] * u64::from(drawn_percent) / 100;
             }
             *op = drawn;
@@ -221,6 +222,7 @@ impl RandomChoices {
             };
             let aligned = if is_unaligned { drawn } else { drawn - drawn % min };
             let bytes = aligned.min(max);
+            // Only a split without any share, which is no valid option, has a draw of 0.
             if bytes > 0 && fits(bytes) {
                 return Some(bytes);
             }

@@ -254,7 +254,7 @@ fn drawn_file_bytes(min: u64, max: u64, block_bytes: u64, sizes: &mut Taus88) ->
 
 /// Returns offset and length, in bytes, of the area of the process with `job_number` in one of
 /// `file_count` files. The size of the file is `whole_bytes`, or `None` if it is unknown. It is
-/// `stated_bytes` if the job states the size of each file.
+/// `stated_bytes` if the job states the size of each file. `name` is the file's, for the error.
 ///
 /// The job's `size` limits the area as in fio. A size in bytes is divided equally among the files,
 /// unless the job states their sizes. A size below 100 % is a share of the file, in whole blocks.

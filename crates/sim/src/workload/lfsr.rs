@@ -99,7 +99,8 @@ impl Lfsr {
         Some(lfsr)
     }
 
-    /// Restarts one step after the state `seed`: one step earlier than initially, as in fio.
+    /// Restarts one step after the state `seed`: one step earlier than initially, as in fio. Only
+    /// the low bits of `seed` that fit the register count.
     pub fn restart(&mut self, seed: u64) {
         let all_ones = (self.top_mask << 1) - 1;
         self.state = seed & all_ones;

@@ -157,7 +157,7 @@ impl ProcessOffsets {
     ) -> Result<ProcessOffsets, TooManyBlocks> {
         let area_bytes = area.bytes;
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
-        // At least 1, also in a zone that is shorter than a block.
+        // Blocks of a zone, or of the area: at least 1, even if it is shorter than a block.
         let blocks = (mapped_bytes / rules.map_block_bytes).max(1);
         let map = || {
             if !job.has_random_map {
@@ -201,9 +201,9 @@ impl ProcessOffsets {
                 // In units of the smallest block of both directions, even if the job has one
                 // direction.
                 let [read, write] = rules.smallest_bytes_by_direction();
-                let blocks = area_bytes.div_ceil(read.min(write)).max(1);
+                let skewed_blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 // `None` is returned only for the uniform and zoned distributions, handled above.
-                let skew = SkewedPositions::new(skewed, blocks, seed)
+                let skew = SkewedPositions::new(skewed, skewed_blocks, seed)
                     .expect("the others have gone before");
                 let next = Box::new(skew);
                 BlockOrder::Skewed { at_pass_start: next.clone(), next }
@@ -291,8 +291,8 @@ impl ProcessOffsets {
         }
     }
 
-    /// Returns a random offset, counted from the start of the zone, or `None` if none is left. If
-    /// only time ends the job, all blocks are drawn again after each was used. `None` even then for
+    /// Returns a random offset, counted from the start of the zone, or `None` if none is left. With
+    /// `is_restarted_at_once`, all blocks are drawn again after each was used. `None` even then for
     /// a zone without a block.
     fn random_offset(
         &mut self,
@@ -349,6 +349,7 @@ impl ProcessOffsets {
                 let part_block = match lfsr {
                     // The offset is drawn from the whole area, as in fio.
                     Some((lfsr, _)) => lfsr.next()?,
+                    // In a zone without a whole block, the draw is 0.
                     None => random.draw_block(end - start),
                 };
                 start + part_block
@@ -369,8 +370,9 @@ impl ProcessOffsets {
         if *last_end >= self.file_bytes {
             return None;
         }
-        // With a negative gap, the operations go backwards from the end. In an area from byte 0 on,
-        // the first one is at 0 nevertheless.
+        // With a negative gap, the operations go backwards from the end. As in fio, the length of
+        // the area serves as a position in the file. In an area from byte 0 on, the first one is at
+        // 0 nevertheless.
         let backwards_from = self.area_bytes.min(self.file_bytes);
         if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;

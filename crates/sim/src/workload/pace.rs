@@ -252,6 +252,7 @@ impl SteadyStateDetector {
                     covariance += from_middle * rate;
                     variance += from_middle * from_middle;
                 }
+                // A single rate has no slope.
                 if variance > 0.0 { (covariance / variance).abs() } else { 0.0 }
             }
             // Maximum difference from the mean.

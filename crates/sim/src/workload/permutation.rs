@@ -51,7 +51,7 @@ impl Permutation {
         }
     }
 
-    /// Applies the network of rounds once to a position. Returns another position in the rectangle
+    /// Applies the network of rounds once to a position. Returns a position in the same rectangle
     /// of `rows` and `columns`.
     fn apply_rounds(&self, position: u64) -> u64 {
         let (mut left, mut right) = (position / self.columns, position % self.columns);

@@ -74,6 +74,7 @@ impl PermutedBlocks {
             }
             PermutationOrder::Any => Some(below(random, blocks)),
             PermutationOrder::Skewed { ranks, scatter } => {
+                // Ranks count from 1. The limits only guard the permutation's range.
                 let rank = ranks[direction].sample(random) as u64;
                 Some(scatter[direction].number_at(rank.clamp(1, blocks) - 1))
             }

@@ -43,8 +43,9 @@ pub const TABLE: &[FioOption] = &[
 
 /// Parses the value of `rw`, such as `randread:8` or `read:4k`: the direction, and the number
 /// behind the colon. For a random order that is the number of operations per random position, at
-/// least 1, otherwise the gap in bytes. Returns `None` for discards, which are not supported. Any
-/// other word or number is an error.
+/// least 1, otherwise the gap in bytes. The sequence has the default `kind`, which the caller
+/// replaces. Returns `None` for discards, which are not supported. Any other word or number is an
+/// error.
 fn parse_rw(
     value: OptionValue<'_>,
 ) -> Result<Option<(ReadWriteOption, RandomSequence)>, ExpectedForm> {

@@ -206,8 +206,9 @@ impl<'a> OptionValue<'a> {
     }
 }
 
-/// Parses the condition of a steady state, such as `iops:0.3%`. Other options add its duration:
-/// with the 0 seconds here the condition has no effect.
+/// Parses the condition of a steady state, such as `iops:0.3%`. The limit is in operations or bytes
+/// per second, or, with `%`, a fraction of the mean rate. Other options add its duration: with the
+/// 0 seconds here the condition has no effect.
 fn parse_steady_state(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
     let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
     let (kind, limit) = value.text.split_once(':').ok_or(expected)?;

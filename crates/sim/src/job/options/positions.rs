@@ -14,6 +14,9 @@ const ZIPF_THETA_DEFAULT: f64 = 1.1;
 /// Default power of `pareto`, from fio's manual.
 const PARETO_POWER_DEFAULT: f64 = 0.2;
 
+/// Default deviation of `normal`, in percent of the blocks.
+const NORMAL_DEVIATION_DEFAULT: f64 = 0.0;
+
 /// Maximum number of zones of a distribution, as in fio.
 const DISTRIBUTION_ZONES_MAX: usize = 256;
 
@@ -118,7 +121,7 @@ pub const TABLE: &[FioOption] = &[
 
 /// Parses `random_distribution`, such as `zipf:1.2` or `zoned:60/10:40/90`. The number after the
 /// name is the parameter of the distribution. A second one, from 0 to 1, is its center: the
-/// position of the most frequent block. Without the first number, the parameter has fio's default.
+/// position of the most frequent block. Without a colon, the parameter has its default.
 fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
@@ -155,7 +158,8 @@ fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedFo
             Ok(Distribution::Pareto { power: power.ok_or(expected)?, center })
         }
         "normal" => {
-            let deviation = number.map_or(Ok(0.0), |deviation| deviation.fraction(0.0..=100.0));
+            let deviation = number
+                .map_or(Ok(NORMAL_DEVIATION_DEFAULT), |deviation| deviation.fraction(0.0..=100.0));
             let deviation = deviation.ok().filter(|deviation| *deviation < 100.0);
             let expected = "normal, or normal:DEVIATION with DEVIATION from 0, below 100";
             Ok(Distribution::Normal { deviation_percent: deviation.ok_or(expected)?, center })
@@ -208,7 +212,7 @@ fn parse_zones(
         parsed.push((share, length));
     }
     // Zones without a length, which only lengths in percent allow, share the rest equally. Without
-    // such a zone the divisor is 1 and the quotient is not used.
+    // such a zone, as with lengths in bytes, the divisor is 1 and the quotient is not used.
     let given_percent = parsed.iter().filter_map(|(_, length)| *length).sum();
     let percent_left = 100_u64.saturating_sub(given_percent);
     let open_zones = parsed.iter().filter(|(_, length)| length.is_none()).count().max(1) as u64;

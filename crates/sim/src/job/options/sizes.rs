@@ -158,8 +158,9 @@ fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
 }
 
 /// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest to 100 %, rounded
-/// down. A part with a share of 0 is never drawn, but its size counts as the smallest or largest
-/// one. Fails if the shares exceed 100 % or all are 0.
+/// down. Draws that no share covers go to the last part, the largest share. A part with a share of
+/// 0 is never drawn, but its size counts as the smallest or largest one. Fails if the shares exceed
+/// 100 % or all are 0.
 fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");

@@ -56,9 +56,9 @@ pub(super) struct AdviceQueue {
 }
 
 impl Process {
-    /// Adds advice to the listed reads, in the order in which it is given. Each read must have a
-    /// think time, from whose start the time of its advice counts. `window_bytes` is the kernel's
-    /// readahead window.
+    /// Adds advice to the listed reads ([`Process::set_reads`] comes first), in the order in which
+    /// it is given. Each read must have a think time, from whose start the time of its advice
+    /// counts. `window_bytes` is the kernel's readahead window.
     pub(crate) fn set_advice(&mut self, mut advice: Vec<GivenAdvice>, window_bytes: u64) {
         advice.reverse();
         let due = VecDeque::with_capacity(advice.len());
@@ -99,7 +99,7 @@ impl Process {
     /// all advice before it is due. The first call for a read, at the end of the read before it,
     /// starts the time. Until its end each call collects completions, and operations in flight
     /// continue.
-    pub(super) fn think_time_end(&mut self, now: Time) -> Option<Time> {
+    pub(super) fn poll_think_time(&mut self, now: Time) -> Option<Time> {
         let reads_left = self.remaining_reads.as_ref().map_or(0, Vec::len);
         // Without advice, `read_count` is 0, and so are the reads begun.
         let reads_begun = self.advice.read_count - reads_left.min(self.advice.read_count);

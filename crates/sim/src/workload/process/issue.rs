@@ -163,7 +163,7 @@ impl Process {
             self.state = ProcessState::Draining(AfterDrain::Delay(until));
             return None;
         }
-        if let Some(until) = self.think_time_end(now) {
+        if let Some(until) = self.poll_think_time(now) {
             return Some(NextAction::WaitUntil(until));
         }
         match self.next_operation() {
@@ -289,7 +289,8 @@ impl Process {
     /// Returns the state after all operations in flight have completed. `next` is the purpose of
     /// the wait. For `NextPass`, the first step that is due follows: a sync, the rest of the
     /// backlog, a repeated pass, another pass, and at last the end of the process. After each of
-    /// the steps before the end, the process comes back here with `NextPass`.
+    /// the steps before the end, the process comes back here with `NextPass`. A condition that
+    /// changes the state does it only if it returns true.
     pub(super) fn state_after_drain(&mut self, next: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_then = |then| ProcessState::SyncDue { is_data_enough: false, then };

@@ -20,7 +20,7 @@ use crate::job::VerifyRule;
 pub struct Verification {
     /// The rule, or `None` if the job verifies nothing.
     rule: Option<VerifyRule>,
-    /// True if the job writes.
+    /// True if the job's pattern has writes, even if `is_only` turns them into reads.
     writes: bool,
     /// Writes that wait for verification, if the rule has a backlog.
     backlog: VecDeque<GivenRead>,
@@ -44,7 +44,8 @@ enum VerificationActivity {
 }
 
 impl Verification {
-    /// Creates the verification of a process. `writes` is true if its job writes.
+    /// Creates the verification of a process. `writes` is true if the pattern of its job has
+    /// writes.
     pub fn new(rule: Option<VerifyRule>, writes: bool) -> Verification {
         let backlog = VecDeque::new();
         Verification {
