@@ -44,6 +44,7 @@ pub fn table(version: u8, groups: usize) -> Result<Bytes, Box<dyn Error + Send +
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .build();
     let mut writer = ArrowWriter::try_new(Vec::new(), batch(0)?.schema(), Some(properties))?;
+    // A batch has the rows of one row group.
     for group in 0..groups {
         writer.write(&batch(group)?)?;
     }

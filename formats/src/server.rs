@@ -324,7 +324,8 @@ fn status(mut connection: &TcpStream, line: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// The bytes that a request is for; `None` if the object has none of them.
+/// The bytes that a request is for; `None` if the object has none of them, and for a range without
+/// numbers.
 fn range_of(request: &Request, size: u64) -> Option<Range<u64>> {
     let range = match request.range {
         None => return Some(0..size),

@@ -305,6 +305,7 @@ impl JobDraft {
             weight: self.flow_weight,
             sleep: self.flow_sleep,
         });
+        // `steadystate` states the condition. These options complete it, in any order in the file.
         if let Some(steady) = &mut job.steady {
             steady.seconds = self.steady_seconds;
             steady.ramp = self.steady_ramp;

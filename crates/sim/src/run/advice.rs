@@ -9,9 +9,9 @@ use super::{RunningJob, RunningProcess};
 use crate::workload::{DueAdvice, NextAction};
 
 impl RunningJob<'_> {
-    /// Returns the next action of process number `id`, and the process. Before it, gives the advice
-    /// that is due, which opens its file if the process has not done so, and closes it if no later
-    /// read uses it. Advice takes no processor time.
+    /// Returns the next action of process number `id`, and the process. Advice that is due
+    /// before that action is given here: it opens its file if the process has not done so, and
+    /// closes it if no later read uses it. Advice takes no processor time.
     ///
     /// One `WillNeed` fetches at most the larger of the readahead window and the largest request of
     /// the device, as in the kernel (mm/readahead.c). The machine would fetch all of its

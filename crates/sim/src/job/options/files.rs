@@ -132,6 +132,7 @@ fn parse_file_service(value: OptionValue<'_>) -> Result<FileService, ExpectedFor
                 .to_owned(),
         );
     }
+    // `sequential` has no kind of its own, as the end of the function explains.
     let kind = value.part(kind_name).one_of(&[
         ("roundrobin", Some(FileServiceKind::RoundRobin)),
         ("random", Some(FileServiceKind::Random)),

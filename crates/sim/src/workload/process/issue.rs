@@ -188,8 +188,9 @@ impl Process {
         match script.take_state_at(now.since(begun)) {
             TraceState::NotBefore(run_time) => {
                 // The process does not wait beyond its own end.
-                let end = self.rules.runtime.map_or(run_time, |runtime| runtime + self.rules.ramp);
-                Some(NextAction::WaitUntil(begun + run_time.min(end)))
+                let end = self.rules.runtime.map(|runtime| runtime + self.rules.ramp);
+                let wait_end = end.map_or(run_time, |end| run_time.min(end));
+                Some(NextAction::WaitUntil(begun + wait_end))
             }
             TraceState::Over => {
                 self.state = ProcessState::Draining(AfterDrain::End);
@@ -476,6 +477,7 @@ impl Process {
         if is_batch_full {
             self.batch_operations = 0;
         }
+        // A queue filled to the lower depth of a search is submitted by the wait that follows.
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.is_pause_unchecked = true;
         // Only listed reads close their files.
