@@ -46,8 +46,8 @@ pub struct SimulationSetup {
 }
 
 impl SimulationSetup {
-    /// Creates a setup with the kernel's defaults on this device: `ondemand` with 128 KiB,
-    /// `deadline`, 256 MiB. The eviction policy is `adaptive`.
+    /// Creates a setup with the kernel's policies on this device: `ondemand` with 128 KiB, and
+    /// `deadline`. The page cache has 256 MiB, with the eviction policy `adaptive`.
     pub fn new(device: Spec) -> SimulationSetup {
         SimulationSetup {
             device,
