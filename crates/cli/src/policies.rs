@@ -51,7 +51,7 @@ struct FoundPolicy {
     policy: &'static Policy,
 }
 
-/// Prints the list or one policy in full, or draws a demo run of the policy.
+/// Prints the list, or the policies of one name in full, or draws a demo run of a single policy.
 pub fn run(args: &PoliciesArgs) -> CommandResult {
     let Some(name) = &args.name else { return print(&list_text()) };
     let found = find_policies(name)?;
@@ -89,9 +89,9 @@ fn list_text() -> String {
     text + "\n`readpath policies NAME` prints one policy in full.\n"
 }
 
-/// Returns the policies with this name, of all kinds or with `KIND/` before it of one. `none` is a
-/// readahead and a swap-in policy; `swap-in/none` is unambiguous. An unknown name is an error that
-/// lists the known ones.
+/// Returns the policies with this name: of all kinds, or of one kind with `KIND/` before the name.
+/// `none` is a readahead and a swap-in policy; `swap-in/none` is unambiguous. An unknown name is an
+/// error that lists the known ones.
 fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all_policies = || {
         kinds().into_iter().flat_map(|(kind, kind_name, policies)| {

@@ -237,7 +237,8 @@ fn run(args: RecordPlan) -> CommandResult {
             return preloaded::run(&args, time_max, budget_bytes);
         }
         Err(error) => {
-            // Without root, a running process can be sampled; `None` if this user may not do that.
+            // Without root, a running process can be sampled. In all other cases, and if this user
+            // may not inspect the process, `sampled` is `None`.
             let is_root = rustix::process::geteuid().is_root();
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
             let sampled = process.and_then(|process| sampled::run(process, &args, time_max));
@@ -257,7 +258,8 @@ fn run(args: RecordPlan) -> CommandResult {
 ///
 /// Prints a notice for each event that the kernel lacks, and for processes of an ended program that
 /// run on. A control group has ended as a whole, so it has none. Returns the objects in the kernel,
-/// which the caller removes, and the result of the command.
+/// which the caller removes, and the result of the command: a failure of the output or of the
+/// program is in this result. Any other failure returns no objects.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
@@ -330,8 +332,8 @@ fn record_traced(
 }
 
 /// Reads the last events of the program, which arrive soon. Its child processes may live on
-/// unrecorded. Without a recording (`is_recorded`), few events are of use, and one reading is
-/// enough. Fails if the recording cannot be written.
+/// unrecorded. If `is_recorded` is false, few events are of use: one reading is enough. Fails if
+/// the recording cannot be written.
 fn read_last_events(
     recorder: &mut Recorder,
     writer: &mut RecordingWriter<Output>,
@@ -376,7 +378,7 @@ impl OutputError {
 }
 
 /// Starts the program, or attaches to the process or the control group. Returns its name, and the
-/// child process if it was started.
+/// child process if it was started. The name is empty if the process has just ended.
 fn start_or_attach(
     args: &RecordPlan,
     recorder: &mut Recorder,
@@ -412,7 +414,7 @@ fn program_command(args: &RecordPlan) -> (String, Command) {
 }
 
 /// Turns an unsuccessful exit status of the program into a failure. If `is_recorded`, the message
-/// adds that its reads are recorded.
+/// adds that its reads are recorded. No status is no failure: it runs on, or is no child.
 fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
@@ -486,9 +488,9 @@ fn prefetch_budget_bytes(memory_option: Option<&str>) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Prints the summary of a recording on standard error: the result of the advice, its path, and
-/// the events and reads that it lacks. Without a `path` no recording is shown. `is_running` adds
-/// that the program runs on.
+/// Prints on standard error the result of the advice, the path of the recording, and the events and
+/// reads that it lacks. Without a `path` only the advice and lost events are printed. `is_running`
+/// adds that the program runs on.
 fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     let RecordingSummary { seconds, lost, unlocated_reads, incomplete_programs, help } = summary;
     if let Some(help) = help {

@@ -212,7 +212,7 @@ fn show(path: &Path) -> CommandResult {
     out.finish()
 }
 
-/// Copies the records that end within a time span, which becomes the recording's duration. Names,
+/// Copies the records that end in a span, its end excluded, which becomes the duration. Names,
 /// devices, openings, mappings of files and advice stay. Totals of the whole recording are dropped.
 /// Reads, requests and samples count by their end; the other records have one time. A span without
 /// content is written too, and reported.
@@ -258,7 +258,8 @@ fn cut(args: &CutArgs) -> CommandResult {
     Ok(())
 }
 
-/// Limits the times of a record to a span of the recording, and counts them from its begin.
+/// Limits the times of a record to the span from `from_ns` to `to_ns`, and counts them from the
+/// begin of the span.
 fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
     if let Record::End(end) = &mut record {
         // The processor time of the span is not known.

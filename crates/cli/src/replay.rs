@@ -26,11 +26,12 @@ const DEPTH: u32 = 32;
 /// default. Fails if a request of the list differs.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     if replay_recording::is_recording(&args.events) {
-        let of_lists = [("--depth", args.depth.is_some()), ("--solid-state", args.solid_state)];
-        refuse_options(args, &of_lists, "lists of scheduler events")?;
+        let options_of_lists =
+            [("--depth", args.depth.is_some()), ("--solid-state", args.solid_state)];
+        refuse_options(args, &options_of_lists, "lists of scheduler events")?;
         return replay_recording::run(args);
     }
-    let of_recordings = [
+    let options_of_recordings = [
         ("--on", !args.storages.is_empty()),
         ("--readahead", args.readahead.is_some()),
         ("--eviction", args.eviction.is_some()),
@@ -58,7 +59,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
     // Not before: the text of a pipe may be a recording.
-    refuse_options(args, &of_recordings, "recordings")?;
+    refuse_options(args, &options_of_recordings, "recordings")?;
     let replayed = replay(scheduler.as_mut(), depth, &events)
         .map_err(|error| Failure::usage_of(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);

@@ -146,6 +146,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
             Err(failure) => return Err(failure),
         }
     }
+    // Removes the scratch files before the results are printed.
     drop(real_storage);
     let outcome = match problems.is_empty() {
         true => Ok(()),
@@ -249,7 +250,8 @@ impl PolicyChoices {
 }
 
 impl RowPlan<'_> {
-    /// Returns the row on real storage; `None` for a modelled device.
+    /// Returns the row on real storage; `None` for a modelled device. Fails for a policy that the
+    /// library refuses.
     fn real_row(&self) -> Result<Option<RealRow<'_>>, Failure> {
         let memory_bytes = self.memory_bytes;
         let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
@@ -262,7 +264,8 @@ impl RowPlan<'_> {
         })
     }
 
-    /// Checks that the row can run, as far as the check is cheap. Fails with the reason.
+    /// Checks the policies, the memory and the free space of a row on real storage. A modelled row
+    /// passes.
     fn check(&self, real_storage: &RealStorage<'_>) -> CommandResult {
         let Some(row) = self.real_row()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
@@ -350,7 +353,8 @@ fn simulate_row(
     Ok(predicted_row(recorded, &setup, memory_bytes, &result, duration.seconds()))
 }
 
-/// Returns the setup of a modelled row on `device`, with a cache of `memory_bytes`.
+/// Returns the setup of a modelled row on `device`, with a cache of `memory_bytes`, or of fewer
+/// bytes if all files need fewer.
 fn simulation_setup(
     recorded: &RecordedProgram,
     device: &Spec,
@@ -386,7 +390,7 @@ fn recorded_row(recorded: &RecordedProgram) -> Predicted {
 }
 
 /// Row of a simulated prediction. `memory_bytes` is the requested memory, of which the setup has at
-/// most as much as all files need.
+/// most as much as all files need. A run of no duration counts as 1 ns.
 fn predicted_row(
     recorded: &RecordedProgram,
     setup: &SimulationSetup,
@@ -455,7 +459,8 @@ fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
 }
 
 /// Describes a row by its storage, by the policies in which rows of this storage differ, and by its
-/// memory if that is not the default. The scheduler is the same in all rows.
+/// memory if that is not the default. `others` has all predicted rows, this one too. The scheduler
+/// is the same in all rows of a storage.
 fn describe_differences(
     recorded: &RecordedProgram,
     row: &Predicted,

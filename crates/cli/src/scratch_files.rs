@@ -69,6 +69,7 @@ impl ScratchFiles {
         std::fs::rename(path, target)?;
         let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
         created_paths.retain(|other| other != path);
+        // Dropping the record removes it from the cleanup journal.
         self.0.clear();
         Ok(())
     }
@@ -121,8 +122,8 @@ impl ScratchFolder {
         &self.path
     }
 
-    /// Creates a file of `bytes` bytes below the folder, and its parent folders.
-    /// [`sync`](ScratchFolder::sync) writes its data back.
+    /// Creates a file of `bytes` incompressible bytes from `seed` below the folder, and its parent
+    /// folders. [`sync`](ScratchFolder::sync) writes its data back.
     pub fn add(
         &self,
         path: &Path,

@@ -85,8 +85,8 @@ impl Table {
         }
     }
 
-    /// Text of the table with lines of at most `columns_max` characters, if possible. Columns that
-    /// do not fit stand in further blocks, or else the least columns are left out.
+    /// Text of the table with lines of at most `columns_max` characters, if possible. If a line is
+    /// longer, columns stand in further blocks (`is_in_blocks`), or the least ones are left out.
     pub fn fitted_text(&self, columns_max: usize) -> String {
         let widths = self.widths();
         let columns: Vec<usize> = (0..self.header.len()).collect();
@@ -169,8 +169,8 @@ impl Table {
 
     /// Returns the lines of the columns `shown`, at most `columns_max` characters wide if possible.
     /// The widest columns of text become narrower, one character at a time, but never narrower than
-    /// their longest word or [`TEXT_WIDTH_MIN`]. Longer cells are broken into several lines.
-    /// `widths` has the present width of every column.
+    /// their longest word or [`TEXT_WIDTH_MIN`]. Longer cells are broken into several lines; the
+    /// header is not. `widths` has the present width of every column.
     fn with_broken_texts(&self, widths: &[usize], shown: &[usize], columns_max: usize) -> String {
         let mut widths = widths.to_vec();
         let longest_word = |column: usize| {
@@ -205,7 +205,8 @@ impl Table {
     }
 
     /// Returns the header and the rows as lines. `widths` has the width of every column in
-    /// characters, `shown` the indices of the columns to print. Columns of numbers align right.
+    /// characters, in which all its cells fit. `shown` has the indices of the columns to print.
+    /// Columns of numbers align right.
     fn aligned_lines(&self, widths: &[usize], shown: &[usize]) -> String {
         let mut text = String::new();
         for line in std::iter::once(&self.header).chain(&self.rows) {

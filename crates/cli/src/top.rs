@@ -350,7 +350,7 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     // A title has the name, a colon and the explanation.
     let title = explanation.findings.first().map(|finding| &finding.title);
     let cause = title.map_or("-", |title| title.split(':').next().unwrap_or(title));
-    let unseen: u64 = explanation.unseen.iter().map(|(_, count, _)| count).sum();
+    let unseen: u64 = explanation.unseen.iter().map(|(_method, count, _seconds)| count).sum();
     let cause = match unseen {
         0 => cause.to_owned(),
         _ => format!("{cause} ({unseen} reads not seen)"),

@@ -62,7 +62,7 @@ pub struct TouchBegin;
 /// Answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum TouchReply {
-    /// Every page has been written.
+    /// The process has written every page that it fills.
     Filled {
         /// Duration of the writes.
         seconds: f64,

@@ -106,7 +106,8 @@ fn is_device(name: &str) -> bool {
     registry::devices().iter().any(|(device_name, _)| *device_name == name)
 }
 
-/// Refuses real storage in a list of modelled devices, and a path without `file:` before it.
+/// Refuses the entry `spec` of the option's value `text` if it is real storage or a URL in a list
+/// of modelled devices, or an existing path without `file:`. Other unknown names pass here.
 fn refuse_path(text: &str, spec: &Spec) -> Result<(), Failure> {
     let (base, rest) = spec.name.split_once(':').unwrap_or((&spec.name, ""));
     let is_real = matches!(base, "file" | "kernel" | "region") || rest.starts_with("//");
@@ -126,6 +127,7 @@ fn refuse_path(text: &str, spec: &Spec) -> Result<(), Failure> {
 }
 
 impl fmt::Display for Storage {
+    /// Writes the storage in the form of `--on`, a URL without its options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Storage::Modelled(spec) => spec.fmt(f),

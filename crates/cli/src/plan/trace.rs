@@ -38,8 +38,8 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Requests, bytes and devices, after the transformation.
     pub summary: TraceSummary,
-    /// Caveat: the event that is read in place of queued requests, in a trace without them, and the
-    /// syncs and trims that the replay leaves out.
+    /// Caveats: the event read in place of queued requests that the trace lacks, left-out syncs and
+    /// trims, and requests with an earlier time than one before them.
     note: Option<String>,
     /// Speed of the replay in thousandths of the recorded speed. `None`: operations follow each
     /// other without their recorded times.
@@ -147,10 +147,11 @@ impl TracePass {
             Failure::usage_of(printable(&path.display().to_string()), error)
         };
         let mut reader = TraceReader::new(packed::open(path)?, format);
-        let (mut bits, mut widened_count) = (0, 0);
+        // Bits that are set in any offset or size, and number of widened requests.
+        let (mut set_bits, mut widened_count) = (0, 0);
         let kept = reader.by_ref().filter_map(|request| match request {
             Ok(request) => transform.apply(request).map(|kept| {
-                bits |= kept.offset | kept.bytes;
+                set_bits |= kept.offset | kept.bytes;
                 // Only widening changes the size of a request.
                 widened_count += u64::from(kept.bytes != request.bytes);
                 Ok(kept)
@@ -159,7 +160,7 @@ impl TracePass {
         });
         let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
         // The summary has at least one request, and a request one byte: a bit is set.
-        let granularity_bytes = 1 << bits.trailing_zeros();
+        let granularity_bytes = 1 << set_bits.trailing_zeros();
         let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
         let note = note::join(note, reader.time_order_note());
         Ok(TracePass { summary, note, granularity_bytes, widened_count })
@@ -167,7 +168,8 @@ impl TracePass {
 }
 
 impl TraceSource {
-    /// Returns the trace on the command line, or `None` for a job file.
+    /// Returns the trace on the command line, or `None` for a job file. With `--closed N`, up to N
+    /// operations are in flight, without the recorded times.
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
             Some(name) => Some(find_format(name)?),
@@ -299,8 +301,7 @@ impl TraceSource {
             writes if writes == self.summary.requests => "write",
             _ => "rw",
         };
-        // In an open replay requests start at their own times, and the depth only bounds the
-        // memory.
+        // A job file accepts a depth of at most `OPEN_DEPTH`. `--closed` may name a larger one.
         let depth = self.depth.min(OPEN_DEPTH);
         let (engine, is_direct) = (self.engine.name(), u8::from(self.is_direct));
         let text = format!(
@@ -331,8 +332,8 @@ impl TraceSource {
         };
         let mut job = self.job().jobs.remove(0);
         let (transform, summary, widened_note) = self.widened(block_bytes, is_real)?;
-        // Each open operation on real storage has a buffer as large as the largest request. The
-        // user chose the depth of a replay without times, which is therefore not limited.
+        // Each open operation on real storage has a buffer as large as the largest request; one is
+        // always allowed. The user chose the depth of a replay without times, which stays.
         if is_real && self.speed_milli.is_some() {
             let operations_max = (OPEN_BYTES_REAL / summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
@@ -369,8 +370,9 @@ impl TraceSource {
     }
 
     /// Returns the transformation of the requests on a storage with blocks of `block_bytes` bytes,
-    /// the summary after it, and a caveat with the number of widened requests. Writes to real
-    /// storage are not widened: they would overwrite the bytes next to them.
+    /// the summary after it, and a caveat with the number of widened requests. Reads the trace
+    /// again unless its requests fit the blocks. Writes to real storage are not widened: they would
+    /// overwrite the bytes next to them.
     fn widened(
         &self,
         block_bytes: u64,
@@ -411,7 +413,7 @@ impl TraceSource {
         }
     }
 
-    /// Refuses storages that cannot replay a trace: files on a server.
+    /// Refuses files on a server, which cannot replay a trace. The caller has refused regions.
     pub fn check_storages(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             if let Storage::Nfs(_) = storage {
@@ -454,8 +456,8 @@ fn runtime_limit(text: &str) -> Result<Option<Time>, Failure> {
     Ok((limit > Time::ZERO).then_some(limit))
 }
 
-/// First bytes of a file, to detect its format. Empty if it is no regular file; the later full read
-/// reports the error.
+/// Returns the first bytes of a file, unpacked, to detect its format. Empty for a missing file and
+/// a pipe: a later read reports the error, or finds a job in the pipe.
 fn first_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     if !path.is_file() {
         return Ok(Vec::new());

@@ -18,9 +18,9 @@ pub fn refuse_ignored_options(job: &Job, job_file: &Path) -> CommandResult {
     }
 }
 
-/// Returns the names of the options as text. The flag of each is true if the job has another
-/// value than a job that only sets the engine, depth, direct I/O and trace. Options that set one
-/// value are named together.
+/// Returns the options, each with a flag: true if the job's value differs from the default. Some
+/// defaults depend on the job's engine, depth and direct I/O. Options that set one value are named
+/// together.
 fn ignored_options(job: &Job) -> Vec<(&'static str, bool)> {
     let (engine, depth, is_direct) = (job.engine.name(), job.depth, u8::from(job.is_direct));
     let text = format!("[plain]\nioengine={engine}\niodepth={depth}\ndirect={is_direct}\n");

@@ -105,7 +105,8 @@ fn device_range_mib(request: &RequestEvent) -> (f64, f64) {
     (start as f64 / MIB, end as f64 / MIB)
 }
 
-/// Draws the device's reads over time: used and unused bytes, and the program's reads.
+/// Draws the device's reads over time: used and unused bytes, and the program's reads. Offsets on
+/// the device equal offsets in the file.
 fn draw_readahead(policy: Spec) -> Scene {
     let job = if policy.name == "runs" { MAPPED_RECORDS } else { STREAM_THEN_RANDOM };
     let name = policy.to_string();
@@ -165,13 +166,15 @@ fn draw_readahead(policy: Spec) -> Scene {
 /// Returns for each page of the device, up to the end of the last request, whether the program has
 /// read it.
 fn used_pages_of(events: &Events) -> Vec<bool> {
-    let end_byte =
-        events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
-    let mut used_flags = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
+    let end_sectors =
+        events.requests.iter().map(|request| request.sector + u64::from(request.sectors));
+    let end_byte = end_sectors.max().unwrap_or(0) * SECTOR_BYTES;
+    let mut used_flags = vec![false; end_byte.div_ceil(PAGE_BYTES) as usize];
     for read in &events.reads {
         let bytes = read.bytes.expect("a modelled disk without faults completes every read");
         // The file starts at the device's first byte: offsets in both are equal.
         for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
+            // A page beyond the last request is not drawn.
             if let Some(is_used) = used_flags.get_mut(page as usize) {
                 *is_used = true;
             }
@@ -192,13 +195,14 @@ fn draw_swap_in(policy: Spec) -> Scene {
     };
     let mut marks = Vec::new();
     let mut lines = Vec::new();
-    // Start of the next run on the horizontal axis.
+    // Start of the next run on the horizontal axis. A run is drawn from its first request on.
     let mut scene_ms = 0.0;
     for (pattern, touches, order_text) in [
         (load::TouchPattern::Sequential, 1100, "in order"),
         (load::TouchPattern::Random, 1000, "at random"),
     ] {
-        // A mapping of 1,100 pages with memory for 1,000. In order, each page is touched once.
+        // A mapping of 1,100 pages with memory for 1,000, filled before the events begin. In order,
+        // each page is touched once.
         let load = MemoryLoad {
             pattern,
             touches,

@@ -47,7 +47,7 @@ pub fn report_lines(result: &AdviceResult) -> Vec<String> {
 /// it was tried again unless it was given up. `percent` is the used part of the prefetched bytes.
 fn stop_line(result: &AdviceResult, stop_reason: StopReason, percent: f64) -> String {
     let reason = match stop_reason {
-        // Over the whole run half or more was used: only a part of the run was below.
+        // Over the whole run half or more was used: the verdict was about a part of the run.
         StopReason::Unused if percent >= 50.0 => "for a while less than half was used".to_owned(),
         StopReason::Unused => format!("{percent:.0} % of what was brought in was used"),
         StopReason::WaitsGrew => "the program waited longer with advice than without".to_owned(),

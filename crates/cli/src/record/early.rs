@@ -128,7 +128,7 @@ impl Worker {
                 advise(permit, (name, process), bytes_max, (stopped, lines))
             }
             _ => {
-                // The worker has it, and removes its objects.
+                // The worker has a copy of the permit, and removes its objects in the kernel.
                 std::mem::forget(permit);
                 let (stop, report) = (Some(stop), Some(File::from(report)));
                 Some(Worker { stop, report, has_answered: false })
@@ -136,7 +136,8 @@ impl Worker {
         }
     }
 
-    /// Prints the lines that the worker has written by now.
+    /// Prints the lines that the worker has written by now; all to its end if reads of `report`
+    /// wait. Zero bytes are left out.
     fn print_lines(&mut self) {
         let mut buffer = [0; 4096];
         while let Some(report) = &mut self.report {

@@ -66,7 +66,8 @@ fn open_direct(path: &Path) -> Result<File, Failure> {
 
 /// Returns the readable file with the most written data that a search below `folder` finds on the
 /// file system with number `device`. Holes and preallocated space do not count. The search goes
-/// level by level, and its limits are checked after each folder, so that it may miss longer files.
+/// level by level without symbolic links. It checks its limits after each folder, so that it may
+/// miss longer files.
 /// A file is opened only if it has more space than the longest one has data. Less data than
 /// `FILE_BYTES_MIN` is an error.
 fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {

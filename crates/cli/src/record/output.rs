@@ -58,7 +58,7 @@ impl Output {
     }
 
     /// Drops the old content of the file. Later writes go to it; earlier ones were dropped. No
-    /// effect without a file.
+    /// effect without a file, and in a second call.
     pub fn begin(&self) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         let file = match state.opened.take() {

@@ -77,6 +77,7 @@ pub fn run(
         sampling = sampling.filter(|_| preload.programs() == 0);
         sampling.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
+            // The last sample reads the counters of the zombie. The wait below removes them.
             samples = sampling.take().map(Sampled::finish);
             let (exit_status, kernel_counts) = wait_counted(&mut child).map_err(Failure::usage)?;
             (status, counts) = (Some(exit_status), kernel_counts);

@@ -56,7 +56,7 @@ pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Optio
 }
 
 /// Prints the samples of a process: the kernel's counters, and a table of at most `ROWS_MAX` files
-/// that were read or are cached. The files are sorted, the largest figures first.
+/// that were read or are cached. Files with the most added pages come first, as in `samples`.
 pub fn print_samples(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_listed = |file: &&SampledFile| {
@@ -89,12 +89,12 @@ pub fn print_samples(samples: &Samples) -> CommandResult {
     print(&text)
 }
 
-/// Prints the kernel's counters of a process that ran for `seconds` seconds.
+/// Prints the kernel's counters of a process over `seconds` seconds.
 pub fn print_counters(counts: KernelCounts, seconds: f64) -> CommandResult {
     print(&format_counters(counts, seconds))
 }
 
-/// Formats the kernel's counters of a process that ran for `seconds` seconds.
+/// Formats the kernel's counters of a process over `seconds` seconds.
 fn format_counters(counts: KernelCounts, seconds: f64) -> String {
     let KernelCounts { reads, bytes, device_bytes } = counts;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -55,7 +55,7 @@ fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
                     write_line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
                 }
             }
-            // It precedes the fault that mapped the pages.
+            // The record precedes the fault that mapped the pages.
             Record::Mapped(range) => mapped.map(&range),
             _ => {}
         }
@@ -125,7 +125,7 @@ fn read_event(
     })
 }
 
-/// Event of a device request.
+/// Event of a device request, on the row of its device. Its `place` is a byte offset.
 fn request_event(request: &RequestRecord) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "request", "name": request.work,

@@ -84,6 +84,7 @@ pub(super) fn write_oracle_general(path: &Path, out: &mut Output) -> CommandResu
         }
         let next_number = numbers.len() as u64 + 1;
         let object = *numbers.entry((file, page)).or_insert(next_number);
+        // A time that the field cannot hold becomes its maximum.
         let seconds = u32::try_from(begin_ns / 1_000_000_000).unwrap_or(u32::MAX);
         references.push((seconds, object));
         Ok(())

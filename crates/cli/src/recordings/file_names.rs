@@ -13,6 +13,7 @@ pub(super) struct FileNames {
 
 impl FileNames {
     /// Names a file by its path. The number of the file follows if the name belongs to another one.
+    /// A second path of the file replaces its first name.
     pub(super) fn add(&mut self, file: u32, path: String) {
         if let Some(old_name) = self.names.remove(&file) {
             self.files.remove(&old_name);

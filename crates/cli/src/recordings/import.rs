@@ -83,7 +83,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
 }
 
 /// Converts a trace of requests to reads, and returns them with the number of writes, which are
-/// left out. The trace has no durations: each read ends when it begins.
+/// left out. The trace has no durations: each read ends when it begins. An empty trace is an error.
 fn reads_of_requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
 ) -> Result<(Vec<Record>, u64), TraceError> {

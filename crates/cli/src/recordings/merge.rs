@@ -10,7 +10,7 @@ use super::{MergeArgs, records};
 use crate::exit::{CommandResult, Failure};
 use crate::output_file::{OutputFile, check_not_needed};
 
-/// First failure in any of the interleaved recordings.
+/// Failure in any of the interleaved recordings: the last one, if several have failed.
 type SharedFailure = Rc<RefCell<Option<Failure>>>;
 
 /// Merges the recordings. The memory use is one block of each, the names, and the records of a few
@@ -18,10 +18,10 @@ type SharedFailure = Rc<RefCell<Option<Failure>>>;
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     check_not_needed(Some(output), recordings)?;
-    let first_failure = SharedFailure::default();
-    let parts = recordings.iter().map(|recording| intact_records(recording, &first_failure));
+    let last_failure = SharedFailure::default();
+    let parts = recordings.iter().map(|recording| intact_records(recording, &last_failure));
     let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
-    let merged = MergedRecords::new(parts).map_err(|error| match first_failure.take() {
+    let merged = MergedRecords::new(parts).map_err(|error| match last_failure.take() {
         Some(failure) => failure,
         None => Failure::Usage(error.to_string()),
     })?;
@@ -31,18 +31,18 @@ pub fn run(args: &MergeArgs) -> CommandResult {
         writer.put(record).map_err(failure)?;
     }
     // Without `finish`, the output does not replace a file of its name.
-    if let Some(failure) = first_failure.take() {
+    if let Some(failure) = last_failure.take() {
         return Err(failure);
     }
     writer.finish().and_then(OutputFile::finish).map_err(failure)
 }
 
-/// Iterator over the records up to the first damaged one, whose error goes to `first_failure`.
+/// Iterator over the records up to the first damaged one, whose error goes to `last_failure`.
 fn intact_records(
     path: &Path,
-    first_failure: &SharedFailure,
+    last_failure: &SharedFailure,
 ) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
-    let first_failure = Rc::clone(first_failure);
-    let keep = move |failure| _ = first_failure.replace(Some(failure));
+    let last_failure = Rc::clone(last_failure);
+    let keep = move |failure| _ = last_failure.replace(Some(failure));
     Ok(records(path)?.map_while(move |record| record.map_err(&keep).ok()))
 }

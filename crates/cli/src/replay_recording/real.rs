@@ -172,6 +172,7 @@ impl<'a> RealStorage<'a> {
                     self.interrupt,
                 )?;
             }
+            // Pages that are not written back could not be dropped from the page cache.
             scratch_folder.sync()?;
             self.scratch_folders.insert(folder.to_owned(), scratch_folder);
         }

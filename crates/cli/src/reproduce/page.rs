@@ -37,7 +37,7 @@ pub fn reproduction_page(tables: &[ReproducedTable], counted: Option<String>) ->
     page
 }
 
-/// Bar chart with two bars for each row: the published figure and the modelled one.
+/// Bar chart with the published figure of each row, if there is one, and the modelled figure.
 fn bar_chart(table: &ReproducedTable) -> String {
     let bars: Vec<ChartBar> = table
         .rows

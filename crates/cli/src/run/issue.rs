@@ -195,6 +195,7 @@ pub fn run_batch(
                 let result = transfer_raw(raw_file, memory, operation, offset);
                 record_operation_end(&mut process, figures, shared, (operation, now), result);
             }
+            // A read: a process that writes has a `raw_file`.
             (NextAction::Operation(operation), _) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;

@@ -31,8 +31,8 @@ const EVENTS_MAX: usize = 20_000;
 
 /// Runs the job on every storage. All storages are checked before the first row: bad input then
 /// fails at once. After the last run or a failure, adds the median of the finished runs of each row
-/// to `finished_rows`. `recorded_events` collects the recorded events of each row; rows in real
-/// time and of traces have none.
+/// to `finished_rows`. `recorded_events` gets an element for each row, which is empty for rows in
+/// real time and of traces.
 pub fn run(
     plan: &JobPlan,
     finished_rows: &mut Vec<ResultRow>,

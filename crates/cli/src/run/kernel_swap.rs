@@ -237,7 +237,8 @@ fn missing_answer_reason(error: AnswerError, group: &MemoryGroup) -> RunAbort {
 }
 
 impl Processes {
-    /// Starts the processes in the group, with their orders. They have mapped no memory yet.
+    /// Starts the processes and sends their orders. Each one joins the group before its order, and
+    /// thus before it maps memory.
     fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, RunAbort> {
         let load = &run.load;
         let failure = |subject: &str, error: std::io::Error| {

@@ -46,7 +46,7 @@ fn direct_block_bytes(path: &Path) -> Result<u64, Failure> {
 
 /// Lays the job's files out one after the other on one existing file of `have_bytes` bytes. A job
 /// without sizes uses the whole file. The requests of a trace are widened to whole blocks of
-/// `block_bytes` bytes.
+/// `block_bytes` bytes. `name` names the existing file in the layout and in errors.
 pub fn lay_out(
     run: &JobRun,
     name: &str,

@@ -245,8 +245,8 @@ fn map_file(
 
 /// Refuses a writing job with mappings: the library's mappings are read-only.
 fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
-    let is_mapped = run.jobs.jobs.iter().find(|job| job.engine == JobEngine::Mmap);
-    match is_mapped.filter(|_| run.writes()) {
+    let mapped_job = run.jobs.jobs.iter().find(|job| job.engine == JobEngine::Mmap);
+    match mapped_job.filter(|_| run.writes()) {
         None => Ok(()),
         Some(job) => Err(Failure::Usage(format!(
             "file:{}: job `{}` maps a file that is written, and mappings of the library are for \
@@ -300,7 +300,7 @@ fn run_and_count(
             read_path.take_decisions().iter().for_each(|decision| log.write_decision(decision));
         }
     };
-    let before = storage_read_bytes();
+    let read_bytes_before = storage_read_bytes();
     let run_figures =
         run_processes(run, path, workload, observers, &mut poll_decisions, &run_process)?;
     let mut row = run_figures.row(run, name);
@@ -321,7 +321,9 @@ fn run_and_count(
     let requests = stats.device_reads + run_figures.counted.requests + mapping_requests;
     let bytes = match is_counted {
         true => Some(stats.device_bytes + run_figures.counted.bytes + mapping_bytes),
-        false => storage_read_bytes().zip(before).map(|(now, before)| now.saturating_sub(before)),
+        false => storage_read_bytes()
+            .zip(read_bytes_before)
+            .map(|(now, before)| now.saturating_sub(before)),
     };
     row.device_bytes = bytes;
     if let Some(bytes) = bytes.filter(|_| is_counted) {

@@ -18,7 +18,7 @@ use crate::progress::{Interrupt, RunProgress};
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the planned rows and adds each to `finished_rows`, which keeps them if a later one fails.
-/// `recorded_events` collects the recorded events of each row; rows on real storage have none. A
+/// `recorded_events` gets an element for each row, which is empty for rows on real storage. A
 /// runner is a simulation, a memory region of the library, or the kernel's own swap.
 pub fn run(
     plan: &LoadPlan,

@@ -236,9 +236,10 @@ fn add_requests_picture(
     plot_area: &dyn Fn(&str, f64) -> PlotArea,
 ) {
     let request_rectangle = |event: &RequestEvent| {
-        let first = event.sector as f64 * SECTOR_BYTES / MIB;
-        let last = first + f64::from(event.sectors) * SECTOR_BYTES / MIB;
-        [event.issued_ns as f64 / 1e6, request_end_ms(event), first, last]
+        // Left and right in ms, bottom and top in MiB.
+        let start = event.sector as f64 * SECTOR_BYTES / MIB;
+        let end = start + f64::from(event.sectors) * SECTOR_BYTES / MIB;
+        [event.issued_ns as f64 / 1e6, request_end_ms(event), start, end]
     };
     let (written, fetched): (Vec<_>, Vec<_>) =
         events.requests.iter().partition(|event| event.is_write);
@@ -309,9 +310,10 @@ fn add_reads_picture(page: &mut Page, events: &Events, plot_area: &dyn Fn(&str, 
         .unwrap_or(0);
     let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest_ns;
     let read = |event: &ReadEvent| {
-        let first = event.offset as f64 / MIB;
-        let bytes = event.bytes.unwrap_or(0) as f64 / MIB;
-        [event.issued_ns as f64 / 1e6, event.done_ns as f64 / 1e6, first, first + bytes]
+        let start = event.offset as f64 / MIB;
+        // A failed read has no bytes.
+        let mib = event.bytes.unwrap_or(0) as f64 / MIB;
+        [event.issued_ns as f64 / 1e6, event.done_ns as f64 / 1e6, start, start + mib]
     };
     let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
     let misses = events.reads.iter().filter(has_waited).map(read).collect();

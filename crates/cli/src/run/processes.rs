@@ -177,7 +177,8 @@ impl ProcessFigures {
         }
     }
 
-    /// Adds the figures to the ones of the run. `stream` is the process's part in the fairness.
+    /// Adds the figures to the ones of the run, and keeps an earlier process's error. `stream` has
+    /// the job of the process, and becomes its part in the fairness.
     fn add_to(self, measured: &mut RunMeasurements, stream: ProcessShare) {
         let mut both_directions = ReadCounters::default();
         let job = &mut measured.jobs[stream.job];
@@ -344,7 +345,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(5);
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the processes of one phase in a thread each, and calls `report_progress` until all have
-/// ended.
+/// ended. Returns their figures in order, or the first failure in this order.
 fn run_phase(
     processes: Vec<Process>,
     shared: &PhaseShared<'_>,

@@ -52,7 +52,8 @@ pub fn run(
     Ok(row)
 }
 
-/// Runs one process, from its first operation to its last.
+/// Runs one process, from its first operation to its last. Reads end before `end_bytes`, the length
+/// of the file.
 fn run_process(
     process: Process,
     shared: &ProcessesShared<'_>,

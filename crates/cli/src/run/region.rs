@@ -90,8 +90,8 @@ fn with_figures(
         .with_device(requests, bytes)
 }
 
-/// Runs `body` in one thread per process, each with the memory of that process. Returns the first
-/// failure.
+/// Runs `body` in one thread per process, each with the memory of that process. Returns after all
+/// have ended, with the failure of the first process that has one.
 fn run_on_threads(
     region: &mut Region,
     load: &MemoryLoad,

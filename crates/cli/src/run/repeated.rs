@@ -3,8 +3,8 @@
 use readpath_sim::report::ResultRow;
 
 /// Returns the run with the median throughput (of an even number, the lower one of the middle),
-/// with the throughputs of all runs. A run with failed operations is preferred, so that its error
-/// is shown. `None` without a run. A single run is returned as it is.
+/// with the throughputs of all runs in their order. A run with failed operations is preferred, so
+/// that its error is shown. `None` without a run. A single run is returned as it is.
 pub fn median_run(mut runs: Vec<ResultRow>) -> Option<ResultRow> {
     if runs.len() < 2 {
         return runs.pop();
