@@ -55,6 +55,7 @@ struct FoundPolicy {
 pub fn run(args: &PoliciesArgs) -> CommandResult {
     let Some(name) = &args.name else { return print(&list_text()) };
     let found = find_policies(name)?;
+    // Pages have lines of their own, which `print` could break in a terminal.
     let Some(picture_path) = &args.picture else { return print_plain(&full_text(&found)) };
     let [found] = &found[..] else {
         let names: Vec<String> = found

@@ -45,7 +45,7 @@ impl Interrupt {
     /// Listens for ctrl-C, SIGTERM and SIGHUP. The first signal sets the flag, so the run can end
     /// in order. The second one ends the process at once with exit code 130; the next run removes
     /// its scratch files. If a modelled run is in progress 0.8 s after the first, scratch files are
-    /// removed and the process ends.
+    /// removed and the process ends with exit code 130 too.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
         let state = interrupt.0.clone();

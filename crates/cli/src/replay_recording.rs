@@ -83,9 +83,9 @@ struct Predicted {
     note: Option<String>,
 }
 
-/// Reads the reads of a recording that waited for storage, for a replay. A recording without such a
-/// read is refused, and so is one of a trace of requests: its reads have no durations, of which a
-/// prediction is made.
+/// Gathers the reads of a recording that waited for storage, for a replay. A recording without such
+/// a read is refused, and so is one of a trace of requests: a prediction needs the durations of the
+/// reads, which it lacks.
 pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
     let mut gathered = RecordingInput::default();
     for_each_record(path, |record| {

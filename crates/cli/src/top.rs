@@ -261,7 +261,7 @@ fn shortened(text: &str, width: usize, keeps_end: bool) -> String {
 }
 
 /// JSON object of an interval of `seconds`: each process with its reads and findings, and the
-/// number of lost events.
+/// number of lost events. Waits that began before the interval count, up to `seconds` in all.
 fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> serde_json::Value {
     let process = |live: &LiveProcess| {
         let explanation = &live.explanation;
@@ -337,6 +337,7 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
             let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
             let cached_percent = (got_bytes > 0).then_some(100.0 * (1.0 - fetched_share));
             let per_second = |count: f64| Some(count / seconds);
+            // Waits that began before the interval count too, which may be longer.
             let waited_percent = waited_seconds.map(|waited| (100.0 * waited / seconds).min(100.0));
             let percent_text = |percent: f64| format!("{percent:.0} %");
             [

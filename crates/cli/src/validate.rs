@@ -12,7 +12,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Column, Table, number};
 
-/// Replays the trace and prints the accuracy of the model.
+/// Replays the trace and prints the accuracy of the model; with `--ablate` also of simpler models.
 pub fn run(args: &ValidateArgs) -> CommandResult {
     let spec = Spec::parse(&args.disk).map_err(Failure::usage)?;
     if spec.name != "hdd" {

@@ -16,18 +16,18 @@ pub fn refuse_unused_options(
 ) -> CommandResult {
     let through_library = |storage: &Storage| matches!(storage, Storage::File(_) | Storage::Nfs(_));
     let has_library = storages.iter().any(through_library);
-    let has_own_path = storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_)));
+    let uses_readpath = storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_)));
     let has_path = storages.iter().any(|storage| storage.path().is_some());
     let needs_library = "is for storage file:PATH or nfs://, and --on names none";
-    let needs_own_path = "has no effect on kernel:, which has its own, and --on names no other";
+    let needs_readpath = "has no effect on kernel:, which has its own, and --on names no other";
     let needs_path = "is for storage file:PATH or kernel:PATH, and --on names none";
     let options = [
         ("--backend", args.backend.is_some() && !has_library, needs_library),
         ("--page-cache", args.page_cache.is_some() && !has_library, needs_library),
-        ("--readahead", args.readahead.is_some() && !has_own_path, needs_own_path),
-        ("--scheduler", args.scheduler.is_some() && !has_own_path, needs_own_path),
-        ("--eviction", args.eviction.is_some() && !has_own_path, needs_own_path),
-        ("--memory", args.memory.is_some() && !has_own_path, needs_own_path),
+        ("--readahead", args.readahead.is_some() && !uses_readpath, needs_readpath),
+        ("--scheduler", args.scheduler.is_some() && !uses_readpath, needs_readpath),
+        ("--eviction", args.eviction.is_some() && !uses_readpath, needs_readpath),
+        ("--memory", args.memory.is_some() && !uses_readpath, needs_readpath),
         ("--create", args.create && !has_path, needs_path),
     ];
     // Direct I/O uses neither a page cache nor readahead. A mapping has both, and is never direct.

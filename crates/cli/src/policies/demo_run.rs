@@ -272,7 +272,8 @@ fn draw_scheduler(policy: Spec) -> Scene {
     }
 }
 
-/// Draws the chunks of one raw transfer: for each chunk its time in flight and its bytes.
+/// Draws the chunks of one raw transfer: for each chunk its time in flight and its bytes. The
+/// transfer begins at the first byte of the array.
 fn draw_chunking(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
@@ -305,8 +306,8 @@ const SCANNED_BLOCKS: std::ops::Range<u32> = 60..180;
 /// Size of the memory in the demo of eviction, in blocks.
 const CACHE_BLOCKS: u32 = 100;
 
-/// Returns four rounds of a loop over 130 blocks, then a hot set of 60, then a scan of 120 mixed
-/// with the hot set.
+/// Returns four rounds of a loop over 130 blocks, then 150 references to a hot set of 60, then a
+/// scan of 120, each reference of which is followed by one to the hot set.
 fn demo_trace() -> BlockTrace {
     // Pseudorandom numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;

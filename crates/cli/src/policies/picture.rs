@@ -92,6 +92,7 @@ pub fn svg(scene: &Scene) -> String {
         Axis::linear(scene.y_name, y_max * Y_AXIS_FACTOR, format_number),
         HEIGHT,
     );
+    // Successive marks of one colour share an element of the SVG.
     let mut drawn_marks = String::new();
     for marks in scene.marks.chunk_by(|left, right| left.colour == right.colour) {
         let height_min = match marks[0].colour {

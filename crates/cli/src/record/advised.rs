@@ -53,6 +53,7 @@ fn stop_line(result: &AdviceResult, stop_reason: StopReason, percent: f64) -> St
         StopReason::WaitsGrew => "the program waited longer with advice than without".to_owned(),
     };
     let pauses_text = match (result.pauses, result.is_stopped) {
+        // Without a pause the credit ran out.
         (0, _) => String::new(),
         (pauses, true) => format!("; advice did not pay {pauses} times, and was given up"),
         (1, false) => "; advice did not pay and rested".to_owned(),

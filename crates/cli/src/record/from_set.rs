@@ -22,7 +22,7 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(2);
 const NAMED_FILES_MAX: usize = 3;
 
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
-/// Waits for its end, at most `time_max`.
+/// Waits until the program ends, `time_max` is over, or a signal comes.
 pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> CommandResult {
     // Read the pages of the recordings, in the order of their first use.
     let mut recorded_set = RecordedSet::default();

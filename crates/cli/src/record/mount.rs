@@ -45,6 +45,7 @@ pub fn run(path_argument: &Path) -> CommandResult {
         Ok(Some(trial)) => print(&trial_text(&path, &setting, &trial)),
         Ok(None) => Err(Failure::Interrupted),
         Err(error) => {
+            // The hint fits a file with too little data. It follows a failed read too.
             let needed = format!("{error}; a file of {} MiB is needed", FILE_BYTES_MIN >> 20);
             Err(Failure::usage_of(path.display(), needed))
         }
@@ -118,7 +119,7 @@ fn allocated_bytes(metadata: &fs::Metadata) -> u64 {
     metadata.len().min(metadata.blocks() * BLOCK_BYTES)
 }
 
-/// Table of the windows, and the command that sets the fastest.
+/// Table of the windows, and the command that sets the chosen one unless it is the present one.
 fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String {
     let columns: [Column<&TriedWindow>; 4] = [
         ("window KiB", |window| (window.bytes >> 10).to_string()),

@@ -24,8 +24,8 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> Comm
     }
 }
 
-/// Writes fio's iolog, version 3: lines for the first use of a file, a line for each read, and at
-/// the end a line that closes each file.
+/// Writes fio's iolog, version 3: lines for the first use of a file, a line for each read that
+/// returned bytes, and at the end a line that closes each file.
 fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
     let mut names = FileNames::default();
     // Files whose `open` line is written.

@@ -44,7 +44,7 @@ pub struct RealStorage<'a> {
 /// Parameters of a row on real storage.
 #[derive(Clone, Debug)]
 pub struct RealRow<'a> {
-    /// Folder of the scratch files.
+    /// Folder that the user named, below which the scratch files are created.
     pub folder: &'a Path,
     /// Policies of the library; `None` reads through the kernel.
     pub policies: Option<Policies>,

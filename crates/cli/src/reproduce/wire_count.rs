@@ -170,7 +170,8 @@ impl CountingProxy {
     }
 }
 
-/// Starts two threads that forward one connection in both directions, with the answers delayed.
+/// Starts two threads that forward one connection in both directions. Each received piece of the
+/// answers is delayed by `ANSWER_DELAY`.
 fn forward(
     client: &TcpStream,
     server: &TcpStream,

@@ -156,11 +156,11 @@ fn issue_operation(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,
     operation: ProcessOperation,
-    now: Time,
+    issue_time: Time,
     process: &Process,
     shared: &ProcessesShared<'_>,
 ) {
-    let id = RequestId(in_flight.operations.insert((operation, now)) as u32);
+    let id = RequestId(in_flight.operations.insert((operation, issue_time)) as u32);
     let offset = shared.offset(operation);
     match operation.op {
         Op::Read => file.read(id, offset, operation.bytes as u32),

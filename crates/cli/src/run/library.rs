@@ -5,7 +5,7 @@
 //! | a job with | runs as |
 //! |---|---|
 //! | `psync`, `sync` | [`File::read_exact_at`](readpath::File::read_exact_at) |
-//! | `libaio`, `io_uring` | a [`Batch`](readpath::Batch) with a ticket for each read in flight |
+//! | `libaio`, `io_uring` | from depth 2 on a [`Batch`](readpath::Batch), a ticket for each read |
 //! | `mmap` | copies out of one [`Mapping`](readpath::Mapping) that all processes share |
 //! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] with several in flight |
 //! | `raw` | a [`RawFile`](readpath::RawFile) under the named chunking policy |

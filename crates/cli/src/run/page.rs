@@ -164,15 +164,15 @@ fn latency_distribution(row_index: usize, row: &ResultRow) -> Option<ChartLine> 
         .collect();
     counts.sort_unstable();
     let operation_count: u64 = counts.iter().map(|(_, count)| count).sum();
-    let mut operations_below = 0;
+    let mut operations_so_far = 0;
     let mut points = Vec::new();
     for (ns, count) in counts {
-        let share_before = operations_below as f64 / operation_count as f64;
-        operations_below += count;
-        let share = operations_below as f64 / operation_count as f64;
+        let share_before = operations_so_far as f64 / operation_count as f64;
+        operations_so_far += count;
+        let share = operations_so_far as f64 / operation_count as f64;
         let is_distant =
             points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= SHARE_STEP_MIN);
-        if is_distant || operations_below == operation_count {
+        if is_distant || operations_so_far == operation_count {
             // The curve begins at the least latency, with a share of 0.
             if points.is_empty() {
                 points.push((ns as f64 / 1e3, share_before));

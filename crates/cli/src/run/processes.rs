@@ -26,7 +26,7 @@ use crate::progress::RunProgress;
 pub struct ProcessFigures {
     /// Counters of the reads and of the writes.
     read_write_counters: [ReadCounters; 2],
-    /// True once an operation in the measured time of the process has ended.
+    /// True once an operation in the measured time of the process has succeeded.
     is_measured: bool,
     /// State of its search for a queue depth.
     searched_depth: Option<SearchedDepth>,
@@ -153,8 +153,8 @@ impl ProcessFigures {
     }
 
     /// Reports a successful operation to the process. Records the operation in the counters, unless
-    /// it succeeded in the warm-up or a search for a queue depth, and a measured one follows. A
-    /// failure counts there too.
+    /// it succeeded in the warm-up or a search for a queue depth, and the process has a measured
+    /// one. A failure counts there too.
     pub fn record_if_measured(
         &mut self,
         process: &mut Process,

@@ -61,7 +61,7 @@ pub fn run(
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu_before).seconds();
     let after = region.stats();
-    // A touch of memory returns no error: the first one of all touches is found here.
+    // A touch of memory returns no error. `check` returns the first error of all touches.
     region.check().map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(with_figures(row, load, seconds, cpu_seconds, &before, &after))
 }
