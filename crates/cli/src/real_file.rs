@@ -20,7 +20,8 @@ pub fn mode_and_length(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u6
 }
 
 /// Drops the file's pages from the kernel page cache, while `should_continue` returns true. Returns
-/// the pages that remain. The end by `should_continue` is the failure `Interrupted`.
+/// the numbers of remaining pages and of all pages. The end by `should_continue` is the failure
+/// `Interrupted`.
 pub fn make_cold(
     path: &Path,
     should_continue: cold::ContinueFn<'_>,

@@ -17,8 +17,8 @@ pub fn print_completions(args: &CompletionsArgs) -> CommandResult {
     print_plain(&String::from_utf8(text).expect("completions are UTF-8"))
 }
 
-/// Writes a manual page for the command and for each visible subcommand, also of a subcommand, and
-/// prints their number.
+/// Writes a manual page for the command and for each visible subcommand, at every depth, and prints
+/// the number of pages.
 pub fn write_manual(args: &ManArgs) -> CommandResult {
     let failure = |path: &Path, error| {
         Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))

@@ -93,8 +93,8 @@ impl Output {
         self.0.borrow_mut().error.take()
     }
 
-    /// Applies `write` to the file, and returns its result, or `dropped` without a file. An error
-    /// ends the file and is kept.
+    /// Applies `write` to the file, and returns its result. An error ends the file and is kept.
+    /// After it, and without a file, the result is `dropped`.
     fn apply<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
         let mut state = self.0.borrow_mut();
         let Some(file) = &mut state.file else { return dropped };

@@ -445,6 +445,7 @@ fn run_cached(
         1 => run_calls(process, shared, file.len(), figures, |operation, offset, memory| {
             match (operation.op, &raw_file) {
                 (Op::Write, Some(raw_file)) => transfer_raw(raw_file, memory, operation, offset),
+                // A read: a process that writes has a `raw_file`.
                 _ => file.read_exact_at(memory, offset).map_err(|error| error.to_string()),
             }
         })?,
