@@ -347,7 +347,7 @@ impl JobRun {
                 Failure::Usage(format!("--runtime {}: expected {expected}", printable(limit_text)))
             })?,
         };
-        // The job file may name a trace itself (`read_iolog`).
+        // The job file may name a trace itself, by its option for an iolog.
         let trace = TraceSource::of_jobs(&jobs, path)?;
         Ok(JobRun {
             name,
