@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """A local HTTP store that waits before each answer, as a remote store does.
 
     python bench/delayed_store.py FILE_OR_FOLDER DELAY_MS

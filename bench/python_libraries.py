@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Libraries over a file of readpath, next to the same library without it, on a server with latency.
 
     python bench/python_libraries.py [--delay MS] [--passes N] [--only NAME] [--save]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The Python package compared with its baselines in one run.
 
     python bench/python_peers.py [--smoke] [--out FILE]

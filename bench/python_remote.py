@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Objects by URL from Python: the package's own clients next to obstore, polars and fsspec.
 
     python bench/python_remote.py [--runs N] [--delay MS] [--small] [--only CELL,…] [--out FILE]
