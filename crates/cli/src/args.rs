@@ -19,10 +19,12 @@ use crate::output::OutputFormat;
     file:PATH                        a file or block device, through our read path\n  \
     kernel:PATH                      the same through the kernel's read path: the baseline\n  \
     nfs://HOST[:PORT]/EXPORT/PATH    a file of an NFS server, over the network; options after ?:\n                                   \
-    rsize=32768&slots=16&timeout=60s&mountport=20048\n\n\
-    A load touches memory instead of reading files. It runs on modelled devices and on kernel:PATH,\n\
-    with the kernel's own swap (root). The swap space is a file created in the folder PATH, or the\n\
-    file or block device PATH, whose content is lost (--overwrite).\n\n\
+    rsize=32768&slots=16&timeout=60s&mountport=20048, and repeat=,\n                                   \
+    uid=, gid=, source=reserved or source=any\n  \
+    region:PATH                      a load on memory, in the library's `Region`\n\n\
+    A load touches memory instead of reading files. It runs on modelled devices, on region:PATH, and\n\
+    on kernel:PATH with the kernel's own swap (root). The swap space is a file created in the folder\n\
+    PATH, or the file or block device PATH, whose content is lost (--overwrite).\n\n\
     POLICY is a name from `readpath policies`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers\n\n\
     Columns of a row; `-` was not measured:\n  \
@@ -50,7 +52,7 @@ pub struct RunArgs {
     )]
     pub job: PathBuf,
     /// Format of the trace, if the job is one: iolog, blkparse, blktrace, msr, mqsim, disksim, spc,
-    /// alibaba or tencent
+    /// alibaba, tencent or recording
     #[arg(long, value_name = "FORMAT")]
     pub trace: Option<String>,
     /// Speed of a trace's replay, as a multiple of its recorded speed [default: 1]
@@ -261,8 +263,9 @@ pub struct ManArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     readpath emulate hdd --at /mnt/slow --size 8G &\n  \
-    fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
+    fio --filename=/mnt/slow/device --direct=1 --rw=randread --runtime=10 --name=test\n  \
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
+    The device is there once the file exists. Detach a loop device (`losetup --detach`) before `umount`.\n\
     Needs root or fusermount3. Ends on ctrl-C, on `umount DIR`, and with the process that started it,\n\
     such as a script that starts it with `&`.")]
 pub struct EmulateArgs {
@@ -440,7 +443,9 @@ pub struct ReplayArgs {
     msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
     reads           OFFSET LENGTH per line, as for `readpath check-kernel`, in pages of 4 KiB\n  \
     iolog, blktrace, mqsim, disksim, spc, alibaba, tencent, recording\n                  \
-    as for `readpath run --trace`, in pages of 4 KiB\n\n\
+    as for `readpath run --trace`, in pages of 4 KiB. A recording has its\n                  \
+    device requests, behind the kernel's cache; for the program's reads:\n                  \
+    `readpath recording export --as oracle-general`\n\n\
     Reads and writes both count as references. `optimum` is Belady's policy: it knows all future\n\
     references.\n\n\
     With --objects, a TRACE is a list of references to objects with sizes, in one of these formats:\n  \

@@ -32,7 +32,7 @@ use pictures::Pictures;
 #[command(
     after_help = "With a COMMAND, --pid or --cgroup the program is recorded first, as by `readpath \
     record`. The\nrecording is removed afterwards unless -o names it. Ctrl-C ends the recording and explains \
-    the reads so far.\n\n\
+    the\nreads so far. --pid and --cgroup need root.\n\n\
     The explanation covers the time in which the program waited for a device, and the processor time\n\
     of small reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and\n\
     16 waits on, with its evidence and the remedy.\n\n\

@@ -1,8 +1,8 @@
 //! The command `readpath` as a function, for programs that add policies or devices of their own.
 //!
-//! The program registers them and then calls [`main`]. The command then has them under their
-//! names: in models, traces, simulations of caches, and on real files. The example `own_policies`
-//! of this crate does so with a policy of each kind and a device.
+//! The program registers them and then calls [`main`]. The command then has them under their names:
+//! in models, traces, simulations of caches, and on real files. The example `own_policies` of this
+//! crate does so with a readahead policy, an eviction policy, a scheduler and a device.
 //!
 //! ```no_run
 //! # use readpath_core::policy::Policy;

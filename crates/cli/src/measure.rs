@@ -37,8 +37,8 @@ use storage::RealStorage;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Measures reads that bypass the page cache: requests of 4 KiB to 1 MiB, queue depths \
-    of 1 to 64, random\nand sequential, near and far from each other, of several streams. At most 16 MiB \
-    are in flight.\n\nEach cell is measured three times, and the median counts. If the time or the bytes \
+    of 1 to 64,\nrandom and sequential, near and far from each other, of several streams. At most 16 MiB \
+    are in\nflight.\n\nEach cell is measured three times, and the median counts. If the time or the bytes \
     are used up\nbefore, each cell is measured at least once, with a few requests. Cells with different \
     rounds, and\ncells that contradict each other, are measured again. The spread is printed. If figures \
     still\ncontradict each other, no description is written (exit code 1): measure again on an idle \

@@ -54,7 +54,7 @@ pub struct ProgramArgs {
     the C library.\nReads by io_uring, page faults of mapped files and the times of threads are sampled. Formatted\n\
     input (fscanf), static and setuid programs, and what the page cache had are missing. A running\n\
     process of the same user (--pid) is sampled ten times a second: its positions in files, and their\n\
-    pages in the page cache. That makes no recording.\n\n\
+    pages in the page cache. That makes no recording. --cgroup needs root.\n\n\
     A recording contains the names of files and threads, and the position and time of each read. It\n\
     contains no file contents and no command arguments.\n\n\
     Examples:\n  \
@@ -75,9 +75,10 @@ pub struct RecordArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
-    the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
-    reads from the\nkernel as before. As root, the kernel's events show all reads (needs tracefs). Without root, the\n\
-    read calls of a COMMAND are seen by a preloaded library, and touches of mappings are sampled.\n\n\
+    the pages\nthat it predicts into the page cache, as long as prefetched pages are used. The program \
+    reads from\nthe kernel as before. As root, the kernel's events show all reads (needs tracefs). Without root,\n\
+    the read calls of a COMMAND are seen by a preloaded library, and touches of mappings are sampled.\n\
+    --pid and --cgroup need root.\n\n\
     With --from the pages of a recording are brought in, in the order of their first use, while the\n\
     program runs. That needs no root. Files with another inode or length are left out. The use of\n\
     the pages is not observed.\n\n\
