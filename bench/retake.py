@@ -177,8 +177,8 @@ FIGURES = [
 
 # Figures with requirements outside of the repository: document, text, and requirement.
 NEED_MORE = [
-    (README, "over eleven published", "the traces of the LIRS authors and others: `readpath cache TRACE…`"),
-    (README, "on three of the five", "DiskSim's validation traces: `readpath validate TRACE --on hdd,disksim=FILE`"),
+    (README, "over eleven published", "the traces of the LIRS authors and others: `readpath eval eviction TRACE…`"),
+    (README, "on three of the five", "DiskSim's validation traces: `readpath devices validate TRACE --on hdd,disksim=FILE`"),
     (MEASUREMENTS, "## Single reads",
      "an NFS server, libnfs: `cargo bench -p readpath-eval --bench nfs_stream -- URL`"),
     (MEASUREMENTS, "## Further results",

@@ -405,6 +405,11 @@ fn a_newcomers_program_builds_and_runs() {
         printed.starts_with("Stats {") && printed.contains("kernel_advised_bytes"),
         "{printed}"
     );
+    // The cache of a tmpfs is the file itself, so that no page is left to be read.
+    let stat = ["--file-system", "--format=%T"];
+    let kind = Command::new("stat").args(stat).arg(&folder.0).output().unwrap().stdout;
+    let is_advised = !printed.contains("kernel_advised_bytes: 0,");
+    assert!(is_advised || kind.starts_with(b"tmpfs"), "nothing was advised: {printed}");
 }
 
 /// Figures of one line of a grid, after the word `kind`. `-` is no figure.
@@ -448,4 +453,7 @@ fn distance_to_the_published_figures_follows_from_the_rows() {
         farthest.1
     );
     assert_eq!(output.lines().next(), Some(sentences.as_str()));
+    let limits = chapters()["limits.md"].split_whitespace().collect::<Vec<_>>().join(" ");
+    let farthest = format!("processes in table D differ by up to {:.1}.", farthest.0);
+    assert!(limits.contains(&farthest), "limits.md doesn't say `{farthest}`");
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "documents/figures.rs"]
+mod figures;
 #[path = "support/sources.rs"]
 mod sources;
 #[path = "support/within.rs"]
@@ -341,6 +343,25 @@ fn figure_commands_name_existing_scripts_and_options() {
             }
         }
     }
+}
+
+/// The documents call a script by its path: `bench/NAME.py`.
+#[test]
+fn scripts_of_measurements_are_executable() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut scripts = 0;
+    for path in sources::files(&root().join("bench"), &[".py"], &[]) {
+        let text = fs::read_to_string(&path).unwrap();
+        // The module of the others.
+        if path.ends_with("built.py") {
+            continue;
+        }
+        scripts += 1;
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert!(text.starts_with("#!/usr/bin/env python3\n"), "{}: no `#!`", path.display());
+        assert_eq!(mode & 0o111, 0o111, "{}: chmod +x", path.display());
+    }
+    assert!(scripts > 30, "{scripts} scripts");
 }
 
 /// Each command with a small variant runs to its end.
