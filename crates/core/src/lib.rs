@@ -13,10 +13,12 @@
 //! - [`readahead`] has the policies that select pages beyond the request;
 //! - [`swapin`] has the corresponding policies for swapped-out memory, and documents the interface
 //!   for an environment (the code around the machine) with more memory than frames;
+//! - [`eviction`] has the policies that select the page to leave a full cache;
 //! - [`scheduler`] has the policies for the order of requests.
 //!
-//! In addition, [`decision`] is the log of the decisions of all policies, with the numbers behind
-//! them.
+//! In addition, [`policy`] is the text form of a policy, with its parameters. [`estimate`]
+//! estimates the costs of a device from completions, and [`request`] is a transfer with its
+//! outcome. [`decision`] is the log of the decisions of all policies, with the numbers behind them.
 
 #![no_std]
 #![forbid(unsafe_code)]

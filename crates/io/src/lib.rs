@@ -25,7 +25,7 @@
 //! | read a file in order, as [`std::io::Read`] and `BufRead` | [`Reader`] | as its [`File`] |
 //! | many small reads at once | [`Batch`] | as its [`File`]s |
 //! | reads in async code, with any executor | [`ReadFuture`] | as its [`File`] |
-//! | a cached page without a copy | [`PageGuard`] | this crate |
+//! | a page of the own cache without a copy | [`PageGuard`] | this crate |
 //! | large transfers that bypass every cache, reads and writes | [`RawFile`], [`raw`] | no one |
 //! | a file as memory, with faults served by this crate | [`Mapping`], [`pager`] | this crate, or the kernel: [`pager::MappingMode`] |
 //! | memory larger than its budget of frames | [`Region`] | this crate |
@@ -38,8 +38,8 @@
 //! original error.
 //!
 //! Policies are named as `readpath policies` lists them, with parameters:
-//! `ondemand,read_ahead_kb=1024`. The book has [one page for each policy][book], with figures and
-//! limits.
+//! `ondemand,read_ahead_kb=1024`. The book has [one page for each kind of policy][book], with
+//! figures and limits.
 //!
 //! The feature `tracing` sends spans and events to the crate of that name. The feature `usdt` adds
 //! probes for `bpftrace`. [`Stats::prometheus`] formats the counters as Prometheus text.
@@ -47,7 +47,7 @@
 //! `readpath-core` makes the decisions and does no I/O. This crate executes them with memory,
 //! files, Linux AIO, io_uring and the wall clock.
 //!
-//! [book]: https://github.com/readpath/readpath/blob/main/book/src/introduction.md
+//! [book]: https://github.com/readpath/readpath/blob/main/book/src/policies.md
 
 mod backend;
 mod batch;
