@@ -103,7 +103,8 @@ impl KernelReads {
     /// Removes and returns the next completed read, and waits if there is none. Returns `None` if
     /// `reads` is empty. A read found resident is copied if it has at most `copied_bytes_max`
     /// bytes, and otherwise left to the caller. Buffers are taken from `free_buffers`. If the
-    /// system provides no thread to wait on, the oldest read is left to the caller uncompleted.
+    /// system provides no thread to wait on, the oldest read that needs one is left to the caller
+    /// uncompleted.
     pub(super) fn next(
         &mut self,
         copied_bytes_max: u64,
@@ -119,10 +120,13 @@ impl KernelReads {
             }
             if !self.wait(free_buffers) {
                 // No helper thread is available. The caller makes the read, and blocks in it.
-                let oldest_index = 0;
-                return self
-                    .remove_read(oldest_index)
-                    .map(|read| (read, KernelReadStatus::LeftToCaller));
+                // Reads in the ring stay in the list, which finds them by their answers.
+                let needs_thread = |read: &KernelCacheRead| {
+                    read.needs_thread && matches!(read.wait, ReadWait::Unassigned)
+                };
+                let index = self.reads.iter().position(needs_thread);
+                let index = index.expect("a read had no thread, so it is unassigned");
+                return self.remove_read(index).map(|read| (read, KernelReadStatus::LeftToCaller));
             }
         }
         None
@@ -311,5 +315,80 @@ impl Drop for KernelReads {
         if let RingState::Open(ring) = std::mem::take(&mut self.ring) {
             kernel_ring::end_ring(ring);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File as StdFile;
+    use std::io::PipeReader;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    use readpath_core::unit::PageRange;
+
+    use super::*;
+    use crate::page_cache::kernel::drop_kernel_range;
+    use crate::path::ReadPath;
+    use crate::target::{OpenOptions, Target};
+
+    /// Forbids this process further threads. Root is not limited, so it becomes the user 65534.
+    /// Returns false if the kernel starts threads even so.
+    fn may_have_no_threads() -> bool {
+        let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+        // SAFETY: the calls change this process alone, and the struct lives through them.
+        unsafe {
+            let is_limited = libc::getuid() > 0 || libc::setuid(65_534) == 0;
+            is_limited && libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) == 0
+        }
+    }
+
+    /// Two absent reads: the first one in a ring, where it stays, and the second one for a thread.
+    fn ring_and_thread_reads(path: &Path, stuck: PipeReader) -> Option<KernelReads> {
+        let file = ReadPath::builder().build().unwrap().open(path).unwrap();
+        let mut reads = KernelReads::default();
+        for ticket in 0..2 {
+            let handle = Arc::clone(file.handle());
+            let unstarted = UnstartedRead { handle, offset: 0, bytes: 4096, ticket };
+            reads.push(unstarted, SubmittedResidency::Absent);
+        }
+        let mut ring = KernelRing::new()?;
+        let stuck = StdFile::from(OwnedFd::from(stuck));
+        let token = ring.queue_read(Arc::new(stuck), 0, AlignedBytes::allocate(4096, None));
+        reads.reads[0].wait = ReadWait::Ring { token };
+        reads.reads[1].needs_thread = true;
+        reads.thread_reads = 1;
+        reads.ring = RingState::Open(ring);
+        Some(reads)
+    }
+
+    /// The ring reads a pipe that nothing writes to. Its read stays in the list for its answer.
+    #[test]
+    fn caller_makes_the_read_for_which_no_thread_is_available() {
+        let name = std::env::temp_dir().join(format!("readpath-threadless-{}", std::process::id()));
+        std::fs::write(&name, [7; 4096]).unwrap();
+        let target = Target::open(&name, OpenOptions::default()).unwrap();
+        rustix::fs::fsync(&target).unwrap();
+        drop_kernel_range(&target, PageRange::new(0, 1));
+        let (stuck, _writer) = std::io::pipe().unwrap();
+        let mut status = -1;
+        // SAFETY: the child runs the tested code and ends, by a signal if necessary.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                let Some(mut reads) = ring_and_thread_reads(&name, stuck) else {
+                    libc::_exit(0);
+                };
+                if !may_have_no_threads() || std::thread::Builder::new().spawn(|| {}).is_ok() {
+                    libc::_exit(0);
+                }
+                let next = reads.next(4096, &mut Vec::new());
+                libc::_exit(if next.is_some_and(|(read, _)| read.ticket == 1) { 0 } else { 1 });
+            }
+            libc::waitpid(child, &raw mut status, 0);
+        }
+        std::fs::remove_file(&name).unwrap();
+        assert_eq!(status, 0);
     }
 }
