@@ -104,11 +104,13 @@ impl ReadPath {
     ///
     /// Each of the two logs keeps its last 4,096 decisions. [`Lost`](crate::Decision::Lost) reports
     /// how many are missing. The list is empty if neither policy keeps a log. The schedulers `cfq`
-    /// and `adaptive` and the readahead policy `adaptive` do.
+    /// and `adaptive` and the readahead policy `adaptive` do. A child made by `fork` has its own
+    /// decisions, from its first use of the path on.
     pub fn take_decisions(&self) -> Vec<LoggedDecision> {
         let mut decisions: Vec<LoggedDecision> = Vec::new();
+        let Some(owner) = self.engine.existing_for_this_process() else { return decisions };
         // `poll` removes the oldest decision of a log, and returns `None` at its end.
-        if let Some(engine) = self.engine.existing_engine() {
+        if let Some(engine) = owner.existing_engine() {
             let mut state = engine.lock();
             let machine = &mut state.machine;
             if let Some(log) = machine.scheduler_decisions() {
@@ -118,7 +120,7 @@ impl ReadPath {
             decisions.extend(std::iter::from_fn(|| log.poll()));
         }
         // Decisions of the policy that advises the kernel, if the kernel caches the pages.
-        self.engine.take_decisions(&mut decisions);
+        owner.take_decisions(&mut decisions);
         decisions.sort_by_key(|decided| decided.at);
         decisions
     }

@@ -151,6 +151,34 @@ fn forked_child_and_grandchild_can_use_the_path() {
     });
 }
 
+/// The first path caches pages itself, and the second one leaves them to the kernel. The reads are
+/// descending, which the kernel does not detect.
+#[test]
+fn decisions_of_a_child_are_its_own() {
+    unless_stuck(|| {
+        for builder in [own_cache().kernel_cache(false).scheduler("cfq"), ReadPath::builder()] {
+            let temp = TempFile::new(FILE_BYTES);
+            let path = builder.log_decisions(true).build().unwrap();
+            let file = path.open(&temp.path).unwrap();
+            let read_all = || {
+                readpath_record::cold::drop_pages(&temp.path).unwrap();
+                let mut block = vec![0; 65_536];
+                for nth in (0..FILE_BYTES / 65_536).rev() {
+                    file.read_exact_at(&mut block, nth as u64 * 65_536).unwrap();
+                }
+            };
+            read_all();
+            let child = Child::forked(&|| {
+                let has_none_at_first = path.take_decisions().is_empty();
+                read_all();
+                has_none_at_first && !path.take_decisions().is_empty()
+            });
+            assert_eq!(child.code(), 0);
+            assert!(!path.take_decisions().is_empty());
+        }
+    });
+}
+
 /// Operations begun before the fork end in the parent; in the child they return a named error.
 #[test]
 fn operations_begun_before_a_fork_fail_by_name_in_the_child() {
