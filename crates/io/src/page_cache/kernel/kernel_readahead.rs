@@ -33,6 +33,7 @@ use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Job};
 use super::spare_memory::SpareMemory;
 use super::{drop_kernel_range, read_ahead};
 use crate::os::clock::Clock;
+use crate::os::process::ProcessNumber;
 use crate::os::system_memory::{SystemMemory, total_memory};
 use crate::probes;
 use crate::target::Target;
@@ -101,6 +102,8 @@ struct KernelWindow {
 pub(crate) struct FileKernelReadahead {
     /// State of the path, shared by its files.
     path_readahead: Arc<PathKernelReadahead>,
+    /// Process that opened the file. A child made by `fork` drops it without the locks.
+    process: ProcessNumber,
     /// Pages that were read or advised, and the advised ones that were not read since.
     advised: Mutex<KernelCachedPages>,
     /// True while advised pages wait for a reader: the policy then sees every read. It becomes
@@ -318,8 +321,12 @@ impl KernelReadTimer<'_> {
 
 impl Drop for FileKernelReadahead {
     /// Counts the advised pages of the closed file as evicted. They have no reader, and must not
-    /// count against other files.
+    /// count against other files. In a child made by `fork` a thread that it lacks may have the
+    /// lock, and the counts are the parent's.
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         let advised = self.advised.get_mut().unwrap_or_else(PoisonError::into_inner);
         let device = self.path_readahead.evidence.lock();
         let mut device = device.unwrap_or_else(PoisonError::into_inner);
@@ -382,6 +389,7 @@ impl FileKernelReadahead {
     ) -> FileKernelReadahead {
         FileKernelReadahead {
             path_readahead,
+            process: ProcessNumber::current(),
             advised: Mutex::new(KernelCachedPages::new(file_number)),
             has_unread_advice: AtomicBool::new(false),
             has_large_window: OnceLock::new(),

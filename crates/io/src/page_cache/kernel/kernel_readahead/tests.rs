@@ -28,6 +28,28 @@ struct Model {
     is_of_task: bool,
 }
 
+/// The parent has the measured costs locked at the fork, and the child never sees them unlocked. An
+/// alarm after 10 s would end a child that waits for them with another status.
+#[test]
+fn child_drops_a_file_of_its_parent_whose_costs_were_locked_at_the_fork() {
+    let model = Model::new();
+    let path_readahead = Arc::clone(&model.readahead.path_readahead);
+    let costs = path_readahead.evidence();
+    let mut status = -1;
+    // SAFETY: the child runs the tested code and ends, by a signal if necessary.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(10);
+            drop(model);
+            libc::_exit(0);
+        }
+        libc::waitpid(child, &raw mut status, 0);
+    }
+    drop(costs);
+    assert_eq!(status, 0);
+}
+
 /// Kernel window of the modelled device: 32 pages.
 fn device_window() -> KernelWindow {
     KernelWindow { window_pages: 32, advice_pages_max: 256, may_block: false }
