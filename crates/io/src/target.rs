@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use self::identity::Identity;
-use self::opened::{Opened, clear_direct, clear_nonblock};
+use self::opened::Opened;
 use crate::os::process::ForkLocal;
 use crate::os::raw_memory::RawMemory;
 
@@ -29,6 +29,7 @@ mod opened;
 
 pub use identity::Coherence;
 pub use open_error::OpenError;
+pub(crate) use opened::{clear_direct, clear_nonblock};
 
 /// Number of bits of a sector number within its file: 4 PiB per file, and so 2 million files.
 pub(crate) const FILE_SECTORS_LOG2: u32 = 43;

@@ -65,7 +65,7 @@ fn try_open_buffered(path: &Path, options: OpenOptions, creates: bool) -> Option
 
 /// Clears the `O_NONBLOCK` of [`try_open_buffered`]: with it, io_uring fails transfers that would
 /// have to wait.
-pub(super) fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
+pub(crate) fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
     // Clears the other flags that can be set too: the file needs none of them.
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
@@ -92,7 +92,7 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
 }
 
 /// Turns direct I/O off for an open file that cannot use it.
-pub(super) fn clear_direct(file: &File) -> rustix::io::Result<()> {
+pub(crate) fn clear_direct(file: &File) -> rustix::io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
     rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)
 }

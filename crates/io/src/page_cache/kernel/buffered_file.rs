@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
 use super::blocking_pool::{BlockingRead, FileKey};
 use crate::os::CALL_BYTES_MAX;
-use crate::target::Target;
+use crate::target::{Target, clear_nonblock};
 
 /// Readahead of the kernel for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub(in crate::page_cache) struct BufferedFile {
     pub(super) file: Arc<StdFile>,
     /// Identifies the file's queue in the pool of waiter threads.
     pub(in crate::page_cache) key: FileKey,
+    /// True once the first open file has no `O_NONBLOCK`; false if the flag cannot be cleared.
+    is_for_ring: OnceLock<bool>,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
     /// True once a waiter thread's bytes were absent for their reader, also after a failed read.
@@ -91,6 +93,7 @@ impl BufferedFile {
         BufferedFile {
             file,
             key,
+            is_for_ring: OnceLock::new(),
             no_readahead_file: OnceLock::new(),
             is_memory_short: AtomicBool::new(false),
             is_nowait_unsupported: AtomicBool::new(false),
@@ -263,6 +266,15 @@ impl BufferedFile {
     pub(in crate::page_cache) fn file_for_waiting(&self) -> Arc<StdFile> {
         let is_memory_short = self.is_memory_short.load(Ordering::Relaxed);
         Arc::clone(self.file_for_mode(KernelReadahead::disabled_if(is_memory_short)))
+    }
+
+    /// Like [`file_for_waiting`](BufferedFile::file_for_waiting), without the `O_NONBLOCK` of a
+    /// file just opened: with it, io_uring may fail a read that has to wait. `None` if the flag
+    /// cannot be cleared.
+    pub(in crate::page_cache) fn file_for_ring(&self) -> Option<Arc<StdFile>> {
+        let is_for_ring = *self.is_for_ring.get_or_init(|| clear_nonblock(&self.file).is_ok());
+        // A second open file is opened without the flag.
+        is_for_ring.then(|| self.file_for_waiting())
     }
 
     /// True if the file system supports `RWF_NOWAIT`. The first call reads a byte at `offset` with

@@ -108,15 +108,15 @@ impl Handle {
         None
     }
 
-    /// Returns the open file for a submitted read in an io_uring, or `None` if a thread must wait
-    /// for the read. A thread waits on a file system without a block device, or without
-    /// `RWF_NOWAIT`. There the kernel would use threads of its own, and a few stuck reads would
-    /// delay all others.
+    /// Returns the open file for a submitted read in an io_uring, without `O_NONBLOCK`. Returns
+    /// `None` if a thread must wait for the read: if that flag cannot be cleared, on a file system
+    /// without a block device, and without `RWF_NOWAIT`. There the kernel would use threads of its
+    /// own, and a few stuck reads would delay all others.
     pub(crate) fn file_for_ring(&self) -> Option<Arc<StdFile>> {
         let (file, buffered_file) = self.opened_kernel_file()?;
         let waits_without_thread =
             !buffered_file.is_nowait_unsupported() && !file.readahead.may_block(&file.target);
-        waits_without_thread.then(|| buffered_file.file_for_waiting())
+        waits_without_thread.then(|| buffered_file.file_for_ring()).flatten()
     }
 
     /// Adds a submitted read of `bytes` bytes that waits in a ring to the file's counters of
@@ -217,7 +217,23 @@ fn status_without_content(error: Option<ReadError>) -> KernelReadStatus {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{OFlags, fcntl_getfl};
+
     use super::*;
+    use crate::path::ReadPath;
+
+    /// io_uring of Linux before 5.12 fails a read that has to wait with EAGAIN if its open file has
+    /// O_NONBLOCK (io_prep_rw in fs/io_uring.c).
+    #[test]
+    fn ring_reads_a_file_that_waits_for_its_bytes() {
+        let name = std::env::current_exe().expect("this program has a file");
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(name).unwrap();
+        match file.handle().file_for_ring() {
+            Some(opened) => assert!(!fcntl_getfl(opened).unwrap().contains(OFlags::NONBLOCK)),
+            None => eprintln!("skipped: a thread waits for reads of this file system"),
+        }
+    }
 
     #[test]
     fn caller_makes_a_read_for_which_the_thread_had_no_memory() {
