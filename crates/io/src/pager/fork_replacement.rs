@@ -19,13 +19,12 @@ use std::sync::{Arc, OnceLock};
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PageRange;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
 use super::anonymous_area::AnonymousArea;
 use crate::page_cache::kernel::counted_pages;
-use crate::target::{Mode, Target};
+use crate::target::{Mode, Target, clear_direct};
 
 /// Buffer size in bytes for loading a range that the kernel cannot populate. The number is chosen,
 /// not measured.
@@ -117,7 +116,7 @@ impl ForkReplacement {
         }
         // Reads by system calls go through the kernel page cache from here on too.
         if std::mem::take(&mut self.is_direct) {
-            fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?;
+            clear_direct(file)?;
         }
         Ok(())
     }
