@@ -176,7 +176,8 @@ pub fn pager_error(error: &PagerError) -> PyErr {
         PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => {
             return refused(error);
         }
-        PagerError::Space { error: system_error, path, .. } => {
+        PagerError::Space { error: system_error, path, .. }
+        | PagerError::Map { error: system_error, path } => {
             let text = error.to_string();
             let words =
                 text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
@@ -187,6 +188,7 @@ pub fn pager_error(error: &PagerError) -> PyErr {
         PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. }
         | PagerError::WritableMemory { errno, .. }
+        | PagerError::Metadata { errno, .. }
         | PagerError::Tables { errno, .. } => Some(*errno),
         PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK

@@ -49,9 +49,12 @@ impl From<PagerError> for io::Error {
     fn from(error: PagerError) -> io::Error {
         let kind = match &error {
             PagerError::Open(error) => OpenFileError::Open(error.clone()).kind(),
-            PagerError::Space { error, .. } | PagerError::System(error) => error.kind(),
+            PagerError::Space { error, .. }
+            | PagerError::Map { error, .. }
+            | PagerError::System(error) => error.kind(),
             PagerError::AddressSpace { .. }
             | PagerError::WritableMemory { .. }
+            | PagerError::Metadata { .. }
             | PagerError::Tables { .. } => ErrorKind::OutOfMemory,
             PagerError::Small { .. } => ErrorKind::StorageFull,
             PagerError::NotADevice { .. }

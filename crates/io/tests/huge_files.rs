@@ -156,6 +156,6 @@ fn memory_size_beyond_the_machine_is_an_error() {
     let builder = Mapping::builder().kernel_cache(false).memory(long);
     // SAFETY: the file does not change.
     if let Err(no_mapping) = unsafe { builder.open(&file.path) } {
-        assert!(matches!(no_mapping, PagerError::AddressSpace { .. }), "{no_mapping}");
+        assert!(matches!(no_mapping, PagerError::Metadata { .. }), "{no_mapping}");
     }
 }

@@ -5,8 +5,8 @@ mod support;
 
 use std::path::PathBuf;
 
-use readpath::Region;
-use support::{can_serve, in_child, limit_further_data, status_bytes};
+use readpath::{Mapping, Region};
+use support::{TempFile, can_serve, in_child, limit_further_data, status_bytes};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
@@ -58,6 +58,44 @@ fn region_beyond_the_limit_of_writable_memory_is_an_error_that_names_it() {
         let text = error.to_string();
         assert!(text.contains("`ulimit -d`") && text.contains("vm.overcommit_memory"), "{text}");
         assert!(!text.contains("ulimit -v"), "{text}");
+        true
+    }));
+}
+
+/// 64 MiB for the program, and frames: 1 MiB of memory, and 4 MiB for pinned pages. These 69 MiB
+/// are 72,351,744 bytes, and the process may have 32 MiB more.
+#[test]
+fn region_without_room_for_its_addresses_names_all_of_them() {
+    assert!(in_child(|| {
+        let address_bytes = status_bytes("VmSize:") + (32 << 20);
+        let limit = libc::rlimit { rlim_cur: address_bytes, rlim_max: address_bytes };
+        // SAFETY: the struct lives through the call, which changes this child alone.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        let error = Region::builder().memory(1 << 20).in_folder(64 << 20, folder()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("no room for 72351744 bytes of addresses"), "{text}");
+        assert!(text.contains("`ulimit -v`"), "{text}");
+        true
+    }));
+}
+
+/// The metadata of 1 GiB are tables of up to 128 bytes a page, 32 MiB. The process may have 8 MiB
+/// more, and addresses without a limit.
+#[test]
+fn memory_whose_metadata_find_no_room_names_the_limit_of_data() {
+    let file = TempFile::of(&[7; 4096], 1);
+    let writer = std::fs::File::options().write(true).open(&file.path).unwrap();
+    writer.set_len(1 << 30).unwrap();
+    assert!(in_child(|| {
+        limit_further_data(8 << 20);
+        let region = Region::builder().memory(1 << 30).in_folder(1 << 30, folder()).unwrap_err();
+        let mapping = Mapping::builder().kernel_cache(false).memory(1 << 30);
+        // SAFETY: the file does not change.
+        let mapping = unsafe { mapping.open(&file.path) }.unwrap_err();
+        for text in [region.to_string(), mapping.to_string()] {
+            assert!(text.contains("1073741824 bytes") && text.contains("`ulimit -d`"), "{text}");
+            assert!(!text.contains("addresses") && !text.contains("ulimit -v"), "{text}");
+        }
         true
     }));
 }

@@ -17,7 +17,8 @@ use readpath::pager::LoadError;
 use readpath::{Batch, File, Mapping, ReadPath};
 use readpath_core::machine::ReadError;
 use readpath_core::request::DeviceError;
-use stuck::{BYTES, Stuck, byte};
+use readpath_eval::mapping::PlainMapping;
+use stuck::{BYTES, Stuck, UNMAPPED, byte};
 use support::*;
 
 /// Liveness limit, reached only by a fault. The stuck file is released after it.
@@ -357,6 +358,27 @@ fn batch_returns_finished_reads_while_part_of_the_file_is_stuck() {
     }
     // Dropping a batch does not wait for its stalled reads.
     ends_while_stuck(&stuck, move || drop(batch));
+}
+
+/// FUSE refuses to map a file of direct I/O that others may share: ENODEV, which is 19 in errno(3).
+/// No server maps it, because the process may not have twice 16 MiB of writable memory.
+#[test]
+fn mapping_that_the_kernel_refuses_names_the_file_and_no_thread() {
+    let Some(stuck) = Stuck::mount("unmapped") else { return };
+    let name = stuck.name(UNMAPPED);
+    let is_mapped = std::fs::File::open(&name).is_ok_and(|file| PlainMapping::of(&file).is_ok());
+    if is_mapped {
+        return eprintln!("skipped: this kernel maps files of direct I/O on FUSE");
+    }
+    assert!(in_child(|| {
+        limit_further_data(BYTES * 3 / 2);
+        // SAFETY: the file does not change.
+        let error = unsafe { Mapping::builder().kernel_cache(false).open(&name) }.unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("{}: ", name.display())), "{text}");
+        assert!(text.contains("os error 19") && !text.contains("thread"), "{text}");
+        true
+    }));
 }
 
 /// The kernel serves the mapping, because it may not have twice 16 MiB of writable memory. The

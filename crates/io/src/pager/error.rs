@@ -39,9 +39,11 @@ pub enum PagerError {
         /// Required size in bytes.
         needed_bytes: u64,
     },
-    /// The address space of the process is exhausted.
+    /// The address space of the process is exhausted. A mapping reserves its length twice: for the
+    /// program, and for the memory that the device fills. A region reserves its length, and its
+    /// memory.
     AddressSpace {
-        /// Requested size in bytes.
+        /// Size of all requested addresses in bytes.
         bytes: u64,
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
@@ -62,6 +64,20 @@ pub enum PagerError {
         table_bytes: u64,
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
+    },
+    /// The system does not provide the memory for the metadata of the pages in memory.
+    Metadata {
+        /// Requested memory for pages in bytes.
+        bytes: u64,
+        /// Error number of the system, as in `errno(3)`.
+        errno: i32,
+    },
+    /// The kernel cannot map a file that no server serves.
+    Map {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        error: std::io::Error,
     },
     /// A policy does not have the form `NAME,key=value,…`.
     Policy(SpecError),
@@ -86,18 +102,16 @@ impl fmt::Display for PagerError {
         match self {
             PagerError::Open(error) => error.fmt(f),
             // mmap(2) returns EAGAIN if all future memory is locked and the limit of locked memory
-            // is reached. A mapping reserves its length twice: for the program, and for the memory
-            // that the device fills.
+            // is reached.
             PagerError::AddressSpace { bytes, errno: libc::EAGAIN } => write!(
                 f,
-                "the process locks all its memory (`mlockall`) and may not lock twice {bytes} \
-                 bytes of addresses more; raise its limit (`ulimit -l`), or lock what it needs \
-                 alone"
+                "the process locks all its memory (`mlockall`) and may not lock {bytes} bytes of \
+                 addresses more; raise its limit (`ulimit -l`), or lock what it needs alone"
             ),
             PagerError::AddressSpace { bytes, errno } => write!(
                 f,
-                "the process has no room for twice {bytes} bytes of addresses ({}); map \
-                 less, or raise its limit (`ulimit -v`)",
+                "the process has no room for {bytes} bytes of addresses ({}); map less, or raise \
+                 its limit (`ulimit -v`)",
                 std::io::Error::from_raw_os_error(*errno)
             ),
             PagerError::WritableMemory { bytes, errno } => write!(
@@ -111,6 +125,18 @@ impl fmt::Display for PagerError {
                 "the tables of a region of {bytes} bytes need {table_bytes} bytes of memory ({}); \
                  make the region shorter, or raise the process's limit if it has one (`ulimit -d`)",
                 std::io::Error::from_raw_os_error(*errno)
+            ),
+            PagerError::Metadata { bytes, errno } => write!(
+                f,
+                "the tables of {bytes} bytes of memory for pages find no memory ({}); ask for less \
+                 memory, or raise the process's limit if it has one (`ulimit -d`)",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
+            PagerError::Map { path, error } => write!(
+                f,
+                "{}: the kernel can't map the file ({error}); read it through a `ReadPath`, which \
+                 needs no mapping",
+                path.display()
             ),
             PagerError::Space { path, bytes, error } => {
                 let next = space_remedy(error);

@@ -175,8 +175,10 @@ impl MappingBuilder {
         // The user area is the memory of the mapping. In the shadow the device's bytes arrive.
         let areas = AnonymousArea::new(pages)
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
-        let (user, shadow) = areas
-            .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
+        let (user, shadow) = areas.map_err(|errno| PagerError::AddressSpace {
+            bytes: 2 * pages * PAGE_BYTES,
+            errno: errno.raw_os_error(),
+        })?;
         let replacement = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         // The link leads to the serving thread. The scope names the accesses that are served.
         let new_mapping = |link, scope, mode, replacement, user| {
@@ -185,7 +187,8 @@ impl MappingBuilder {
         };
         let map_by_kernel = |mut replacement: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
-            unsafe { replacement.map_here() }.map_err(PagerError::System)?;
+            unsafe { replacement.map_here() }
+                .map_err(|error| PagerError::Map { path: path.to_path_buf(), error })?;
             let mode = MappingMode::Kernel { because };
             // The kernel serves each access, also by system calls, and needs no link.
             let (no_link, scope) = (None, FaultScope::All);
@@ -238,7 +241,7 @@ impl MappingBuilder {
         let memory_limit_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let memory_bytes = memory_limit_bytes.min(file_pages * PAGE_BYTES);
         if !can_allocate_page_metadata(memory_bytes / PAGE_BYTES) {
-            return Err(PagerError::AddressSpace { bytes: memory_bytes, errno: libc::ENOMEM });
+            return Err(PagerError::Metadata { bytes: memory_bytes, errno: libc::ENOMEM });
         }
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             device_window_bytes(&target).min(memory_limit_bytes / WINDOW_MEMORY_DIVISOR)

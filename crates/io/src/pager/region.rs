@@ -199,7 +199,7 @@ impl RegionBuilder {
         let memory_pages_max = (memory_pages + KEPT_PAGES_MAX).min((2 * pages).max(memory_pages));
         if !can_allocate_page_metadata(memory_pages_max) {
             let errno = libc::ENOMEM;
-            return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
+            return Err(PagerError::Metadata { bytes: memory_pages * PAGE_BYTES, errno });
         }
         // The storage may be larger than needed, but not smaller than the region.
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
@@ -218,8 +218,10 @@ impl RegionBuilder {
         }
         let areas = AnonymousArea::new(pages)
             .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages_max)?)));
-        let (user_area, frame_area) = areas
-            .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
+        let (user_area, frame_area) = areas.map_err(|errno| PagerError::AddressSpace {
+            bytes: (pages + memory_pages_max) * PAGE_BYTES,
+            errno: errno.raw_os_error(),
+        })?;
         let replacement = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
         let setup = RegionSetup {
             target,

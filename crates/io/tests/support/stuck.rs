@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
-    INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
-    Request, Session,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
+    ReplyEntry, ReplyOpen, Request, Session,
 };
 
 /// Length of each file in bytes.
 pub const BYTES: u64 = 16 << 20;
 /// Number of files, named `0`, `1` and so on.
 pub const FILES: u64 = 400;
+
+/// Number of one more file, which FUSE opens for direct I/O.
+pub const UNMAPPED: u64 = FILES;
 
 /// Byte of each file at offset `at`.
 pub fn byte(at: u64) -> u8 {
@@ -152,7 +155,7 @@ impl Filesystem for Files {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let number = name.to_str().and_then(|name| name.parse::<u64>().ok());
-        match number.filter(|&number| parent == INodeNo::ROOT && number < FILES) {
+        match number.filter(|&number| parent == INodeNo::ROOT && number <= UNMAPPED) {
             Some(number) => {
                 let inode = INodeNo(FIRST_INODE + number);
                 reply.entry(&KEPT, &self.attributes(inode), Generation(0));
@@ -163,6 +166,12 @@ impl Filesystem for Files {
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         reply.attr(&KEPT, &self.attributes(inode));
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let is_direct = inode.0 == FIRST_INODE + UNMAPPED;
+        let direct_io = FopenFlags::FOPEN_DIRECT_IO;
+        reply.opened(FileHandle(0), if is_direct { direct_io } else { FopenFlags::empty() });
     }
 
     fn read(
