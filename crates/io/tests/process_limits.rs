@@ -5,9 +5,9 @@
 mod support;
 
 use readpath::raw::{RawError, RawFault, RawMemory};
-use readpath::{RawFile, ReadPath};
+use readpath::{PageCache, RawFile, ReadPath};
 use readpath_core::request::DeviceError;
-use support::{BACKENDS, TempFile, in_child};
+use support::{BACKENDS, TempFile, in_child, limit_further_data, status_of_child};
 
 fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
@@ -42,6 +42,43 @@ fn raw_write_over_the_file_size_limit_names_the_limit() {
                 has_named(of_call) && has_named(of_batch)
             }));
         }
+    }
+}
+
+/// The memory of a path without a page cache is 64 MiB, and its tables are some more. The limits
+/// leave up to 4 MiB, about as much as the memory, and enough for the tables.
+#[test]
+fn path_beyond_the_limit_of_data_is_an_error_that_names_it() {
+    const MIB: u64 = 1 << 20;
+    let temp = TempFile::new(1 << 20);
+    let none = (PageCache::None, 64 * MIB, MIB / 32);
+    let own = (PageCache::Own { bytes: Some(1024 * MIB) }, 1024 * MIB, MIB);
+    for (page_cache, memory_bytes, step_bytes) in [none, own] {
+        let (mut errors, mut paths) = (0, 0);
+        let near_memory = memory_bytes - 2 * MIB..memory_bytes + 72 * step_bytes + 4 * MIB;
+        for extra_bytes in (MIB / 32..4 * MIB).chain(near_memory).step_by(step_bytes as usize) {
+            // 1 for a path that reads, 2 for an error that names the limit, and 3 for others.
+            let status = status_of_child(|| {
+                limit_further_data(extra_bytes);
+                let code = match ReadPath::builder().page_cache(page_cache).build() {
+                    Ok(path) => {
+                        let file = path.open(&temp.path).unwrap();
+                        file.read_exact_at(&mut [0; 9_000], 70_000).unwrap();
+                        1
+                    }
+                    Err(error) if error.to_string().contains("`ulimit -d`") => 2,
+                    Err(_) => 3,
+                };
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(code) }
+            });
+            match libc::WEXITSTATUS(status) {
+                1 if libc::WIFEXITED(status) => paths += 1,
+                2 if libc::WIFEXITED(status) => errors += 1,
+                _ => panic!("{page_cache:?}, {extra_bytes} bytes: {status:#x}"),
+            }
+        }
+        assert!(errors > 0 && paths > 0, "{page_cache:?}: {errors} {paths}");
     }
 }
 

@@ -17,7 +17,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 
 use crate::backend::{BackendError, BackendKind};
 use crate::os::clock::Clock;
-use crate::os::frames::{FrameMemoryError, can_allocate_page_metadata};
+use crate::os::frames::{FrameMemory, FrameMemoryError, can_allocate_page_metadata};
 use crate::page_cache::kernel::PathPages;
 use crate::page_cache::kernel::kernel_readahead::PathKernelReadahead;
 use crate::page_cache::own::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
@@ -496,11 +496,19 @@ fn build_machine_of(
     plan: &MemoryPlan,
 ) -> Result<(machine::Machine, FrameCache), BuildError> {
     let pages_max = plan.bytes_max / PAGE_BYTES;
-    // With more pages than a `u32` can number, `Machine::new` below reports the error.
-    if pages_max < u64::from(u32::MAX) && !can_allocate_page_metadata(pages_max) {
-        let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
-        return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
-    }
+    // Without pages, and with more than a `u32` can number, `Machine::new` below reports the error.
+    let memory = match pages_max {
+        1.. if pages_max < u64::from(u32::MAX) => {
+            // Mapped before the check of the metadata: the limit of data is for both.
+            let memory = FrameMemory::new(pages_max as u32).map_err(BuildError::Memory)?;
+            if !can_allocate_page_metadata(pages_max) {
+                let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
+                return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
+            }
+            Some(memory)
+        }
+        _ => None,
+    };
     let guard_pages_max = plan.pinned_bytes_max / PAGE_BYTES;
     let machine = machine::Machine::new(Config {
         memory_bytes: plan.limit_bytes,
@@ -509,9 +517,8 @@ fn build_machine_of(
         ..config.clone()
     });
     let machine = machine.map_err(BuildError::Config)?;
-    let frame_cache =
-        FrameCache::new(pages_max as u32, guard_pages_max as u32).map_err(BuildError::Memory)?;
-    Ok((machine, frame_cache))
+    let memory = memory.expect("the machine has checked the number of pages");
+    Ok((machine, FrameCache::new(memory, guard_pages_max as u32)))
 }
 
 impl BuildEngine for Builder {

@@ -21,6 +21,7 @@ use crate::backend::{Backend, BackendError, BackendInUse, BackendKind, KernelAns
 use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::file::File;
 use crate::os::clock::Clock;
+use crate::os::frames::FrameMemory;
 use crate::page_cache::kernel::PathPages;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
@@ -307,7 +308,8 @@ fn path_over_backend(
     };
     let mut machine = machine::Machine::new(config).unwrap();
     let pages = (memory_bytes / 4096) as u32;
-    let frame_cache = Arc::new(FrameCache::new(pages, pages / 4).unwrap());
+    let memory = FrameMemory::new(pages).unwrap();
+    let frame_cache = Arc::new(FrameCache::new(memory, pages / 4));
     machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
     let engine =
         Engine::new(machine, StorageBackend::Files(Box::new(files)), sleeper, frame_cache, clock);

@@ -25,7 +25,7 @@ use super::copy_out::copy_out;
 use super::page_index::{PageIndex, PinOutcome, page_key};
 use super::read_counters::thread_number;
 use super::reader_slots::{ActiveReaders, ReaderGuard};
-use crate::os::frames::{FrameMemory, FrameMemoryError};
+use crate::os::frames::FrameMemory;
 use crate::os::sync::{Mutex, preemption_point, processor_count};
 use crate::read_error::PinLimitReached;
 
@@ -72,20 +72,17 @@ struct InvalidatedFrames {
 }
 
 impl FrameCache {
-    /// Creates an empty cache of `frames` frames. Guards may pin `pinned_pages_max` of them.
-    ///
-    /// # Errors
-    /// The system cannot map the memory.
-    pub(crate) fn new(frames: u32, pinned_pages_max: u32) -> Result<FrameCache, FrameMemoryError> {
-        Ok(FrameCache {
-            memory: FrameMemory::new(frames)?,
-            index: PageIndex::new(frames, concurrent_copies_max()),
+    /// Creates an empty cache of the frames of `memory`. Guards may pin `pinned_pages_max` of them.
+    pub(crate) fn new(memory: FrameMemory, pinned_pages_max: u32) -> FrameCache {
+        FrameCache {
+            index: PageIndex::new(memory.frame_count(), concurrent_copies_max()),
+            memory,
             pinned_pages: AtomicU32::new(0),
             pinned_pages_max,
             is_pinning_paused: AtomicBool::new(false),
             invalidated: Mutex::default(),
             has_invalidated: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Maximum number of simultaneous copies. Each copy uses its own slot.
@@ -424,7 +421,8 @@ mod tests {
     /// Sharer of a cache of four frames, of which guards may pin one.
     fn new_frame_sharer() -> FrameSharer {
         let (frames, pinned_pages_max) = (4, 1);
-        FrameSharer(Arc::new(FrameCache::new(frames, pinned_pages_max).unwrap()))
+        let memory = FrameMemory::new(frames).unwrap();
+        FrameSharer(Arc::new(FrameCache::new(memory, pinned_pages_max)))
     }
 
     /// Pages 8 and 9 are in frames 0 and 1. Frame 1 is returned at once, and frame 0 once its
