@@ -125,7 +125,7 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
     if from.bytes > size_of_val(to) {
         return false;
     }
-    let local = memory_piece { begin: (&raw const *to).cast(), bytes: from.bytes };
+    let local = memory_piece { begin: (&raw mut *to).cast_const().cast(), bytes: from.bytes };
     // Number of this process: the upper half of the task. The call copies one piece to one piece.
     // It fails at a wrong address, where a direct access would end the program.
     let process = (thread::task() >> 32) as c_int;
