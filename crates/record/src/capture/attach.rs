@@ -70,9 +70,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a running child of this process, with all children that it has by now and later. A
-    /// program that has ended is no error. A child whose parent has ended belongs to another tree,
-    /// and is not recorded.
+    /// Records a running program, with all children that it has by now and later. It need not be a
+    /// child of this process. A program that has ended is no error. Once its parent has waited for
+    /// it, its number may be another process's, which is then recorded. A child whose parent has
+    /// ended belongs to another tree, and is not recorded.
     ///
     /// # Errors
     /// A process cannot be recorded.
