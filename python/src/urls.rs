@@ -215,14 +215,13 @@ fn shared_client(
     let location = location_of(url, key)?;
     let process = std::process::id();
     let server = &url[..url::Position::BeforePath];
-    let mut sorted = options.clone();
-    sorted.sort();
     // The container of some URLs of Azure is a part of the path.
     let container = match url.scheme() {
         "http" | "https" => "",
         _ => url.path_segments().and_then(|mut parts| parts.next()).unwrap_or_default(),
     };
-    let client_key = format!("{server} {container} {retries} {sorted:?}");
+    // In their order: the last value of a name is valid, and a name may have several spellings.
+    let client_key = format!("{server} {container} {retries} {options:?}");
     if let Some(store) = known_client(process, &client_key) {
         return Ok((Box::new(store), location));
     }

@@ -153,6 +153,21 @@ def test_options_of_the_environment_have_the_names_of_their_clients(monkeypatch)
         assert readpath.open(url).read(5) == readpath.open("s3://bucket/data").read(5) == OLD[:5]
 
 
+def test_client_of_other_options_is_not_taken_after_a_change_of_the_environment(monkeypatch):
+    """An option replaces a variable of its name. Both values change places between two openings."""
+    options = {"AWS_SKIP_SIGNATURE": "true", "AWS_ALLOW_HTTP": "true"}
+    with served(("strong",)) as (first, first_url), served(("strong",)) as (second, second_url):
+        addresses = [url.removesuffix("/data") for url in (first_url, second_url)]
+        for store, (option, variable) in [(first, addresses), (second, addresses[::-1])]:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", variable)
+            first.asked.clear()
+            second.asked.clear()
+            storage_options = options | {"AWS_ENDPOINT_URL": option}
+            with readpath.open("s3://bucket/data", storage_options=storage_options) as file:
+                assert file.read(5) == OLD[:5]
+            assert [len(first.asked) > 0, len(second.asked) > 0] == [store is first, store is second]
+
+
 def test_disk_tier_serves_the_next_process(tmp_path):
     program = (
         "import readpath, sys\n"
