@@ -274,6 +274,8 @@ static REGISTERED: Registry<BuildEviction> = Registry::new();
 /// Registers an eviction policy of another crate. Its name is then valid wherever an eviction
 /// policy is named: in models, traces, the library and the command.
 ///
+/// A path calls the policy under its lock. A panic of the policy there ends the process.
+///
 /// # Errors
 /// The name is malformed or taken.
 pub fn register(policy: Policy, build: BuildEviction) -> Result<(), RegisterError> {

@@ -308,6 +308,8 @@ static REGISTERED: Registry<BuildReadahead> = Registry::new();
 /// Registers a readahead policy of another crate. Its name is then valid wherever a readahead
 /// policy is named: in models, traces, the library and the command.
 ///
+/// A path calls the policy under its lock. A panic of the policy there ends the process.
+///
 /// # Errors
 /// The name is malformed or taken.
 pub fn register(policy: Policy, build: BuildReadahead) -> Result<(), RegisterError> {

@@ -156,6 +156,8 @@ static REGISTERED: Registry<BuildScheduler> = Registry::new();
 /// Registers a scheduler of another crate. Its name is then valid wherever a scheduler is
 /// named: in models, traces, the library and the command.
 ///
+/// A path calls the policy under its lock. A panic of the policy there ends the process.
+///
 /// # Errors
 /// The name is malformed or taken.
 pub fn register(policy: Policy, build: BuildScheduler) -> Result<(), RegisterError> {

@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 use readpath::source::{Fetch, Source};
 use readpath::{DeviceError, File, ReadError, ReadPath};
+use readpath_core::policy::{Policy, Spec, SpecError};
+use readpath_core::request::{DeviceCaps, RequestId, RequestTable};
+use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
+use readpath_core::unit::Time;
 use support::*;
 
 const FILE_BYTES: usize = 8 << 20;
@@ -276,6 +280,65 @@ fn buffers_that_panic_on_drop_leak_no_memory_of_the_path() {
             file.read_exact_at(&mut all, 0).unwrap();
             assert!(all == content);
         });
+    }
+}
+
+/// The scheduler `noop`, which panics at the first completion.
+struct PanickingScheduler(Box<dyn Scheduler>);
+
+impl Scheduler for PanickingScheduler {
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        self.0.insert(now, id, requests)
+    }
+
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
+        self.0.dispatch(now, requests)
+    }
+
+    fn complete(&mut self, _: Time, _: RequestId, _: &RequestTable) {
+        panic!("a policy that panics, as this test has it");
+    }
+
+    fn queued(&self) -> usize {
+        self.0.queued()
+    }
+}
+
+/// The panic is in the reading thread, whose caller catches it, in the path's thread for futures,
+/// or in one of several readers. No reader waits for ever: the process ends by SIGABRT, which is 6
+/// in signal(7).
+#[test]
+fn panicking_policy_ends_the_program_whichever_thread_calls_it() {
+    let policy = Policy::new("panicking", "panics at a completion", "//! `panicking`");
+    let build = |_: &Spec, caps: &DeviceCaps| -> Result<Box<dyn Scheduler>, SpecError> {
+        let noop = scheduler::build(&Spec::plain("noop"), caps)?;
+        Ok(Box::new(PanickingScheduler(noop)))
+    };
+    scheduler::register(policy, build).unwrap();
+    let temp = TempFile::new(FILE_BYTES);
+    let read_caught = |file: &File| {
+        let read = AssertUnwindSafe(|| file.read_exact_at(&mut [0; 9_000], 70_000));
+        let _ = catch_unwind(read);
+    };
+    let read_future = |file: &File| {
+        let _ = pollster::block_on(file.read_at_async(vec![0; 9_000], 70_000));
+    };
+    let read_in_threads = |file: &File| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| read_caught(file));
+            }
+        });
+    };
+    let read_with: [&dyn Fn(&File); 3] = [&read_caught, &read_future, &read_in_threads];
+    for (way, read) in read_with.into_iter().enumerate() {
+        let status = status_of_child(|| {
+            let path = ReadPath::builder().memory(1 << 20).kernel_cache(false);
+            let path = path.scheduler("panicking").build().unwrap();
+            read(&path.open(&temp.path).unwrap());
+            true
+        });
+        assert_eq!(status & 0x7f, 6, "{way}");
     }
 }
 

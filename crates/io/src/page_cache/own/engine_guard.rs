@@ -19,12 +19,14 @@ pub(crate) struct EngineGuard<'e> {
     engine: &'e Engine,
     /// Present until the guard is dropped.
     state: Option<MutexGuard<'e, EngineState>>,
+    /// True if the thread was panicking when it took the lock.
+    was_panicking: bool,
 }
 
 impl<'e> EngineGuard<'e> {
     /// Wraps the locked state of an engine.
     pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, EngineState>) -> EngineGuard<'e> {
-        EngineGuard { engine, state: Some(state) }
+        EngineGuard { engine, state: Some(state), was_panicking: std::thread::panicking() }
     }
 
     /// Releases and takes the lock again if wake-ups are deferred, so that they happen before the
@@ -73,9 +75,15 @@ impl DerefMut for EngineGuard<'_> {
 }
 
 impl Drop for EngineGuard<'_> {
-    /// Releases the lock, and then performs the deferred actions.
+    /// Releases the lock, and then performs the deferred actions. Ends the process if the thread
+    /// has panicked under the lock, as in a policy of another crate: the panic hook has reported
+    /// it. The state is then unknown, and readers that wait for this thread would wait for ever. A
+    /// run of a simulation reports the panic.
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
+        if cfg!(not(simulation)) && std::thread::panicking() && !self.was_panicking {
+            std::process::abort();
+        }
         // Each flag and list is taken under the lock, and acted on after its release.
         let must_wake_reactor = state.take_reactor_wake();
         let deferred = &mut state.in_flight.deferred;
