@@ -331,6 +331,61 @@ fn advice_without_effect_in_the_library_is_counted() {
     assert!(!rows[2].to_string().contains("have no effect"), "{rows:?}");
 }
 
+/// Recording of a program with two files. Thread 0 touches the mapped file 0. It asks the kernel
+/// for file 1, which only thread 1 reads, by calls.
+fn announced_by_mapping_thread() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    let start = RecordingStart { page_bytes: 4096, ..RecordingStart::default() };
+    writer.put(Record::Start(start)).unwrap();
+    for number in 0..2 {
+        let path = format!("/data/{number}");
+        let file = FileRecord { file: number, path, bytes: Some(MIB), ..FileRecord::default() };
+        writer.put(Record::File(file)).unwrap();
+        let thread = ThreadName { thread: number, task: number, ..ThreadName::default() };
+        writer.put(Record::Thread(thread)).unwrap();
+    }
+    for hint in [AdviceType::WillNeed, AdviceType::DontNeed] {
+        let advice = AdviceGiven { file: 1, bytes: MIB, hint, ..AdviceGiven::default() };
+        writer.put(Record::Advice(advice)).unwrap();
+    }
+    for (nth, (thread, way)) in
+        [(0, ReadMethod::Fault), (1, ReadMethod::Pread)].into_iter().cycle().take(8).enumerate()
+    {
+        let (begin_ns, offset) = ((nth as u64 + 1) * 1_000_000, nth as u64 * 65_536);
+        let insert = PagesInserted { at_ns: begin_ns, thread, file: thread, offset, bytes: 4096 };
+        writer.put(Record::Insert(insert)).unwrap();
+        let read = ReadRecord {
+            begin_ns,
+            end_ns: begin_ns + 500_000,
+            waited_ns: 500_000,
+            thread,
+            way,
+            descriptor: (way != ReadMethod::Fault).then_some(3),
+            file: thread,
+            offset,
+            asked_bytes: 4096,
+            outcome: ReadOutcome::Bytes(4096),
+        };
+        writer.put(Record::Read(read)).unwrap();
+    }
+    writer.put(Record::End(RecordingEnd { at_ns: 1 << 30, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// All eight reads are replayed, by the library as by the kernel.
+#[test]
+fn thread_of_mappings_advises_a_file_that_no_thread_maps() {
+    let scratch = Scratch::new("what-if-unmapped");
+    scratch.file("r.rec", announced_by_mapping_thread());
+    let arguments = "replay r.rec --on file:. --on kernel:. --readahead none --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    let reads: Vec<_> = ran.results().iter().map(|row| row["reads"].clone()).collect();
+    assert_eq!(reads[1..], [8, 8]);
+}
+
 /// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the
 /// device twice, and otherwise once. The difference is the same with readpath and with the kernel.
 #[test]

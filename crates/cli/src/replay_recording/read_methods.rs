@@ -239,16 +239,17 @@ impl LibraryState {
     }
 
     /// Opens the file for a thread: a mapping, direct, or through the cache. A thread of mappings
-    /// gets the one made by [`new`](LibraryState::new). The library has no readahead of direct
-    /// reads, and so no advice for them.
+    /// gets the one made by [`new`](LibraryState::new). A file that it only advises may have none,
+    /// and is opened through the cache. The library has no readahead of direct reads, and so no
+    /// advice for them.
     fn open_file(
         &self,
         file: FileId,
         path: &Path,
         thread: &ReadList,
     ) -> Result<OpenedFile, String> {
-        if thread.engine == JobEngine::Mmap {
-            let mapping = Arc::clone(&self.mappings[&file]);
+        let mapping = self.mappings.get(&file).filter(|_| thread.engine == JobEngine::Mmap);
+        if let Some(mapping) = mapping.cloned() {
             let read = copying_read_fn(&mapping, |mapping| mapping.as_slice());
             let advise: AdviseFn =
                 Box::new(move |advice, offset, bytes| mapping.advise(advice, offset, bytes));
