@@ -100,8 +100,11 @@ pub struct StateSummary {
     pub minimum: Option<f64>,
     /// Row with the smallest ratio.
     pub minimum_row: Option<String>,
-    /// Number of cells that miss their goal, including cells in which the library failed. The
-    /// latter have no ratio, and are not in `cells`.
+    /// Number of cells that were compared with their goal. Cells in which the library failed are
+    /// among them. These have no ratio, and are not in `cells`.
+    #[serde(rename = "judged")]
+    pub judged_cells: usize,
+    /// Number of these cells that miss their goal.
     #[serde(rename = "below")]
     pub missed_goals: usize,
     /// Comparison with the fastest queue; null if no cell has one.
@@ -316,6 +319,7 @@ impl StateSummary {
             geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
             minimum: slowest.map(|(ratio, _)| ratio),
             minimum_row: slowest.map(|(_, row)| row.clone()),
+            judged_cells: cells_of_state().filter(|cell| cell.is_met.is_some()).count(),
             missed_goals: cells_of_state().filter(|cell| cell.is_met == Some(false)).count(),
             queue: QueueSummary::of(cells_of_state()),
         }
@@ -342,8 +346,9 @@ impl QueueSummary {
 #[cfg(test)]
 mod tests {
     use super::super::one::Measurement;
+    use super::super::picture::svg;
     use super::super::rows::{Row, Scale};
-    use super::super::tell::cells_table;
+    use super::super::tell::{cells_table, summary_sentence};
     use super::*;
 
     /// One run per duration in seconds, each with the same processor time.
@@ -478,9 +483,15 @@ mod tests {
                 [runs(&[seconds], 0.1), pread, mmap, direct],
             )
         };
+        let alone = StateSummary::of(CacheState::Short, std::slice::from_ref(&killed_cell));
+        assert!(summary_sentence(&alone).ends_with("; 1 of 1 miss the goal\n"));
         let cells = [killed_cell, completed(0.25), completed(1.0)];
         let summary = StateSummary::of(CacheState::Short, &cells);
         assert_eq!((summary.cells, summary.missed_goals), (2, 1));
+        let picture = svg(&cells, std::slice::from_ref(&summary), "title");
+        for text in [summary_sentence(&summary), picture] {
+            assert!(text.contains("1 of 3 miss the goal"), "{text}");
+        }
         // Square root of 4 × 1.
         assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);
         assert_eq!(summary.minimum, Some(1.0));

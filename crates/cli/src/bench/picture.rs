@@ -112,7 +112,7 @@ fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSu
     draw_centred(44.0, 13, summary.state.name());
     let mean = number(summary.geometric_mean, 2);
     draw_centred(60.0, 11, &format!("mean {mean}, min {}", number(summary.minimum, 2)));
-    let missed = format!("{} of {} miss the goal", summary.missed_goals, summary.cells);
+    let missed = format!("{} of {} miss the goal", summary.missed_goals, summary.judged_cells);
     draw_centred(74.0, 11, &missed);
     for (ratio, label) in MARKS {
         let x = ratio_x(left, ratio);

@@ -106,11 +106,12 @@ pub fn summary_sentence(summary: &StateSummary) -> String {
     };
     format!(
         "{}: {} cells, ratio to the fastest of three baselines: geometric mean {}, minimum \
-            {minimum}; {} miss the goal\n",
+            {minimum}; {} of {} miss the goal\n",
         summary.state.name(),
         summary.cells,
         number(summary.geometric_mean, 2),
         summary.missed_goals,
+        summary.judged_cells,
     ) + &summary.queue.as_ref().map_or_else(String::new, queue_sentence)
 }
 
