@@ -108,7 +108,6 @@ pub fn load_verdicts(rows: &[LoadRow]) -> String {
         let measured = rows_with_figure(rows, parts, |row| Some((row.iops?, None)));
         let verdict = match &measured[..] {
             [] => "no touch has ended.".to_owned(),
-            [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
             measured => {
                 let no_decimals = 0;
                 ranking_sentence(measured, "touches a second", no_decimals)
@@ -144,9 +143,9 @@ fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> 
 }
 
 /// Sentence on the fastest of several rows, the next one and the slowest one. Rows that are level
-/// with the fastest are named together, and are neither the next nor the slowest one. `measured`
-/// has at least one row, `unit` is the unit of the figures, and `decimals` the number of their
-/// decimal places.
+/// with the fastest are named together, and are neither the next nor the slowest one. A single row
+/// has its figure alone. `measured` has at least one row, `unit` is the unit of the figures, and
+/// `decimals` the number of their decimal places.
 fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|left, right| right.figure.total_cmp(&left.figure));
@@ -157,6 +156,9 @@ fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> Strin
         }
         None => format!("{:.decimals$}", row.figure),
     };
+    if let [one] = measured {
+        return format!("{}: {} {unit}.", one.name, figure_text(one));
+    }
     if order.iter().all(|row| first.is_level_with(row)) {
         let (lowest, highest) = (figure_text(last), figure_text(first));
         return format!("All rows are level: {lowest} to {highest} {unit}.");
@@ -266,6 +268,16 @@ mod tests {
             sentence(&[("hdd", 10.0), ("ssd", 25.0)]),
             "ssd is fastest: 25.0 MiB/s, 2.50 times hdd."
         );
+    }
+
+    /// Rows without a figure are left out before. A repeated row has the range of its runs.
+    #[test]
+    fn only_row_with_a_figure_is_compared_with_no_other() {
+        let one = measured_rows(&[("hdd", 33.3)]);
+        assert_eq!(ranking_sentence(&one, "MiB/s", 1), "hdd: 33.3 MiB/s.");
+        let runs = RunSummary::of(&[2.0, 1.0, 3.0]);
+        let repeated = Measured { name: "ssd".to_owned(), figure: 2.0, runs };
+        assert_eq!(ranking_sentence(&[repeated], "MiB/s", 0), "ssd: 2 (1 to 3) MiB/s.");
     }
 
     /// 105 is within 5 % of 100, and 106 is not.
