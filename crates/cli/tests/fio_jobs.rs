@@ -489,3 +489,21 @@ fn rows_before_a_failed_row_are_printed() {
     assert!(scratch.path("page.html").exists());
     assert!(scratch.path("t-1").exists() && !scratch.path("t-3").exists());
 }
+
+/// The process finds no memory for its block of 1 GiB, and its log no room on the device.
+#[test]
+fn failure_of_a_run_is_reported_before_the_one_of_its_log() {
+    let scratch = Scratch::new("run-and-log");
+    let data = std::fs::File::create(scratch.path("data")).unwrap();
+    data.set_len(1 << 30).unwrap();
+    std::os::unix::fs::symlink("/dev/full", scratch.path("t")).unwrap();
+    scratch.file("w.fio", "[w]\nbs=1g\nsize=1g\nrw=read\nwrite_iolog=t\n");
+    let command = "ulimit -v 900000; exec \"$0\" run w.fio --on kernel:data";
+    let output = Command::new("bash")
+        .args(["-c", command, env!("CARGO_BIN_EXE_readpath")])
+        .current_dir(scratch.path("."))
+        .output();
+    let ran = support::Ran::of(output.unwrap());
+    ran.says(&["no memory for", "of 1073741824 bytes"], command);
+    assert!(ran.code != Some(0) && !ran.stderr.contains("the log t"), "{}", ran.stderr);
+}

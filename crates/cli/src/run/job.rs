@@ -81,8 +81,10 @@ fn run_rows(
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         let row_observers = (log, observer.as_ref());
         let measured = run_row(&plan.run, row, row_observers, &operations, interrupt);
-        // A failure of the logs precedes one of the measurement.
-        let mut measured = operations.finish().and(measured)?;
+        // The logs are completed in any case. The failure of a run precedes the one of its logs.
+        let logs_written = operations.finish();
+        let mut measured = measured?;
+        logs_written?;
         // Caveats of the measurement, of the job file, and of the names of the logs.
         let log_note = match rows_to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
