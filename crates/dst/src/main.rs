@@ -107,7 +107,7 @@ fn run_and_check_leaks(scenario: &Scenario) -> Report {
 
 /// Arguments of the command.
 struct Arguments {
-    /// The seed of the first run. Each run counts it up by one, also a run of a regression.
+    /// The seed of the first run after the regressions. Each further run counts it up by one.
     first: u64,
     /// Number of runs, the ones of regressions included.
     seeds: u64,
@@ -289,10 +289,10 @@ impl Totals {
 }
 
 /// Runs scenarios on the worker with this number until a limit of the arguments is reached, or a
-/// run of any worker has failed. The first scenarios are `regressions`, each in place of one seed,
-/// and the others are drawn. Prints the first failure, and its scenario after it is shortened. If
-/// the arguments show each scenario before its run, nothing is shortened. A single run that
-/// succeeds prints its steps and its hash.
+/// run of any worker has failed. The first scenarios are `regressions`, and the others are drawn
+/// from the seeds. Prints the first failure, and its scenario after it is shortened. If the
+/// arguments show each scenario before its run, nothing is shortened. A single run that succeeds
+/// prints its steps and its hash.
 fn run_worker(
     worker: usize,
     arguments: &Arguments,
@@ -315,10 +315,12 @@ fn run_worker(
         if run_index >= seeds {
             break;
         }
-        let seed = first + run_index;
         let (origin, scenario) = match regressions.get(run_index as usize) {
             Some(regression) => (Origin::Regression(run_index), regression.clone()),
-            None => (Origin::Seed(seed), (arguments.draw_scenario)(seed, actions)),
+            None => {
+                let seed = first + (run_index - regressions.len() as u64);
+                (Origin::Seed(seed), (arguments.draw_scenario)(seed, actions))
+            }
         };
         if shows_scenarios {
             print!("{scenario}");

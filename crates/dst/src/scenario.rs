@@ -169,7 +169,7 @@ pub enum MappingTouch {
 const ACTION_KINDS: u64 = 20;
 
 /// Random numbers from a seed, which is the initial state.
-pub(super) struct Draw(pub(super) u64);
+pub struct Draw(pub u64);
 
 impl Draw {
     /// Draws a number below `end`, which is not 0.
@@ -277,11 +277,14 @@ fn draw_length(draw: &mut Draw) -> u64 {
 }
 
 /// Draws the kinds of actions of a run, as one bit for each of `kind_count` kinds: about half of
-/// them. With all kinds in each run, rare actions would hardly interact.
-pub(super) fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
-    // These make an empty set improbable. Equal bits add up to the next one.
+/// them, and at least one. With all kinds in each run, rare actions would hardly interact.
+pub fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
+    // These make an empty set improbable. Equal bits add up to the next one, which may be beyond
+    // the kinds.
     let few_kinds = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
-    few_kinds | draw.number_below(1 << kind_count)
+    let kinds = (few_kinds | draw.number_below(1 << kind_count)) & ((1 << kind_count) - 1);
+    // An empty set becomes the first kind. Other seeds keep their actions.
+    if kinds == 0 { 1 } else { kinds }
 }
 
 /// Draws the actions of a few threads, about `actions` in all. `draw_thread` draws the given number

@@ -41,7 +41,7 @@ pub use memory::Kernel;
 pub use nfs_decoders::decode_stream;
 pub use paged::{check_against_current, open_region};
 pub use regressions::regressions;
-pub use scenario::{Action, MappingTouch, Paged, Scenario, Settings};
+pub use scenario::{Action, Draw, MappingTouch, Paged, Scenario, Settings, draw_kinds};
 pub use server::SimulatedServer;
 pub use world::{Report, ScheduleRates, World, world};
 

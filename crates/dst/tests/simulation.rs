@@ -5,8 +5,8 @@ use std::path::Path;
 
 use readpath_dst::Region;
 use readpath_dst::simulation::{
-    Disk, Faults, Report, Scenario, ScheduleRates, World, check_against_current, decode_stream,
-    open_region, regressions, world,
+    Disk, Draw, Faults, Report, Scenario, ScheduleRates, World, check_against_current,
+    decode_stream, draw_kinds, open_region, regressions, world,
 };
 
 /// Number of actions of a drawn scenario, in all threads together: a few milliseconds.
@@ -83,6 +83,30 @@ fn scenarios_of_earlier_failures_pass_under_other_schedules() {
             let failure = scenario.run().failure;
             assert!(failure.is_none(), "{number}, schedule {schedule}: {failure:?}\n{scenario}");
         }
+    }
+}
+
+/// The first runs are the regressions, and the next two the seeds 7 and 8.
+#[test]
+fn regressions_run_before_the_first_seed_and_in_place_of_none() {
+    let regressions = regressions();
+    let runs = (regressions.len() + 2).to_string();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_simulate"));
+    command.args(["--first", "7", "--seeds", &runs, "--actions", "1", "--show"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let shown = text.lines().filter_map(|line| line.strip_prefix("seed ")?.split(',').next());
+    let expected = regressions.iter().map(|regression| regression.seed).chain([7, 8]);
+    let expected: Vec<String> = expected.map(|seed| seed.to_string()).collect();
+    assert_eq!(shown.collect::<Vec<&str>>(), expected);
+}
+
+/// Each kind is one bit of the two lowest ones. A run without any would never draw an action.
+#[test]
+fn each_drawn_run_has_a_kind_of_actions() {
+    for seed in 0..1_000 {
+        assert_ne!(draw_kinds(&mut Draw(seed), 2) & 0b11, 0, "seed {seed}");
     }
 }
 
