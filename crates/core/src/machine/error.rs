@@ -34,10 +34,10 @@ pub enum ConfigError {
     },
 }
 
-/// Error of a file that reaches past the device.
+/// Error of a file or a swap area that reaches past the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeyondDevice {
-    /// The sector after the file's last one: exclusive.
+    /// The sector after the last one of the file or area: exclusive.
     pub end_sector: u64,
     /// Size of the device in sectors.
     pub device_sectors: u64,
@@ -110,10 +110,15 @@ pub enum SwapError {
     Beyond(BeyondDevice),
     /// There is already a swap area.
     Second,
-    /// The pages of the mapping, or the slots of the swap area, can't be numbered.
+    /// The pages of the mapping can't be numbered.
     TooManyPages {
-        /// The requested number of pages or slots.
+        /// The requested number of pages.
         pages: u64,
+    },
+    /// The slots of the swap area can't be numbered.
+    TooManySlots {
+        /// The requested number of slots.
+        slots: u64,
     },
 }
 
@@ -122,13 +127,19 @@ impl fmt::Display for SwapError {
         match self {
             SwapError::Policy(error) => error.fmt(f),
             SwapError::Beyond(error) => {
-                write!(f, "the swap area does not fit: {error}; give a smaller area")
+                f.write_str("the swap area ")?;
+                error.write_ends(f)?;
+                f.write_str("; give a smaller area")
             }
             SwapError::Second => f.write_str("there is a swap area already; one is all there is"),
             // Also for the slots of a swap area. 2^32 pages of 4 KiB are 16 TiB.
             SwapError::TooManyPages { pages } => write!(
                 f,
                 "a mapping of {pages} pages is too large to be numbered; give less than 16 TiB"
+            ),
+            SwapError::TooManySlots { slots } => write!(
+                f,
+                "a swap area of {slots} pages is too large to be numbered; give less than 16 TiB"
             ),
         }
     }
@@ -177,9 +188,17 @@ impl core::error::Error for ConfigError {}
 
 impl fmt::Display for BeyondDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the file ")?;
+        self.write_ends(f)
+    }
+}
+
+impl BeyondDevice {
+    /// Writes both ends, as the predicate of a sentence about the file or the swap area.
+    fn write_ends(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the file would end at byte {}, the device ends at byte {}",
+            "would end at byte {}, the device ends at byte {}",
             u128::from(self.end_sector) * u128::from(SECTOR_BYTES),
             u128::from(self.device_sectors) * u128::from(SECTOR_BYTES)
         )

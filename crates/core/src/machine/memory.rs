@@ -368,7 +368,8 @@ impl MachineMemory {
         // On a disk, some policies select pages by slot instead of by address.
         let policy =
             swapin::build(&config.policy, caps.is_rotational).map_err(SwapError::Policy)?;
-        let end_sector = config.start_sector.saturating_add(config.slots * PAGE_SECTORS);
+        let end_sector =
+            config.slots.saturating_mul(PAGE_SECTORS).saturating_add(config.start_sector);
         if end_sector > caps.sectors {
             return Err(SwapError::Beyond(BeyondDevice {
                 end_sector,
@@ -377,7 +378,7 @@ impl MachineMemory {
         }
         // An entry of a page is its slot plus 1.
         if config.slots >= u64::from(u32::MAX) {
-            return Err(SwapError::TooManyPages { pages: config.slots });
+            return Err(SwapError::TooManySlots { slots: config.slots });
         }
         // Must be set before the first page of memory enters the cache.
         if config.by_policy {

@@ -174,6 +174,21 @@ mod tests {
         assert_eq!(Machine::new(config).err(), Some(ConfigError::Policy(refusal)));
     }
 
+    /// 2^61 slots of a page have more bytes than 64 bits count.
+    #[test]
+    fn refusals_of_a_swap_area_name_the_area() {
+        let caps = DeviceCaps { sectors: 1 << 60, ..CAPS };
+        let config = Config { memory_bytes: 16 * PAGE_BYTES, ..Config::new(caps) };
+        let mut machine = Machine::new(config).unwrap();
+        let mut refusal = |slots| machine.add_swap(&SwapConfig::new(0, slots)).unwrap_err();
+        let numbered = alloc::format!("{}", refusal(u64::from(u32::MAX)));
+        assert!(numbered.starts_with("a swap area of 4294967295 pages"), "{numbered}");
+        for slots in [1 << 58, 1 << 61, u64::MAX] {
+            let beyond = alloc::format!("{}", refusal(slots));
+            assert!(beyond.starts_with("the swap area would end at byte"), "{beyond}");
+        }
+    }
+
     #[test]
     fn write_at_the_end_of_the_address_range_is_past_the_end() {
         let (mut machine, handle) = machine();
