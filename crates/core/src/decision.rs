@@ -211,7 +211,7 @@ pub enum Decision {
         /// isn't any more. `far`: idling pays for no process. `another`: the rate indicates another
         /// device or load.
         why: &'static str,
-        /// The rate that decided it; 0 without one.
+        /// The rate that decided it: of the new limit, or of the removed one. 0 without one.
         kib_per_s: u64,
         /// The rate of all processes for comparison (key `before`).
         before_kib_per_s: u64,
@@ -285,7 +285,7 @@ pub enum Decision {
     Depth {
         /// The new limit, beyond one request for each process (key `requests`).
         depth: u32,
-        /// Throughput that decided it: with this limit, or without one if the limit was raised.
+        /// Throughput that decided it: with this limit, or with the lower one that was raised.
         kib_per_s: u64,
         /// Throughput with the largest number in progress.
         most_kib_per_s: u64,

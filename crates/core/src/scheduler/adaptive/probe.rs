@@ -84,7 +84,8 @@ pub(super) struct ProbeResult {
     pub setting: Option<u32>,
     /// The reason, such as `another` device or load.
     pub why: &'static str,
-    /// The rate of the epoch that ended the trial; after a reset, the mean rate before it.
+    /// The mean rate of the trial, if it was enough. Otherwise the mean rate of the setting that is
+    /// raised or removed.
     pub kib_per_s: u64,
     /// The rate of all at once.
     pub all_kib_per_s: u64,
@@ -165,12 +166,6 @@ impl ThroughputTuner {
             uses_fine_steps: false,
             quiet_until: Time::ZERO,
         }
-    }
-
-    /// Creates a search with `setting` as the current setting, for tests.
-    #[cfg(test)]
-    pub(super) fn with_setting(parameter: Parameter, setting: u32) -> ThroughputTuner {
-        ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
     /// Allowed number of processes or requests, by the trial in progress if any; `None`: all.
@@ -372,7 +367,7 @@ impl ThroughputTuner {
         self.epoch = MeasuringEpoch::default();
         let trial_duration = now.since(trial.began);
         let setting_before = self.setting;
-        let why = match trial.setting {
+        let (why, kib_per_s) = match trial.setting {
             None => {
                 self.all_kib_per_s = kib_per_s;
                 if self.parameter.is_enough(self.mean_kib_per_s, kib_per_s) {
@@ -387,7 +382,7 @@ impl ThroughputTuner {
                 };
                 // The setting was not enough: later steps are finer, and its mean begins again.
                 (self.uses_fine_steps, self.epochs) = (true, 0);
-                "less"
+                ("less", self.mean_kib_per_s)
             }
             Some(_) => {
                 let trial_kib_per_s =
@@ -415,7 +410,7 @@ impl ThroughputTuner {
                 }
                 self.setting = trial.setting;
                 (self.mean_kib_per_s, self.epochs) = (trial_kib_per_s, 1);
-                "enough"
+                ("enough", trial_kib_per_s)
             }
         };
         self.initial_kib_per_s = 0;
@@ -434,6 +429,8 @@ impl ThroughputTuner {
     }
 }
 
+#[cfg(test)]
+mod result_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
