@@ -110,6 +110,8 @@ struct ControllerRequest {
     request: DeviceRequest,
     /// Number of lines that are still being read for it, until one fails. 0 for other requests.
     lines_left: u32,
+    /// True for a read that continues a stream, which drops the lines that it has read.
+    is_stream: bool,
 }
 
 /// Internal event. The number is a key in `slots`, for `Issued` in `jobs`.
@@ -234,18 +236,17 @@ impl Controller {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;
         }
-        let mut lines_left = 0;
+        self.slots[slot].is_stream = is_stream;
         for line in first..end {
             if self.lines.state(line) == CacheLineState::Requested {
                 self.lines.add_waiter(line, slot);
                 self.make_read_ahead_urgent(line);
-                lines_left += 1;
-            } else if is_stream {
-                self.evict_read_line(line, &request);
+                self.slots[slot].lines_left += 1;
+            } else {
+                self.evict_read_line(line, slot);
             }
         }
-        self.slots[slot].lines_left = lines_left;
-        if lines_left == 0 {
+        if self.slots[slot].lines_left == 0 {
             self.send_read_data(now, slot, Outcome::Done);
         }
     }
@@ -262,10 +263,11 @@ impl Controller {
         }
     }
 
-    /// Drops a line that `request` has read to its end, unless `caches_all_reads`.
-    fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
+    /// Drops a line that the stream in `slot` has read to its end, unless `caches_all_reads`.
+    fn evict_read_line(&mut self, line: u64, slot: u32) {
+        let ControllerRequest { request, is_stream, .. } = self.slots[slot];
         let is_read = (line + 1) * self.parts.line_sectors <= request.end();
-        if is_read && !self.parts.caches_all_reads {
+        if is_stream && is_read && !self.parts.caches_all_reads {
             self.lines.discard(line);
         }
     }
@@ -479,7 +481,7 @@ impl Controller {
     /// Handles a completed request of the device by its purpose. Answers a direct request, or a
     /// flush of the host, which fails if a write was lost. Records the outcome of a write-back or a
     /// member flush. After a write-back, waiting writes enter the cache and ready flushes begin.
-    /// Marks read lines as present, drops each that a waiting request has read to its end, and
+    /// Marks read lines as present, drops each that a waiting stream has read to its end, and
     /// answers requests that wait for no other line. Drops lines whose read failed or was short.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
@@ -510,8 +512,8 @@ impl Controller {
                     while let Some(slot) = self.lines.take_waiter(line) {
                         let waiter = &mut self.slots[slot];
                         waiter.lines_left -= 1;
-                        let (waiting_request, is_last) = (waiter.request, waiter.lines_left == 0);
-                        self.evict_read_line(line, &waiting_request);
+                        let is_last = waiter.lines_left == 0;
+                        self.evict_read_line(line, slot);
                         if is_last {
                             self.send_read_data(now, slot, Outcome::Done);
                         }
@@ -529,8 +531,7 @@ impl Controller {
     fn drop_failed_line(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.take_waiter(line) {
-            let request = self.slots[slot].request;
-            let line_sectors = self.parts.line_sectors;
+            let (request, line_sectors) = (self.slots[slot].request, self.parts.line_sectors);
             for other in request.start / line_sectors..request.end().div_ceil(line_sectors) {
                 self.lines.remove_waiter(other, slot);
             }
@@ -552,7 +553,7 @@ impl Device for Controller {
 
     /// Accepts a request at time `now`. Its overhead begins at once.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
+        let slot = self.slots.add(ControllerRequest { request, lines_left: 0, is_stream: false });
         self.events.add(now + self.parts.overhead, ControllerEvent::OverheadPassed(slot));
     }
 
