@@ -195,7 +195,10 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
 
 /// Reads the three seek times of a data sheet, which must not decrease. `keys` are the fields of
 /// the shortest, the average and the longest seek.
-fn read_data_sheet_seeks(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
+pub(super) fn read_data_sheet_seeks(
+    block: &FieldBlock,
+    keys: [&str; 3],
+) -> Result<DataSheetSeeks, FileError> {
     let [single, average, full] = keys;
     let points = DataSheetSeeks {
         single_ms: block.number(single, MS)?,

@@ -4,11 +4,12 @@
 
 use std::path::Path;
 
+use super::describe_toml::read_data_sheet_seeks;
 use super::disksim_syntax::ReadText;
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Geometry, check_layout};
 use super::layout::{DiskZone, DriveLayout, LayoutFault, SparingScheme, TrackOrder};
-use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
+use super::seek::{HplCurve, SeekCurve};
 use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
 
 /// Valid durations.
@@ -199,7 +200,7 @@ pub(super) fn read_mechanics(
         seek,
         head_switch_ns: ms_to_ns(block.number("Head switch time", MS)?),
         write_seek: None,
-        write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6) as i64,
+        write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6).round() as i64,
         access,
         zero_latency_read,
         zero_latency_write,
@@ -231,13 +232,8 @@ pub(super) fn read_mechanics(
 
 /// Reads the seek curve. `read` returns the text of a file.
 fn read_seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
-    let data_sheet_seeks = || {
-        Ok::<_, FileError>(DataSheetSeeks {
-            single_ms: block.number("Single cylinder seek time", MS)?,
-            average_ms: block.number("Average seek time", MS)?,
-            full_ms: block.number("Full strobe seek time", MS)?,
-        })
-    };
+    let keys = ["Single cylinder seek time", "Average seek time", "Full strobe seek time"];
+    let data_sheet_seeks = || read_data_sheet_seeks(block, keys);
     match block.required_text("Seek type")? {
         "constant" => Ok(SeekCurve::Constant { ms: block.number("Constant seek time", MS)? }),
         "linear" => data_sheet_seeks().map(SeekCurve::Linear),

@@ -366,6 +366,9 @@ fn quirks_of_published_drive_files_are_accepted() {
     assert_eq!((drive.layout.cylinders_in_all(), drive.layout.zones[0].last_cylinder), (10, 9));
     let drive = load_tiny("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
     assert_eq!(drive.expect("a negative delay").mechanics.write_settle_ns, -642_000);
+    // 600.6 ns are 601 whole ns.
+    let drive = load_tiny("tiny.model", "settling delay = 0.5", "settling delay = 0.0006006");
+    assert_eq!(drive.expect("a short delay").mechanics.write_settle_ns, 601);
 }
 
 #[test]
@@ -384,6 +387,11 @@ fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
                        Full strobe seek time = 4";
     let drive = load_tiny("tiny.model", "Seek type = extracted", three_times).expect("good");
     assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
+    for (from, to) in [("time = 1", "time = 3"), ("time = 4", "time = 1")] {
+        let times = three_times.replace(from, to);
+        let error = load_error("tiny.model", "Seek type = extracted", &times);
+        assert!(error.contains("must rise in this order"), "{error}");
+    }
 }
 
 /// Loads the built-in drive `scsi2002` with `from` replaced by `to` in its description.
