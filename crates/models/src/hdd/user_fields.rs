@@ -14,7 +14,8 @@ use crate::fields::{FieldBlock, FieldValue, NamedValue};
 ///
 /// # Errors
 /// Fails when more than one field matches, and on a non-number for a numeric field. Without a match
-/// it fails unless the key is a full path into an existing block, which adds the field.
+/// it fails unless the key is a full path into an existing block, which adds the field. Fails for a
+/// list or a block of the description.
 pub fn set_fields(
     root: &mut FieldBlock,
     spec: &Spec,
@@ -33,6 +34,11 @@ pub fn set_fields(
         let matching_paths: Vec<&String> = paths.iter().filter(ends_with_key).collect();
         match matching_paths.as_slice() {
             [path] => set_field(root, path, spec, key, value)?,
+            [] if has_field(root, key) => {
+                let expected = "a field with one value: lists and blocks are only set in a \
+                                description of one's own (toml=FILE)";
+                return Err(value_error(spec, key, value, expected.to_owned()));
+            }
             // The guard itself adds the field, if its block exists.
             [] if add_field(root, key, value) => {}
             [] => {
@@ -64,11 +70,21 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     }
 }
 
+/// Returns true if the description has a field with this full path.
+fn has_field(root: &FieldBlock, path: &str) -> bool {
+    let (first, rest) =
+        path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let field = root.fields.iter().find(|field| field.key == first);
+    field.is_some_and(|field| match (&field.value, rest) {
+        (_, None) => true,
+        (FieldValue::Block(block), Some(rest)) => has_field(block, rest),
+        (_, Some(_)) => false,
+    })
+}
+
 /// Adds a field that the description omits, with its full path and the text of its value. Returns
 /// false if the path has no block or the block does not exist. The field name is checked later,
-/// when the drive is built: a field that its block does not read is an error. The path of an
-/// existing list or block adds a second field of that name. A block reads only the first field of a
-/// name, so the second one is such an error too.
+/// when the drive is built: a field that its block does not read is an error.
 fn add_field(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
@@ -145,6 +161,9 @@ mod tests {
         assert!(error("hdd,rpm=fast").contains("a number, as in rpm=10000"));
         assert!(error("hdd,rpm=0").contains("rpm"));
         assert!(error("hdd,mechanics.rpms=9").contains("no field of this block"));
+        for key in ["geometry", "geometry.even_zones"] {
+            assert!(error(&format!("hdd,{key}=9")).contains("lists and blocks"), "{key}");
+        }
         assert!(error("hdd,pm=15000").contains("no parameter `pm`"), "whole words only");
     }
 }
