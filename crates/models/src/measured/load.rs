@@ -69,8 +69,17 @@ struct NamedTime<'d> {
 /// Description of the response time of streams.
 const STREAMS_DESCRIPTION: &str = "one of so many streams in turn";
 
-/// Returns all response times of a description with their parameter names. Sizes and distances in
-/// names are cut to whole KiB. A parameter sets the first of several times with its name.
+/// Text of a size or distance in a name: in KiB, or in bytes if it is no whole number of KiB. Two
+/// sizes have two texts.
+fn size_text(bytes: i64) -> String {
+    match bytes % 1024 {
+        0 => format!("{}k", bytes / 1024),
+        _ => bytes.to_string(),
+    }
+}
+
+/// Returns all response times of a description with their parameter names, each of which differs
+/// from the others.
 fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
@@ -80,13 +89,14 @@ fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     ] {
         for costs in size_costs {
             for (depth, us) in depths.iter().zip(&mut costs.us) {
-                let name = format!("{kind}.{}k.depth{depth}", costs.bytes >> 10);
+                let size = size_text(costs.bytes as i64);
+                let name = format!("{kind}.{size}.depth{depth}");
                 times.push(NamedTime { name, us, description: text });
             }
         }
     }
     for near in &mut description.near {
-        let name = format!("near.{}k", near.distance / 1024);
+        let name = format!("near.{}", size_text(near.distance));
         let text = "one that begins so far from the end of the last";
         times.push(NamedTime { name, us: &mut near.us, description: text });
     }
@@ -124,4 +134,29 @@ pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
         DeviceParameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
     };
     Ok(named_times(&mut storage_description).into_iter().map(parameter).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::description::NearResponse;
+
+    /// Sizes of 512 and 1000 bytes, and distances of less than a KiB on both sides.
+    #[test]
+    fn times_of_two_sizes_have_two_names() {
+        let path = Path::new("virtual_disk.toml");
+        let mut description = parse_description(BUILT_IN_DESCRIPTION, path).unwrap();
+        (description.random[0].bytes, description.random[1].bytes) = (512, 1000);
+        let near = |distance| NearResponse { distance, us: 1.0 };
+        description.near = [-1000, -512, 512, 2048].map(near).to_vec();
+        let names: Vec<String> =
+            named_times(&mut description).into_iter().map(|time| time.name).collect();
+        let mut distinct = names.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len(), "{names:?}");
+        for name in ["random.512.depth1", "random.64k.depth1", "near.-512", "near.2k"] {
+            assert!(names.iter().any(|other| other == name), "{name}: {names:?}");
+        }
+    }
 }
