@@ -368,13 +368,14 @@ impl CollectionWork {
 }
 
 /// Returns the number of valid pages of each of `block_count` closed blocks under steady random
-/// writes. The counts form a geometric sequence with the sum `pages`, from `block_pages` on. The
-/// blocks must have room for `pages`. Fewer pages than one block still count as a full block.
-/// Without a block the result is empty.
+/// writes. The counts form a geometric sequence with the sum `pages`, from `block_pages` on, or
+/// from `pages` on if that is less. The blocks must have room for `pages`. Without a block the
+/// result is empty.
 fn steady_valid_pages(block_count: usize, block_pages: u64, pages: u64) -> Vec<u64> {
+    let first_count = block_pages.min(pages) as f64;
     let counts_for = |ratio: f64| {
         let next_count = move |count: &f64| Some(count * ratio);
-        std::iter::successors(Some(block_pages as f64), next_count).take(block_count)
+        std::iter::successors(Some(first_count), next_count).take(block_count)
     };
     // Bisection of the ratio between successive counts, beyond the precision of an f64.
     let (mut ratio_min, mut ratio_max) = (0.0, 1.0);
@@ -466,28 +467,26 @@ mod tests {
     }
 
     /// Random writes of 1 to 40 pages. All blocks together then have the written pages, and on a
-    /// used drive also the pages that are not yet overwritten.
+    /// used drive also the pages that are not yet overwritten. The second drive is smaller than a
+    /// block.
     #[test]
     fn every_page_stays_in_exactly_one_block() {
-        for is_used in [false, true] {
-            let division = FlashDivision {
-                pages: 4_000,
-                spare_percent: 1,
-                block_pages: 64,
-                is_used,
-                ..DIVISION
-            };
+        for (is_used, pages, writes) in
+            [(false, 4_000, 20_000), (true, 4_000, 20_000), (true, 50, 1), (true, 50, 1_000)]
+        {
+            let division =
+                FlashDivision { pages, spare_percent: 1, block_pages: 64, is_used, ..DIVISION };
             let mut drive = Translation::new(division);
             let mut rng = SeededRng::new(9);
-            for _ in 0..20_000 {
-                let first = rng.below(4_000);
-                drive.write(PageRange { first, end: (first + rng.below(40) + 1).min(4_000) });
+            for _ in 0..writes {
+                let first = rng.below(pages);
+                drive.write(PageRange { first, end: (first + rng.below(40) + 1).min(pages) });
             }
             let valid_pages: u64 = drive.blocks.iter().map(|block| block.valid_pages).sum();
             let old_pages: u64 = drive.blocks.iter().map(|block| block.old_pages).sum();
             let written_pages = drive.written.count() as u64;
             assert_eq!(valid_pages, written_pages + old_pages);
-            assert_eq!(old_pages, if is_used { 4_000 - written_pages } else { 0 });
+            assert_eq!(old_pages, if is_used { pages - written_pages } else { 0 });
             assert!(drive.blocks.iter().all(|block| block.valid_pages <= 64));
         }
     }
