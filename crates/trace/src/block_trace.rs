@@ -154,14 +154,15 @@ pub struct TraceReader<R> {
     read_bytes: usize,
     /// Number of the last line or record.
     line_number: u64,
+    /// Number of the line or record of the last request. 0 before the first one.
+    request_line: u64,
     /// Version and time of an iolog; unused in other formats.
     iolog: iolog::IologState,
     /// Choice of the event that represents a request.
     event_filter: EventFilter,
     /// Device numbers, and the time that counts as 0.
     origin: TraceOrigin,
-    /// Number of lines or records without data, or with an event that did not count when it was
-    /// read.
+    /// Number of lines or records without data, or with an event that does not count, or not yet.
     skipped: u64,
     /// True once an error was returned, which ends the iteration.
     has_failed: bool,
@@ -233,6 +234,7 @@ impl<R: BufRead> TraceReader<R> {
             line: Vec::new(),
             read_bytes: 0,
             line_number: 0,
+            request_line: 0,
             iolog: iolog::IologState::default(),
             event_filter: EventFilter::default(),
             origin: TraceOrigin::default(),
@@ -265,15 +267,15 @@ impl<R: BufRead> TraceReader<R> {
         })
     }
 
-    /// Number of lines or records so far without data, or with an event that did not count when it
-    /// was read. The event may have become a request since, at the choice of the event.
+    /// Number of lines or records so far without data, or with an event that does not count, or not
+    /// yet: an event that is held back counts as skipped until it has become a request.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Number of the last line or record, from 1.
+    /// Number of the line or record of the last request, from 1. 0 before the first request.
     pub fn line(&self) -> u64 {
-        self.line_number
+        self.request_line
     }
 
     /// Returns the next request, or `None` at the end. Lines, records or (in a recording) reads
@@ -283,6 +285,8 @@ impl<R: BufRead> TraceReader<R> {
         loop {
             // Events held back until the choice come first: they are older than the next line.
             if let Some(held_event) = self.event_filter.next_held() {
+                self.request_line = held_event.line;
+                self.skipped -= 1;
                 let raw = held_event.as_raw_request();
                 return self.origin.convert_request(raw, held_event.line).map(Some);
             }
@@ -293,7 +297,10 @@ impl<R: BufRead> TraceReader<R> {
                 _ => self.read_line()?,
             };
             match request {
-                TraceRead::Request(request) => return Ok(Some(request)),
+                TraceRead::Request(request) => {
+                    self.request_line = self.line_number;
+                    return Ok(Some(request));
+                }
                 TraceRead::Nothing => self.skipped += 1,
                 TraceRead::Blank => {}
                 TraceRead::End if self.event_filter.choose_event() => {}

@@ -401,6 +401,12 @@ mod tests {
                 1,
                 "TICKS,HOST,DISK",
             ),
+            (
+                BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse),
+                "8,0 1 1 0.0 9 D R 9000000000000000 + 8 [p]\n8,0 1 2 0.1 9 D R 8 + 8 [p]\n",
+                1,
+                "no disk is so large",
+            ),
             (BlockTraceFormat::Reads, "1 2\nrewind\n", 2, "is no step"),
         ] {
             let error = wrong(format, text);

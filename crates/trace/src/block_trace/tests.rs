@@ -308,3 +308,19 @@ fn bad_requests_are_reported_with_their_line() {
     let long = error_of(TraceFormat::Msr, &"9".repeat(1 << 20));
     assert!(long.len() < 400, "{}", long.len());
 }
+
+/// A trace without queued requests, whose issued ones count at its end. The completion has no
+/// request, and each request has its own line.
+#[test]
+fn held_events_have_their_lines_and_are_not_skipped() {
+    let text = "8,0 1 1 0.000000000 9 D R 8 + 8 [p]\n\
+                8,0 1 2 0.000001000 0 C R 8 + 8 [0]\n\
+                8,0 1 3 0.000002000 9 D R 16 + 8 [p]\n";
+    let mut reader = TraceReader::new(text.as_bytes(), TraceFormat::Blkparse);
+    let mut offsets_and_lines = Vec::new();
+    while let Some(request) = reader.next() {
+        offsets_and_lines.push((request.unwrap().offset, reader.line()));
+    }
+    assert_eq!(offsets_and_lines, [(4096, 1), (8192, 3)]);
+    assert_eq!(reader.skipped(), 1);
+}
