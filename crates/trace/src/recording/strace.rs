@@ -168,6 +168,8 @@ mod kind {
     pub const BEGUN_BEFORE: &str = "reads that began before the text";
     /// The path is known and is no file with offsets.
     pub const NO_FILE: &str = "reads of pipes, sockets, terminals and the kernel's files";
+    /// No path is known.
+    pub const UNKNOWN_FILE: &str = "reads of descriptors whose file the text does not show";
     /// The result is `?`: the kernel restarts the call, which then has a line of its own.
     pub const RESTARTED: &str = "reads that a signal interrupted and that began again";
     /// strace shows at most `-s` requests of a list.
@@ -324,5 +326,7 @@ impl StraceParser {
     }
 }
 
+#[cfg(test)]
+mod odd_call_tests;
 #[cfg(test)]
 mod tests;

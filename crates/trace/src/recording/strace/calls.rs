@@ -94,8 +94,7 @@ impl StraceParser {
                 self.import_new_task(task, call.success_value(), is_shared);
             }
             "mmap" | "mmap2" => self.import_map(task, end_ns, call),
-            // The result is not checked: only unusual calls fail.
-            "munmap" => {
+            "munmap" if call.value() == Some(0) => {
                 if let (Some(address), Some(bytes)) = (call.number(0), call.number(1)) {
                     self.table_of_task(task).unmap(address, bytes);
                 }
@@ -326,7 +325,7 @@ impl StraceParser {
         if open_file.path.is_empty() {
             // A failed read of an unknown file has moved nothing, and is not counted.
             if value >= 0 {
-                self.count_left_out("reads of descriptors whose file the text does not show");
+                self.count_left_out(kind::UNKNOWN_FILE);
             }
             return Some(());
         }
@@ -527,7 +526,7 @@ impl StraceParser {
             self.file_of_descriptor(task, field_value(request, "aio_fildes")?)?;
         let path = open_file.path.clone();
         if !is_file(&path) {
-            self.count_left_out(kind::NO_FILE);
+            self.count_left_out(if path.is_empty() { kind::UNKNOWN_FILE } else { kind::NO_FILE });
             return None;
         }
         // A vectored request shows only its number of buffers. Its completion shows the number of
@@ -555,7 +554,7 @@ impl StraceParser {
             let result: i64 = result.split(' ').next()?.parse().ok()?;
             let read_bytes = u64::try_from(result).unwrap_or(0);
             let outcome = match result {
-                ..0 => ReadOutcome::Error(u32::try_from(-result).unwrap_or(0)),
+                ..0 => ReadOutcome::Error(u32::try_from(result.unsigned_abs()).unwrap_or(0)),
                 _ => ReadOutcome::Bytes(read_bytes),
             };
             let Submitted { begin_ns, task, descriptor, path, offset, asked_bytes } = submitted;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Reads of a text: file, offset, requested and read bytes, begin and end in nanoseconds.
-fn reads(text: &str) -> Vec<(u32, u64, u64, u64, u64, u64)> {
+pub(super) fn reads(text: &str) -> Vec<(u32, u64, u64, u64, u64, u64)> {
     let records = records(text.as_bytes()).unwrap().records;
     let read = |record: &Record| match record {
         Record::Read(read) => Some((
