@@ -356,6 +356,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     writer.put(Record::Lost(EventsLost { at_ns: 5, count: 1 })).unwrap();
     let refused = writer.put(Record::Read(ReadRecord { thread: 3, ..wrong_read })).unwrap_err();
     assert_eq!(refused.to_string(), "a record with a read that was given more than it asked for");
+    // The kernel refuses a call for 2^63 bytes (read(2)).
+    let outcome = ReadOutcome::Bytes(0);
+    let large_read =
+        ReadRecord { thread: 3, asked_bytes: 1 << 63, outcome, ..ReadRecord::default() };
+    let refused = writer.put(Record::Read(large_read)).unwrap_err().to_string();
+    assert!(refused.starts_with("a record with a read that lacks 2⁶³ bytes"), "{refused}");
     writer.put(end()).unwrap();
     let (records, error) = read(&writer.finish().unwrap());
     assert_eq!((records.len(), records.last(), error), (7, Some(&end()), None));

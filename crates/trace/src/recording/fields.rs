@@ -252,9 +252,12 @@ fn code_outcome(
 ) -> Result<(), RecordProblem> {
     const WRONG: RecordProblem =
         RecordProblem::Wrong("a read that was given more than it asked for");
+    const TOO_LARGE: RecordProblem =
+        RecordProblem::Wrong("a read that lacks 2⁶³ bytes, more than a call may request");
     let mut number = match *value {
         ReadOutcome::Bytes(read_bytes) => {
-            requested_bytes.checked_sub(read_bytes).ok_or(WRONG)? << 1
+            let missing_bytes = requested_bytes.checked_sub(read_bytes).ok_or(WRONG)?;
+            missing_bytes.checked_mul(2).ok_or(TOO_LARGE)?
         }
         ReadOutcome::Error(error) => u64::from(error) << 1 | 1,
     };
