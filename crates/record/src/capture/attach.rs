@@ -51,18 +51,19 @@ impl Recorder {
     /// this until these processes have no thread outside of the list.
     /// The kernel takes some 30 ms for each write of the list, in which short threads begin and
     /// end. All processes therefore share a write. The later ends and starts of threads have
-    /// events. Fails if the kernel refuses.
+    /// events. Fails if the kernel refuses, or if its list cannot be read: the threads outside of
+    /// it are then not known, and the repeats would not end.
     fn list_threads_of(&self, processes: &[u32], mut new: Vec<u32>) -> io::Result<()> {
         if self.rest.is_some() {
             // The kernel has kept the list during a rest, and added the children.
-            let listed = self.kernel_list();
+            let listed = self.kernel_list()?;
             new.retain(|task| !listed.contains(task));
         }
         while !new.is_empty() {
             // The thread that starts programs stays in the list, though it ends with the
             // attachment: the kernel takes 90 ms to empty the list.
             self.record_events_of(&new)?;
-            let listed = self.kernel_list();
+            let listed = self.kernel_list()?;
             // A process that has ended has no threads.
             new = processes.iter().flat_map(|&it| group::threads(it).unwrap_or_default()).collect();
             new.retain(|task| !listed.contains(task));
@@ -157,9 +158,55 @@ impl Recorder {
         file.write_all(list.join(" ").as_bytes())
     }
 
-    /// Numbers of the tasks whose events the kernel reports. Empty if the list cannot be read.
-    pub(super) fn kernel_list(&self) -> HashSet<u32> {
-        let list = self.tracing.tasks.instance.read("set_event_pid").unwrap_or_default();
-        list.lines().filter_map(|line| line.parse().ok()).collect()
+    /// Numbers of the tasks whose events the kernel reports. Fails if the list cannot be read, as
+    /// without a free descriptor.
+    pub(super) fn kernel_list(&self) -> io::Result<HashSet<u32>> {
+        let list = self.tracing.tasks.instance.read("set_event_pid").map_err(io::Error::other)?;
+        Ok(list.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+
+    use super::*;
+
+    /// Result of an attachment to a process, while the kernel's list is a file that can be written
+    /// and not read as text. `None` where the kernel denies the recording or the mount.
+    fn attached_without_a_list(file: &Path) -> Option<io::Result<()>> {
+        let mut recorder = Recorder::start().ok()?;
+        // SAFETY: the mounts of this thread alone change, and it ends after the test.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return None;
+        }
+        let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", flags).ok()?;
+        let list = recorder.tracing.tasks.instance.path().join("set_event_pid");
+        mount_bind(file, &list).ok()?;
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let attached = recorder.attach(process.id());
+        process.kill().unwrap();
+        process.wait().unwrap();
+        unmount(&list, UnmountFlags::DETACH).unwrap();
+        Some(attached)
+    }
+
+    /// Without the list, the threads that are not in it are not known.
+    #[test]
+    fn attachment_without_the_list_of_the_kernel_fails() {
+        let name = format!("readpath-list-{}", std::process::id());
+        let file: PathBuf = std::env::temp_dir().join(name);
+        fs::write(&file, b"\xff").unwrap();
+        let path = file.clone();
+        let attached = std::thread::spawn(move || attached_without_a_list(&path)).join();
+        fs::remove_file(&file).unwrap();
+        match attached.unwrap() {
+            None => println!("skipped: no recording or no mount"),
+            Some(attached) => assert!(attached.is_err()),
+        }
     }
 }

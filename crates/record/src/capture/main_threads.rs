@@ -73,8 +73,10 @@ impl Recorder {
             EventData::Exec { former } if self.tracker.is_recorded(former) => {
                 // The process has a main thread again. The tracker renames the thread.
                 self.main_threads.ended.retain(|ended| ended.process != event.task);
-                // Linux before 5.19 may have removed the number from its list.
-                if former != event.task && !self.kernel_list().contains(&event.task) {
+                // Linux before 5.19 may have removed the number from its list. Without the list,
+                // the number is attached again, which reports a failure.
+                let is_listed = || self.kernel_list().is_ok_and(|it| it.contains(&event.task));
+                if former != event.task && !is_listed() {
                     self.main_threads.lost.push(event.task);
                 }
             }

@@ -172,13 +172,14 @@ impl Recorder {
     }
 
     /// Processes in the kernel's list without this one, also the ones whose parent has ended. The
-    /// kernel adds children during a rest too. Its numbers are of the initial PID namespace, and
-    /// in another one the result is empty.
+    /// kernel adds children during a rest too. Its numbers are of the initial PID namespace. Empty
+    /// in another one, or if the list cannot be read.
     fn listed_processes(&self) -> Vec<u32> {
         if !is_initial_pid_namespace() {
             return Vec::new();
         }
-        let processes = self.kernel_list().into_iter().filter_map(group::process_of);
+        let listed = self.kernel_list().unwrap_or_default();
+        let processes = listed.into_iter().filter_map(group::process_of);
         let others = processes.filter(|process| *process != std::process::id());
         others.collect::<BTreeSet<u32>>().into_iter().collect()
     }
