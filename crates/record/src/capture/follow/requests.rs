@@ -157,11 +157,11 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(at_ns, Record::Request(request));
     }
 
-    /// Removes the block ranges that end within the sectors of a completed request: the one at its
-    /// beginning, and the ones that the kernel merged into it. Without a range at its beginning,
-    /// the last one before it is removed, also if that ends earlier.
+    /// Removes the block ranges that end within the sectors of a completed request: the one that
+    /// contains its first sector, and the ones that the kernel merged into it.
     fn forget_block_ranges(&mut self, device: u64, sector: u64, end_sector: u64) {
-        let starting = self.block_ranges.range(..=(device, sector)).next_back();
+        let last = self.block_ranges.range(..=(device, sector)).next_back();
+        let starting = last.filter(|(_, (range_end, _))| *range_end > sector);
         // A request without sectors has merged none. A map panics on a range that ends before its
         // start.
         let merged =
@@ -196,8 +196,31 @@ impl<N: FileNames> TaskTracker<N> {
 
 #[cfg(test)]
 mod tests {
+    use readpath_trace::recording::Record;
+
     use super::super::super::event::{EventData, SystemCall};
     use super::super::tests::{DISK, enter, reads, records};
+
+    /// A request without a range, such as one that was queued before the recording, completes
+    /// first.
+    #[test]
+    fn request_keeps_its_task_while_another_one_behind_it_completes() {
+        let records = records(vec![
+            (10, EventData::Queue { device: DISK, sector: 0, sectors: 8, name: String::new() }),
+            (
+                20,
+                EventData::Issue { device: DISK, sector: 100, bytes: 4096, flags: "R".to_owned() },
+            ),
+            (30, EventData::Complete { device: DISK, sector: 100, sectors: 8 }),
+            (40, EventData::Issue { device: DISK, sector: 0, bytes: 4096, flags: "R".to_owned() }),
+            (50, EventData::Complete { device: DISK, sector: 0, sectors: 8 }),
+        ]);
+        let requests = records.iter().filter_map(|record| match record {
+            Record::Request(request) => Some((request.place, request.thread)),
+            _ => None,
+        });
+        assert_eq!(requests.collect::<Vec<_>>(), [(100 * 512, None), (0, Some(0))]);
+    }
 
     /// The start of a request is reported with a later time than its end, 40. The device then has
     /// worked for no time.
