@@ -158,12 +158,14 @@ impl Maps {
         parts.collect()
     }
 
-    /// Sets the file of the mapping at an address: the last one that begins there or before. The
-    /// caller has found the address in it, so its end is not compared. No effect if none begins
-    /// there or before.
+    /// Sets the unknown file of the mapping at an address. No effect without a mapping of unknown
+    /// file there: another thread may have removed or replaced it since the caller's look-up.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
-        if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {
+        if let Some((_, mapping)) = maps.range_mut(..=address).next_back()
+            && address < mapping.end
+            && mapping.inode == UNKNOWN
+        {
             (mapping.inode, mapping.file) = (inode, file);
         }
     }
@@ -221,6 +223,26 @@ mod tests {
             [0x17_f000, 0x18_0000, 0x19_0000].map(|address| page(&maps, address)),
             [Some(1 + 0x7f), Some(0), Some(1 + 0x90)]
         );
+    }
+
+    /// The mapping of unknown file is removed before its file is known. In its place lies nothing
+    /// at first, and then a mapping of another file.
+    #[test]
+    fn file_of_a_removed_mapping_goes_to_no_other() {
+        let mut maps = Maps::default();
+        maps.insert(7, MIB, mapping(2 * MIB, 0));
+        maps.insert(7, 4 * MIB, Mapping { inode: UNKNOWN, ..mapping(5 * MIB, 0) });
+        maps.remove(7, 4 * MIB, 5 * MIB);
+        let found = Inode { device: 1, number: 3 };
+        maps.set_file(7, 4 * MIB, found, 9);
+        maps.insert(7, 4 * MIB, mapping(5 * MIB, 0));
+        maps.set_file(7, 4 * MIB, found, 9);
+        for address in [MIB, 4 * MIB] {
+            assert_eq!(maps.mapped_page_at(7, address).unwrap().inode, INODE);
+        }
+        maps.insert(7, 4 * MIB, Mapping { inode: UNKNOWN, ..mapping(5 * MIB, 0) });
+        maps.set_file(7, 5 * MIB - 1, found, 9);
+        assert_eq!(maps.mapped_page_at(7, 4 * MIB).unwrap().inode, found);
     }
 
     /// By hand: 4 MiB from the start of the file move from address 4 MiB to 100 MiB, and grow to
