@@ -9,7 +9,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use readpath_eval::usage::CpuTime;
-use readpath_record::capture::preload::{KernelCounts, LIBRARY, Preload, Preloaded, wait_counted};
+use readpath_record::capture::preload::{KernelCounts, LIBRARY, Preload, Preloaded};
 use readpath_record::capture::sampled::{Sampled, Samples};
 use readpath_record::notice;
 use readpath_trace::recording::RecordingWriter;
@@ -79,8 +79,8 @@ pub fn run(
         if has_ended(&child).map_err(Failure::usage)? {
             // The last sample reads the counters of the zombie. The wait below removes them.
             samples = sampling.take().map(Sampled::finish);
-            let (exit_status, kernel_counts) = wait_counted(&mut child).map_err(Failure::usage)?;
-            (status, counts) = (Some(exit_status), kernel_counts);
+            let waited = preload.wait_counted(&mut child).map_err(Failure::usage)?;
+            (status, counts) = (Some(waited.0), waited.1);
         }
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;

@@ -44,7 +44,7 @@ mod sampled_reads;
 mod shared_files;
 mod sleep_times;
 
-pub use kernel_counts::{KernelCounts, wait_counted};
+pub use kernel_counts::KernelCounts;
 
 // Both crates include one layout file.
 #[path = "../../preload/layout.rs"]

@@ -184,6 +184,12 @@ impl StateSampler {
         let _ = self.new_disks.send(device);
     }
 
+    /// True until the end of the sampling.
+    #[cfg(test)]
+    pub(super) fn is_running(&self) -> bool {
+        self.thread.is_some()
+    }
+
     /// Takes a last sample, and ends the sampling. The reads, faults and touches so far can be
     /// taken afterwards.
     pub fn stop(&mut self) {
