@@ -465,6 +465,11 @@ impl Recorder {
     ) -> io::Result<()> {
         for record in records {
             if let Some(advisor) = &mut self.advisor {
+                if let Record::File(file) = &record
+                    && let Some(inode) = self.tracker.inode_of_file(file.file)
+                {
+                    advisor.on_file(file.file, inode);
+                }
                 advisor.on_record(&record);
             }
             on_record(record)?;

@@ -114,10 +114,10 @@ pub(super) struct Advisor {
     requested_ranges: HashMap<u32, RequestedRange>,
     /// Time of each task's last miss.
     last_miss_ns: HashMap<u32, u64>,
-    /// Disk and inode number of a file by its number in the recording.
-    recorded_files: HashMap<u32, (u64, u64)>,
-    /// By disk and inode number of a file: true if the requests of its device are reported.
-    request_events: HashMap<(u64, u64), bool>,
+    /// Each file by its number in the recording.
+    recorded_files: HashMap<u32, Inode>,
+    /// Disk of each file that was ever advised, and true if its requests are reported.
+    request_events: HashMap<Inode, (u64, bool)>,
     /// Time of the last verdict.
     last_check_ns: u64,
     /// Time until which each event is processed at once.
@@ -283,24 +283,22 @@ impl Advisor {
         }
     }
 
-    /// Learns from a record: names of files, and waits for files with absent pages. The costs of a
-    /// device without reported requests are learned from the reads with a wait. Reads of files that
-    /// were never advised have no effect.
+    /// Learns the number of a file in the recording.
+    pub fn on_file(&mut self, file: u32, inode: Inode) {
+        self.recorded_files.insert(file, inode);
+    }
+
+    /// Learns from the record of a read: waits for files with absent pages. The costs of a device
+    /// without reported requests are learned from these waits. Other records have no effect, and
+    /// neither have reads of files that were never advised.
     pub fn on_record(&mut self, record: &Record) {
-        match record {
-            Record::File(file) => {
-                self.recorded_files.insert(file.file, (file.device, file.inode));
-            }
-            Record::Read(read) => {
-                let Some(disk_and_inode) = self.recorded_files.get(&read.file) else { return };
-                let Some(&has_requests) = self.request_events.get(disk_and_inode) else { return };
-                self.credit.record_read(read.waited_ns, read.bytes_read());
-                let device = self.devices.get_mut(&disk_and_inode.0);
-                if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
-                    device.learn_from_read(read.begin_ns, read.end_ns, read.bytes_read());
-                }
-            }
-            _ => {}
+        let Record::Read(read) = record else { return };
+        let Some(inode) = self.recorded_files.get(&read.file) else { return };
+        let Some(&(disk, has_requests)) = self.request_events.get(inode) else { return };
+        self.credit.record_read(read.waited_ns, read.bytes_read());
+        let device = self.devices.get_mut(&disk);
+        if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
+            device.learn_from_read(read.begin_ns, read.end_ns, read.bytes_read());
         }
     }
 

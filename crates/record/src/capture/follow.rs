@@ -29,6 +29,7 @@ mod advice;
 mod asynchronous;
 mod descriptors;
 mod faults;
+mod file_numbers;
 mod idle;
 mod ordered;
 mod processes;
@@ -36,6 +37,7 @@ mod requests;
 
 use asynchronous::{Asynchronous, SubmitCall};
 use faults::OpenFault;
+use file_numbers::FileNumbers;
 use idle::IdleTime;
 use ordered::OrderedRecords;
 
@@ -62,7 +64,7 @@ pub(super) struct TaskTracker<N> {
     /// Large folios that entered the cache during the recording.
     folios: Folios,
     /// Number in the recording of each file.
-    files: HashMap<Inode, u32>,
+    files: FileNumbers,
     /// Number of tasks with records, which is the number of the next one in the recording.
     thread_count: u32,
     /// Disk of each device, by the kernel's numbers. A partition has the number of its disk.
@@ -186,7 +188,7 @@ impl<N: FileNames> TaskTracker<N> {
             tables: Tables::default(),
             maps: Maps::default(),
             folios: Folios::default(),
-            files: HashMap::new(),
+            files: FileNumbers::default(),
             thread_count: 0,
             disks: HashMap::new(),
             named_disks: BTreeSet::new(),
@@ -466,7 +468,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Queues a record of evicted pages. A range that continues the previous one extends its
     /// record. Files without a record are ignored.
     fn on_evicted(&mut self, at_ns: u64, inode: Inode, first_page: u64, page_count: u64) {
-        let Some(&file) = self.files.get(&inode) else { return };
+        let Some(file) = self.files.number(inode) else { return };
         let (offset, bytes) = (first_page * PAGE_BYTES, page_count * PAGE_BYTES);
         match &mut self.evicted {
             Some(last) if last.file == file && last.offset + last.bytes == offset => {
@@ -530,24 +532,18 @@ impl<N: FileNames> TaskTracker<N> {
     /// Returns the file number of an inode in the recording. The first call for an inode queues its
     /// name record: with `named`, with the system's name, or with a placeholder.
     fn file_number(&mut self, inode: Inode, named: Option<NamedFile>) -> u32 {
-        if let Some(&file) = self.files.get(&inode) {
+        if let Some(file) = self.files.number(inode) {
             return file;
         }
-        let file = self.files.len() as u32;
-        self.files.insert(inode, file);
+        let file = self.files.add(inode);
         let named = named
             .or_else(|| self.names.file(inode))
             .unwrap_or_else(|| NamedFile { path: self.placeholder_name(inode), bytes: None });
         let device = self.disk_number(inode.device);
         let NamedFile { path, bytes } = named;
         self.lengths.extend(bytes.map(|bytes| (file, bytes)));
-        self.out.put_name(Record::File(FileRecord {
-            file,
-            device,
-            inode: inode.number,
-            bytes,
-            path,
-        }));
+        let inode = inode.number;
+        self.out.put_name(Record::File(FileRecord { file, device, inode, bytes, path }));
         file
     }
 

@@ -117,7 +117,7 @@ impl Advisor {
         let disk = device.device;
         // The requests of a device without a name, such as a server's, are not reported.
         let has_requests = self.sees_requests && !device.name.is_empty();
-        self.request_events.insert((disk, inode.number), has_requests);
+        self.request_events.insert(inode, (disk, has_requests));
         let number = self.next_number;
         self.next_number += 1;
         self.inodes.insert(number, inode);
@@ -208,7 +208,7 @@ impl AdvisedDevice {
 
 #[cfg(test)]
 mod tests {
-    use readpath_trace::recording::{DeviceRecord, FileRecord, ReadOutcome, ReadRecord, Record};
+    use readpath_trace::recording::{DeviceRecord, ReadOutcome, ReadRecord, Record};
 
     use super::super::super::maps::{MappedPage, Mapping};
     use super::super::super::names::{NamedFile, OpenFile};
@@ -256,13 +256,7 @@ mod tests {
             let range = PageRange::new(0, 1);
             let call = CalledRead { task: 5, inode, range, has_waited: true };
             let at_ns = u64::from(number) * 1_000_000;
-            let file = FileRecord {
-                file: number,
-                device: 7,
-                inode: inode.number,
-                ..FileRecord::default()
-            };
-            advisor.on_record(&Record::File(file));
+            advisor.on_file(number, inode);
             advisor.on_call(call, &mut ShortFiles, at_ns);
             advisor.on_record(&Record::Read(ReadRecord {
                 begin_ns: at_ns,
@@ -279,7 +273,7 @@ mod tests {
         assert_eq!(advisor.credit.state_at(10_000_000_000), AdviceState::Measure);
     }
 
-    /// Names of files without a length, and without a device that has a name.
+    /// Names of files without a length, on partitions of one disk without a name.
     struct UnknownLengths(String);
 
     impl FileNames for UnknownLengths {
@@ -299,13 +293,37 @@ mod tests {
             None
         }
 
-        fn disk(&mut self, device: u64) -> DeviceRecord {
-            DeviceRecord { device, ..DeviceRecord::default() }
+        fn disk(&mut self, _: u64) -> DeviceRecord {
+            DeviceRecord { device: 7, ..DeviceRecord::default() }
         }
 
         fn is_without_storage(&self, _: u64) -> bool {
             false
         }
+    }
+
+    /// The files 0 and 1 of the recording have one inode number, on two partitions of a disk. Only
+    /// the first one is advised.
+    #[test]
+    fn reads_of_another_partition_count_for_no_advised_file() {
+        let name = format!("advised-partition-{}", std::process::id());
+        let path = std::env::current_exe().unwrap().with_file_name(name);
+        std::fs::write(&path, vec![7; 33 * 4096]).unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        let inode = super::super::super::mounts::inode_at(&path, &metadata);
+        let mut names = UnknownLengths(path.to_str().unwrap().to_owned());
+        let mut advisor = Advisor::new(256 << 20);
+        let missed = (inode, PageRange::new(0, 1));
+        advisor.add_file(std::process::id(), missed, &mut names, 1);
+        std::fs::remove_file(&path).unwrap();
+        advisor.on_file(0, inode);
+        advisor.on_file(1, Inode { device: inode.device + 1, ..inode });
+        for (file, waited_ns) in [(0, 100), (1, 900)] {
+            let outcome = ReadOutcome::Bytes(PAGE_BYTES);
+            let read = ReadRecord { waited_ns, file, outcome, ..ReadRecord::default() };
+            advisor.on_record(&Record::Read(read));
+        }
+        assert_eq!(advisor.credit.waits_without_and_with().0.waited_ns, 100);
     }
 
     /// Files of 32 pages, the longest short one, and of 33 pages. Their lengths are known only

@@ -389,7 +389,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Returns true if the inode is known and neither a record nor the system has its name.
     fn has_no_name(&mut self, inode: Option<Inode>) -> bool {
         inode.is_some_and(|inode| {
-            !self.files.contains_key(&inode) && self.names.file(inode).is_none()
+            self.files.number(inode).is_none() && self.names.file(inode).is_none()
         })
     }
 

@@ -298,7 +298,7 @@ impl<N: FileNames> TaskTracker<N> {
         let (end_ns, _wait_ns) = fault.end_and_wait_ns();
         // The pages that the task added to the cache up to the end come before those it mapped.
         self.put_inserted(end_ns, task);
-        self.put_mapped(end_ns, task, self.files.get(&fault.inode).copied(), fault.inode, range);
+        self.put_mapped(end_ns, task, self.files.number(fault.inode), fault.inode, range);
         // A fault that was opened again after its timeout has a read record already.
         if !fault.is_recorded {
             self.put_fault(task, &fault);

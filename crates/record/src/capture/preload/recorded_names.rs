@@ -35,7 +35,7 @@ impl Preload {
         if let Some(advisor) = &mut self.advisor {
             let named = NamedFile { path: record.path.clone(), bytes };
             self.system.add_name(Inode { device, number: inode }, named);
-            advisor.on_record(&Record::File(record.clone()));
+            advisor.on_file(file, Inode { device, number: inode });
         }
         writer.put(Record::File(record))?;
         Ok(file)
