@@ -465,7 +465,7 @@ mod tests {
             seconds: 2.0,
             share: 0.9,
             waits: 100,
-            file: SampledFile { path: "/data".to_owned(), inode: 0, bytes: None },
+            file: SampledFile { path: "/data".to_owned(), device: 0, inode: 0, bytes: None },
             offset: 0,
             seconds_per_byte: 1e-8,
             request_bytes,

@@ -304,6 +304,8 @@ pub struct SampledWaits {
 pub struct SampledFile {
     /// Path.
     pub path: String,
+    /// Disk of the file: major × 2²⁰ + minor. 0 if unknown.
+    pub device: u64,
     /// Inode number. 0 if unknown.
     pub inode: u64,
     /// Length in bytes at its first occurrence, or up to the last byte that was read since.
@@ -313,7 +315,8 @@ pub struct SampledFile {
 impl SampledFile {
     /// Returns the file of the gathered data.
     fn from_data(file: &FileData) -> SampledFile {
-        SampledFile { path: file.path.clone(), inode: file.inode, bytes: file.bytes }
+        let FileData { device, inode, bytes, .. } = *file;
+        SampledFile { path: file.path.clone(), device, inode, bytes }
     }
 }
 

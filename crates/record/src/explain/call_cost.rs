@@ -158,6 +158,7 @@ mod tests {
         let million_seconds = (thread_seconds() - start) * 100.0;
         let sampled = SampledFile {
             path: path.to_str().unwrap().to_owned(),
+            device: 0,
             inode: 0,
             bytes: Some(256 << 10),
         };

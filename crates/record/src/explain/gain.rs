@@ -9,8 +9,10 @@
 //!
 //! A gain is unknown if no file is the recorded one with direct reads, if a read fails, if the
 //! reads are too few, or if the storage has changed. It has changed if it answers more than
-//! `CHANGE_MAX` times as fast as recorded, or as slowly.
+//! `CHANGE_MAX` times as fast as recorded, or as slowly. If only some of the devices have a file
+//! that can be read, the gain is the one of the reads of these devices.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -203,7 +205,7 @@ impl Trial {
         sample: &SampledWaits,
         should_continue: &mut dyn FnMut() -> bool,
     ) -> Option<Gain> {
-        let (files, runs) = match open_files(sample) {
+        let (files, runs, measured_part) = match open_files(sample) {
             Ok(opened) => opened,
             Err(reason) => return Some(Gain::Unknown(reason)),
         };
@@ -247,8 +249,10 @@ impl Trial {
         // minimum avoids a division by 0.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
         let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
-        let saved_waits =
-            sample.waits as f64 * share_left * recorded_part(present_seconds, recorded_seconds);
+        let saved_waits = sample.waits as f64
+            * measured_part
+            * share_left
+            * recorded_part(present_seconds, recorded_seconds);
         // The waits of the finding are all that a remedy can save.
         let total_seconds =
             |saved_per_read: f64| (saved_per_read * saved_waits).min(finding.seconds);
@@ -350,25 +354,27 @@ struct OpenRun {
     reads: u64,
 }
 
-/// Opens the files of a sample past the page cache, and returns the runs in them. At most
-/// [`FILES_MAX`] files are opened.
+/// Opens the files of a sample past the page cache, and returns the runs in them. Also returns the
+/// part of the sampled reads that are of the devices of these files, also of files that were not
+/// opened. At most [`FILES_MAX`] files are opened.
 ///
 /// # Errors
 /// As text, of the last file: no file is the recorded one, or none can be read past the page cache.
-fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
+fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>, f64), String> {
     let mut reason = "it has no file".to_owned();
-    let mut files = Vec::new();
+    let (mut files, mut devices) = (Vec::new(), BTreeSet::new());
     let mut indexes = vec![None; sample.files.len()];
-    for (file, index) in sample.files.iter().zip(&mut indexes) {
+    for (sampled, index) in sample.files.iter().zip(&mut indexes) {
         if files.len() == FILES_MAX {
             break;
         }
-        match open_direct(file) {
+        match open_direct(sampled) {
             Ok(file) => {
                 *index = Some(files.len());
                 files.push(file);
+                devices.insert(sampled.device);
             }
-            Err(error) => reason = format!("{}: {error}", file.path),
+            Err(error) => reason = format!("{}: {error}", sampled.path),
         }
     }
     if files.is_empty() {
@@ -378,7 +384,11 @@ fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String
         let file = indexes[run.file]?;
         Some(OpenRun { file, offset: run.offset, bytes: run.bytes, reads: run.reads })
     };
-    Ok((files, sample.runs.iter().filter_map(open_run).collect()))
+    let is_measured = |run: &&SampledRun| devices.contains(&sample.files[run.file].device);
+    let measured: u64 = sample.runs.iter().filter(is_measured).map(|run| run.reads).sum();
+    let all: u64 = sample.runs.iter().map(|run| run.reads).sum();
+    let runs = sample.runs.iter().filter_map(open_run).collect();
+    Ok((files, runs, measured as f64 / all.max(1) as f64))
 }
 
 /// Opens a recorded file for direct reads. It may have grown since: the recorded reads are still
@@ -497,6 +507,35 @@ mod tests {
         assert!(too_few_text(&[run(0, 399)]).starts_with(text), "{}", too_few_text(&[run(0, 399)]));
         let text = "2 reads of files that are still there are too few to measure";
         assert_eq!(too_few_text(&[run(0, 1), run(1 << 20, 1)]), text);
+    }
+
+    /// Three reads are of a device with a file, and another one of it that is gone. One read is of
+    /// a device whose only file is gone.
+    #[test]
+    fn reads_of_a_device_without_a_file_are_not_measured() {
+        let path = std::env::current_exe().unwrap().with_file_name("gain-devices");
+        std::fs::write(&path, vec![7; 8192]).unwrap();
+        let file = |path: &str, device| SampledFile {
+            path: path.to_owned(),
+            device,
+            inode: 0,
+            bytes: None,
+        };
+        let runs = [(0, 2), (1, 1), (2, 1)];
+        let runs = runs.map(|(file, reads)| SampledRun { file, offset: 0, bytes: 4096, reads });
+        let sample = SampledWaits {
+            files: vec![file(path.to_str().unwrap(), 1), file("/gone", 1), file("/gone", 2)],
+            runs: runs.to_vec(),
+            ..SampledWaits::default()
+        };
+        let opened = open_files(&sample);
+        std::fs::remove_file(&path).unwrap();
+        match opened {
+            Err(reason) => println!("skipped: {reason}"),
+            Ok((files, runs, measured_part)) => {
+                assert_eq!((files.len(), runs.len(), measured_part), (1, 1, 0.75));
+            }
+        }
     }
 
     /// One of five rounds on each side is an outlier, none of three.
