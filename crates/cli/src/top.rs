@@ -40,7 +40,7 @@ const LINES_DEFAULT: usize = 24;
 const COLUMNS_DEFAULT: usize = 80;
 
 /// Estimated width of the columns that are no long texts, with the spaces between all columns.
-const NUMBERS_WIDTH: usize = 53;
+const NUMBERS_WIDTH: usize = 54;
 
 /// Width of the names and causes together in a narrow terminal. There the last columns of numbers
 /// are left out.
@@ -384,6 +384,28 @@ mod tests {
         assert_eq!(shortened("/usr/lib/libc.so.6", 10, true), "…libc.so.6");
         assert_eq!(shortened("448 small files", 10, false), "448 small…");
         assert_eq!(shortened("libc.so.6", 9, true), "libc.so.6");
+    }
+
+    /// A terminal with more columns than the least width has all of them, with names and causes of
+    /// any length.
+    #[test]
+    fn wide_terminal_has_all_columns() {
+        let mut explanation = readpath_record::explain::Explainer::default().finish();
+        explanation.findings.push(readpath_record::explain::Finding {
+            cause: readpath_record::explain::WaitCause::Depth,
+            seconds: 1.0,
+            share: 1.0,
+            title: "one request at a time ".repeat(9),
+            evidence: String::new(),
+            remedy: String::new(),
+            gain: None,
+        });
+        let live = LiveProcess { process: 7, name: "program ".repeat(30), explanation };
+        for columns in 102..140 {
+            let text = interval_text(std::slice::from_ref(&live), 1.0, 0, Some(columns));
+            assert!(text.contains("in flight"), "{columns}: {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+        }
     }
 
     /// Four lines: the last one stays free. No line is longer than ten columns.
