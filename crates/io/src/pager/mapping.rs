@@ -172,7 +172,7 @@ impl MappingBuilder {
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
-        // The user area is the memory of the mapping. In the shadow the device's bytes arrive.
+        // The user area is the mapping's memory. In the shadow the device's bytes arrive.
         let areas = AnonymousArea::new(pages)
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) = areas.map_err(|errno| PagerError::AddressSpace {
@@ -186,13 +186,12 @@ impl MappingBuilder {
             Mapping { link, mode, replacement, user_area: user, bytes, scope, path }
         };
         let map_by_kernel = |mut replacement: ForkReplacement, user, because| {
+            let map_error = |error| PagerError::Map { path: path.to_path_buf(), error };
             // SAFETY: the area has no references yet, and no server.
-            unsafe { replacement.map_here() }
-                .map_err(|error| PagerError::Map { path: path.to_path_buf(), error })?;
+            unsafe { replacement.map_here() }.map_err(map_error)?;
             let mode = MappingMode::Kernel { because };
             // The kernel serves each access, also by system calls, and needs no link.
-            let (no_link, scope) = (None, FaultScope::All);
-            Ok(new_mapping(no_link, scope, mode, replacement, user))
+            Ok(new_mapping(None, FaultScope::All, mode, replacement, user))
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
             // A wrong policy is an error in any case, also where it is not used.
