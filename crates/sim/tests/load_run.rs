@@ -117,5 +117,5 @@ fn invalid_setups_are_refused_before_the_run() {
         error("ssd", "lru").contains("there is no swap-in policy `lru`; there are: none, cluster")
     );
     assert!(error("ssd", "hits,page_cluster=99").contains("a whole number from 0 to 10"));
-    assert!(error("ssd,size=8m", "hits").contains("the swap area does not fit"));
+    assert!(error("ssd,size=8m", "hits").contains("the swap area would end at byte"));
 }
