@@ -284,8 +284,8 @@ fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
     record
 }
 
-/// Replaces the names of files and threads in a record by numbers and the program's by a fixed
-/// word, and clears inodes. The names of devices, of the kernel and of other programs stay.
+/// Replaces the names of files, threads and other programs in a record by numbers and the
+/// program's by a fixed word, and clears inodes. Names of devices and kernel threads stay.
 fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),

@@ -40,7 +40,7 @@ const LINES_DEFAULT: usize = 24;
 const COLUMNS_DEFAULT: usize = 80;
 
 /// Estimated width of the columns that are no long texts, with the spaces between all columns.
-const NUMBERS_WIDTH: usize = 54;
+const NUMBERS_WIDTH: usize = 56;
 
 /// Width of the names and causes together in a narrow terminal. There the last columns of numbers
 /// are left out.
@@ -400,8 +400,10 @@ mod tests {
             remedy: String::new(),
             gain: None,
         });
+        // 2000.0 MiB/s.
+        explanation.shape.got_bytes = 2000 << 20;
         let live = LiveProcess { process: 7, name: "program ".repeat(30), explanation };
-        for columns in 102..140 {
+        for columns in 104..140 {
             let text = interval_text(std::slice::from_ref(&live), 1.0, 0, Some(columns));
             assert!(text.contains("in flight"), "{columns}: {text}");
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");

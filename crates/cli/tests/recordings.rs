@@ -457,7 +457,7 @@ fn anonymized_recording_names_no_other_program() {
         .unwrap();
     let name = "sda".to_owned();
     writer.put(Record::Device(DeviceRecord { name, ..DeviceRecord::default() })).unwrap();
-    for (task, name) in [(71, "payroll"), (72, "kworker/u8:1")] {
+    for (task, name) in [(71, "payroll"), (72, "kworker/u8:1"), (73, "loopback")] {
         let others = OthersRequests {
             at_ns: 8000,
             task,
@@ -472,5 +472,5 @@ fn anonymized_recording_names_no_other_program() {
     scratch.run("recording anonymize r.rec -o nameless.rec").has_ended(0, "anonymize");
     let shown = scratch.run("recording show nameless.rec").stdout;
     assert!(shown.contains("program-71") && shown.contains("kworker/u8:1"), "{shown}");
-    assert!(!shown.contains("payroll"), "{shown}");
+    assert!(!shown.contains("payroll") && !shown.contains("loopback"), "{shown}");
 }

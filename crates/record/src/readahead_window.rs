@@ -44,8 +44,8 @@ const TRY_WINDOWS: u64 = 8;
 /// Number of requests of a try after which its rate is known well enough to limit the rest. Chosen.
 const FIRST_REQUESTS: usize = 16;
 
-/// Part of the time of a limited round that requests of the present size may take, if they are more
-/// than [`FIRST_REQUESTS`]. Chosen: the others move most of the bytes.
+/// Part of the time of a limited round that requests of the present size may take, if they are at
+/// least twice [`FIRST_REQUESTS`]. Chosen: the others move most of the bytes.
 const PRESENT_PART_MAX: f64 = 0.3;
 
 /// Length in bytes that a file needs: each try of the largest window has its own positions.
@@ -200,10 +200,10 @@ fn compare_in_ranges(
             }
             let mut requests = requests_of_try(window.bytes, ranges, &mut position);
             let in_flight = if index == 0 { sizes.present_in_flight } else { sizes.in_flight };
-            // Only requests below 128 KiB exceed this number. They can only have the present size.
-            // The first ones are not counted. If they are late, the rest is late as well.
+            // Only requests of at most 64 KiB are so many. They can only have the present size. The
+            // first ones are not counted. If they are late, the rest is late as well.
             if let Some(time) = sizes.round_time_max
-                && requests.len() > FIRST_REQUESTS
+                && requests.len() >= 2 * FIRST_REQUESTS
             {
                 let first = try_requests(read, &requests[..FIRST_REQUESTS], in_flight, deadline)?;
                 let count_max = time.as_secs_f64() * PRESENT_PART_MAX / first.unwrap_or(f64::MAX);
@@ -356,23 +356,23 @@ mod tests {
         }
     }
 
-    /// By hand: a round of 500 ms has 16 requests of 4 KiB, which take 1.04 ms each, and 0.3 of the
-    /// time has up to 144 more, all below 170 ms. 16 of 128 KiB take 36 ms, 8 of 512 KiB 48 ms, and
-    /// 8 of 2 MiB 168 ms. 8 of 8 MiB would take 648 ms. Without a limit all sizes are tried.
+    /// By hand: 32 requests of 64 KiB take 52 ms, 16 of 128 KiB 36 ms, 8 of 512 KiB 48 ms and 8 of
+    /// 2 MiB 168 ms. The last of 8 requests of 8 MiB would begin after 870 ms, beyond a round of
+    /// 600 ms. Without a limit all sizes are tried.
     #[test]
     fn size_that_takes_longer_than_a_round_is_left_out() {
         let ranges = [Range { start: 0, end: 64 << 20 }];
         let device = serial_device();
         let sizes_kib = |round_time_max| {
-            let sizes = ComparedSizes { round_time_max, ..ComparedSizes::windows(4 * KIB) };
+            let sizes = ComparedSizes { round_time_max, ..ComparedSizes::windows(64 * KIB) };
             let trial = compare_in_ranges(&ranges, 0, &sizes, &device, &mut || true).unwrap();
             let WindowTrial { tried, is_complete, .. } = trial.unwrap();
             let sizes: Vec<u64> = tried.iter().map(|window| window.bytes / KIB).collect();
             (sizes, is_complete)
         };
-        let half_second = Some(Duration::from_millis(500));
-        assert_eq!(sizes_kib(half_second), (vec![4, 128, 512, 2048], false));
-        assert_eq!(sizes_kib(None), (vec![4, 128, 512, 2048, 8192], true));
+        let round_time = Some(Duration::from_millis(600));
+        assert_eq!(sizes_kib(round_time), (vec![64, 128, 512, 2048], false));
+        assert_eq!(sizes_kib(None), (vec![64, 128, 512, 2048, 8192], true));
     }
 
     /// A device of 1 ms a request completes no 16 of them in 5 ms.

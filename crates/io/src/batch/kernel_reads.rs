@@ -377,14 +377,18 @@ mod tests {
             let child = libc::fork();
             if child == 0 {
                 libc::alarm(20);
-                let Some(mut reads) = ring_and_thread_reads(&name, stuck) else {
-                    libc::_exit(0);
-                };
-                if !may_have_no_threads() || std::thread::Builder::new().spawn(|| {}).is_ok() {
-                    libc::_exit(0);
-                }
-                let next = reads.next(4096, &mut Vec::new());
-                libc::_exit(if next.is_some_and(|(read, _)| read.ticket == 1) { 0 } else { 1 });
+                // The test's thread would end a child that panics as if it were well.
+                let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let Some(reads) = ring_and_thread_reads(&name, stuck) else { return true };
+                    // The drop would wait for the pipe.
+                    let mut reads = std::mem::ManuallyDrop::new(reads);
+                    if !may_have_no_threads() || std::thread::Builder::new().spawn(|| {}).is_ok() {
+                        return true;
+                    }
+                    let next = reads.next(4096, &mut Vec::new());
+                    next.is_some_and(|(read, _)| read.ticket == 1)
+                }));
+                libc::_exit(i32::from(!is_right.unwrap_or(false)));
             }
             libc::waitpid(child, &raw mut status, 0);
         }

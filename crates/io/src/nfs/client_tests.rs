@@ -243,15 +243,16 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
 
 /// Three calls at 1 ms. The program is paused until 15,000 ms, and then receives the first answer:
 /// the others wait behind it. By hand: the first timeout, at 1,001 ms, is missed by 13,999 ms. So
-/// the others fail at 24,000 ms in place of 10,001 ms. The second answer is the last one. Without
-/// any answer, all calls fail after the pause.
+/// the others fail at 24,000 ms in place of 10,001 ms. The second answer is the last one. A call at
+/// 14,000 ms, within the pause, fails at 25,000 ms. Without any answer, all fail after the pause.
 #[test]
 fn answers_that_waited_for_a_paused_program_are_not_late() {
-    let mut bench = ClientBench::connected(3);
+    let mut bench = ClientBench::connected(4);
     for _ in 0..3 {
         bench.start_call(ms(1));
     }
     let xids = bench.take_sent_xids();
+    bench.start_call(ms(14_000));
     bench.receive(ms(15_000), &answer(xids[0], OK_RESULTS));
     bench.handle_time(ms(15_000));
     bench.receive(ms(15_100), &answer(xids[1], OK_RESULTS));
@@ -261,6 +262,10 @@ fn answers_that_waited_for_a_paused_program_are_not_late() {
     assert_eq!(bench.recorded.ended.len(), 2);
     bench.handle_time(ms(24_000));
     assert_eq!(bench.recorded.ended[2].1, Err(CallError::TimedOut));
+    bench.handle_time(ms(24_999));
+    assert_eq!(bench.recorded.ended.len(), 3);
+    bench.handle_time(ms(25_000));
+    assert_eq!(bench.recorded.ended.len(), 4);
 
     let mut silent = ClientBench::connected(3);
     for _ in 0..3 {

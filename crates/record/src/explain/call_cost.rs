@@ -4,17 +4,11 @@
 //! thread had the processor. On the test machine, reads of one byte took 0.45 µs, and 1.5 µs while
 //! tracepoints recorded them. The reads are therefore repeated in memory, one by one and as a whole
 //! block. A buffer saves the difference for each read.
-//!
-//! Reads without an order meet data that is not in the processor's caches, and take longer. They
-//! are also repeated over all pages of the file in memory, for their time. A mapping meets the same
-//! data, so it saves what it does for reads of one block.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use readpath_core::splitmix;
-use readpath_trace::page_set::PAGE_BYTES;
 use rustix::io::{IoSliceMut, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,8 +34,6 @@ pub struct SmallCalls {
     pub count: u64,
     /// Mean number of bytes that they returned, at least 1.
     pub read_bytes: u64,
-    /// True if most of them begin near the end of a recent read.
-    pub has_order: bool,
     /// Remedy without its gain.
     pub remedy: String,
     /// Short text for the remedy: "a buffer".
@@ -111,25 +103,14 @@ fn repeat(file: &File, calls: &SmallCalls) -> io::Result<ReadTimes> {
         return Err(io::Error::other("the pages are no longer in memory"));
     }
     let reads_per_block = block_bytes / calls.read_bytes;
-    let mut memory = vec![0; calls.read_bytes as usize];
-    let mut seconds_per_call = |offset_of: &dyn Fn(u64) -> u64| {
+    let mut times = ReadTimes { by_call: Vec::new(), saved: Vec::new() };
+    for _ in 0..ROUNDS {
         let start = thread_seconds();
         for read in 0..ROUND_READS {
-            file.read_at(&mut memory, offset_of(read))?;
+            let offset = begin + read % reads_per_block * calls.read_bytes;
+            file.read_at(&mut block[..calls.read_bytes as usize], offset)?;
         }
-        Ok::<_, io::Error>((thread_seconds() - start) / ROUND_READS as f64)
-    };
-    let spread = if calls.has_order { Vec::new() } else { spread_offsets(file, calls.read_bytes)? };
-    let mut times = ReadTimes { by_call: Vec::new(), saved: Vec::new() };
-    for round in 0..ROUNDS as u64 {
-        let call_seconds =
-            seconds_per_call(&|read| begin + read % reads_per_block * calls.read_bytes)?;
-        let spread_seconds = match spread.len() as u64 {
-            0 => call_seconds,
-            count => {
-                seconds_per_call(&|read| spread[((round * ROUND_READS + read) % count) as usize])?
-            }
-        };
+        let call_seconds = (thread_seconds() - start) / ROUND_READS as f64;
         // As many blocks as have a measurable time.
         let (start, blocks) = (thread_seconds(), 16);
         for _ in 0..blocks {
@@ -137,28 +118,10 @@ fn repeat(file: &File, calls: &SmallCalls) -> io::Result<ReadTimes> {
         }
         let block_seconds = (thread_seconds() - start) / f64::from(blocks);
         let buffered_seconds = block_seconds * calls.read_bytes as f64 / block_bytes as f64;
-        times.by_call.push(spread_seconds);
+        times.by_call.push(call_seconds);
         times.saved.push((call_seconds - buffered_seconds).max(0.0));
     }
     Ok(times)
-}
-
-/// Returns offsets of reads of `read_bytes` bytes that are spread over the pages of a file, in no
-/// order: one for each read of all rounds, without the reads of absent pages.
-fn spread_offsets(file: &File, read_bytes: u64) -> io::Result<Vec<u64>> {
-    let pages = file.metadata()?.len() / PAGE_BYTES;
-    let mut memory = vec![0; read_bytes as usize];
-    let mut offsets = Vec::new();
-    for read in 1..=ROUNDS as u64 * ROUND_READS {
-        // The fractional parts of multiples of the golden ratio are spread evenly.
-        let fraction = read.wrapping_mul(splitmix::STEP);
-        let page = (u128::from(fraction) * u128::from(pages)) >> 64;
-        let offset = page as u64 * PAGE_BYTES;
-        if resident_bytes(file, offset, &mut memory)? == read_bytes {
-            offsets.push(offset);
-        }
-    }
-    Ok(offsets)
 }
 
 /// Returns the number of bytes from `offset` on that are in memory, at most the length of `block`.
@@ -182,24 +145,6 @@ mod tests {
     use super::*;
     use crate::explain::WaitCause;
 
-    /// A file of 1,024 pages in memory, and 10 times as many reads.
-    #[test]
-    fn reads_without_order_are_spread_over_the_file() {
-        let path = std::env::temp_dir().join(format!("readpath-spread-{}", std::process::id()));
-        std::fs::write(&path, vec![1; 4 << 20]).unwrap();
-        let file = File::open(&path).unwrap();
-        let offsets = spread_offsets(&file, 100);
-        std::fs::remove_file(&path).unwrap();
-        let offsets = offsets.unwrap();
-        assert_eq!(offsets.len(), 10_000);
-        let mut pages: Vec<u64> = offsets.iter().map(|offset| offset / PAGE_BYTES).collect();
-        // Two reads in a row are far apart: the next page is in the processor's caches.
-        assert!(pages.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1));
-        pages.sort_unstable();
-        pages.dedup();
-        assert!(pages.len() > 1000 && pages.last() < Some(&1024), "{} pages", pages.len());
-    }
-
     /// A million reads of one byte, recorded with 3 s. By the clock of this thread, 10,000 of them
     /// take a part of that.
     #[test]
@@ -222,7 +167,6 @@ mod tests {
             offset: 70_000,
             count: 1_000_000,
             read_bytes: 1,
-            has_order: true,
             remedy: "read through a buffer".to_owned(),
             remedy_name: "a buffer",
         };

@@ -114,9 +114,11 @@ pub struct OthersRequests {
 /// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
 /// `jbd2/sda1-8`, `btrfs-transacti`.
 pub fn is_kernel_thread(name: &str) -> bool {
-    ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    let is_loop_device = name.strip_prefix("loop").is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    is_loop_device
+        || ["kworker/", "jbd2/", "btrfs-", "xfsaild/"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Requests of others to a device between two samples, from the counters of the device.

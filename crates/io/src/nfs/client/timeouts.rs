@@ -55,7 +55,12 @@ impl Client {
             return;
         };
         for slot in &mut self.slots {
-            slot.expires_at += now.since(missed_at);
+            // A call may have started since.
+            let begin = match slot.state {
+                CallState::Waiting { sent_at, .. } => missed_at.max(sent_at),
+                _ => missed_at,
+            };
+            slot.expires_at += now.since(begin);
         }
     }
 

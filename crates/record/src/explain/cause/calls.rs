@@ -64,7 +64,6 @@ pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
         offset: file.small_call_offset,
         count: calls.count,
         read_bytes: (calls.bytes / calls.count.max(1)).max(1),
-        has_order: has_order(calls),
         remedy: remedy_text(gathered),
         remedy_name: if has_order(calls) { "a buffer" } else { "a mapping" },
     })

@@ -88,8 +88,13 @@ pub(super) fn charged_cause(file: &FileData) -> WaitCause {
 
 /// Returns true if at least half of the fetched pages were neither requested nor mapped by faults.
 /// Also true without fetched pages.
-pub(in super::super) fn is_mostly_unused(file: &FileData) -> bool {
+fn is_mostly_unused(file: &FileData) -> bool {
     file.unused_pages() * 2 >= file.fetched.count()
+}
+
+/// Returns true if unused pages of the file may be charged to this cause, and most are unused.
+pub(in super::super) fn may_be_charged(file: &FileData) -> bool {
+    charged_cause(file) == WaitCause::OverRead && file.fetched.count() > 0 && is_mostly_unused(file)
 }
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if

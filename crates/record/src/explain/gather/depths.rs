@@ -80,9 +80,9 @@ const WINDOW_WAITS: u64 = 1024;
 /// requests in flight of the remedy. Fewer threads cannot have as many.
 const THREADS_MIN: usize = 16;
 
-/// Number of judged waits for a file, chosen, after which its unused pages are counted again. The
-/// first counts follow after 1, 2, 4, 8 and so on.
-const UNUSED_COUNT_WAITS: u64 = 256;
+/// Inverse of the part by which a file's judged waits grow until its unused pages are counted again.
+/// Chosen: ten million waits have about 120 counts.
+const UNUSED_COUNT_DIVISOR: u64 = 8;
 
 /// Waits for one cause, by their queue depth and by their threads.
 #[derive(Clone, Debug, Default)]
@@ -191,18 +191,22 @@ impl DepthSpread {
 pub(super) struct UnusedEstimate {
     /// Number of judged waits for the file.
     waits: u64,
+    /// Number of waits at which the pages are counted next.
+    next_count_waits: u64,
     /// True if at least half of the pages were unused at the last count.
     is_most: bool,
 }
 
 impl FileData {
-    /// Counts a wait that `OverRead` judges. Returns true if most fetched pages of the file were
-    /// unused at the last count. A count of all pages at each wait would take too long.
+    /// Counts a wait that `OverRead` judges. Returns true if unused pages of the file could be
+    /// charged to that cause at the last count. A count of all pages at each wait would take too
+    /// long.
     fn count_judged_wait(&mut self) -> bool {
         let waits = self.unused_estimate.waits + 1;
         self.unused_estimate.waits = waits;
-        if waits.is_power_of_two() || waits.is_multiple_of(UNUSED_COUNT_WAITS) {
-            self.unused_estimate.is_most = over_read::is_mostly_unused(self);
+        if waits >= self.unused_estimate.next_count_waits {
+            self.unused_estimate.next_count_waits = waits + waits / UNUSED_COUNT_DIVISOR + 1;
+            self.unused_estimate.is_most = over_read::may_be_charged(self);
         }
         self.unused_estimate.is_most
     }

@@ -372,7 +372,7 @@ impl StraceParser {
     /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
     /// sums of the recording exceed their maximum.
     fn add_read(&mut self, read: ReadRecord) -> Option<()> {
-        if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end > OFFSET_MAX) {
+        if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end >= OFFSET_MAX) {
             return None;
         }
         let end_ns = read.end_ns;
