@@ -200,8 +200,8 @@ fn compare_in_ranges(
             }
             let mut requests = requests_of_try(window.bytes, ranges, &mut position);
             let in_flight = if index == 0 { sizes.present_in_flight } else { sizes.in_flight };
-            // Only requests of at most 64 KiB are so many. They can only have the present size. The
-            // first ones are not counted. If they are late, the rest is late as well.
+            // Only requests of at most 64 KiB reach this number. They can only have the present
+            // size. The first ones are not counted. If they are late, the rest is late as well.
             if let Some(time) = sizes.round_time_max
                 && requests.len() >= 2 * FIRST_REQUESTS
             {

@@ -162,9 +162,9 @@ impl MappingBuilder {
     /// change.
     ///
     /// # Errors
-    /// The file cannot be opened or is empty, the system has not enough memory, a policy is unknown,
-    /// or the kernel would map the file and cannot. The kernel maps the file ([`Mapping::mode`]) if the system permits no userfaultfd,
-    /// if twice its length exceeds a limit of writable memory, or if it is
+    /// The file cannot be opened or is empty, memory is short, a policy is unknown, or the kernel
+    /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if the system permits no
+    /// userfaultfd, if twice its length exceeds a limit of writable memory, or if it is
     /// [left](MappingBuilder::kernel_cache) to the kernel.
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();

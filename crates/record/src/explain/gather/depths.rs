@@ -80,8 +80,8 @@ const WINDOW_WAITS: u64 = 1024;
 /// requests in flight of the remedy. Fewer threads cannot have as many.
 const THREADS_MIN: usize = 16;
 
-/// Inverse of the part by which a file's judged waits grow until its unused pages are counted again.
-/// Chosen: ten million waits have about 120 counts.
+/// Inverse of the part by which a file's judged waits grow until its unused pages are counted
+/// again. Chosen: ten million waits have about 120 counts.
 const UNUSED_COUNT_DIVISOR: u64 = 8;
 
 /// Waits for one cause, by their queue depth and by their threads.
