@@ -163,8 +163,8 @@ impl MappingBuilder {
     ///
     /// # Errors
     /// The file cannot be opened or is empty, memory is short, a policy is unknown, or the kernel
-    /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if the system permits no
-    /// userfaultfd, if twice its length exceeds a limit of writable memory, or if it is
+    /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if the system permits
+    /// no userfaultfd, if twice its length exceeds a limit of writable memory, or if it is
     /// [left](MappingBuilder::kernel_cache) to the kernel.
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
