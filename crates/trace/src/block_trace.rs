@@ -267,8 +267,8 @@ impl<R: BufRead> TraceReader<R> {
         })
     }
 
-    /// Number of lines or records so far without data, or with an event that does not count, or not
-    /// yet: an event that is held back counts as skipped until it has become a request.
+    /// Number of lines or records so far without data, or with an event that does not count. An
+    /// event that is held back counts as skipped until it has become a request.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

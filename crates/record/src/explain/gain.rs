@@ -360,8 +360,8 @@ struct OpenRun {
 /// [`FILES_MAX`] files are opened.
 ///
 /// # Errors
-/// As text. Of the last file: no file is the recorded one, or none can be read past the page cache.
-/// Or the devices of the opened files have too few of the sampled reads.
+/// As text. No file is the recorded one, or none can be read past the page cache: the reason is of
+/// the last file. Or the devices of the opened files have too few of the sampled reads.
 fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
     let mut reason = "it has no file".to_owned();
     let (mut files, mut devices) = (Vec::new(), BTreeSet::new());

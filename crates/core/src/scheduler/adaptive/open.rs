@@ -109,11 +109,12 @@ impl ReadyRequests {
         Some(waiting.id)
     }
 
-    /// Removes and returns the next needed request. If no needed read waits, the next speculative
-    /// one becomes a needed one before, however old it is: in sector order from the last dispatched
-    /// read on, or the oldest if none lies ahead. If needed reads wait, the oldest speculative read
-    /// is removed and returned for its cancellation instead, once it has waited too long. Reads of
-    /// favoured processes are ignored: the caller has taken them by `dispatch_first`.
+    /// Removes and returns the next needed request. If no needed read waits, a speculative one
+    /// becomes a needed one before, however old it is. It is the next one in sector order from the
+    /// last dispatched read on, or the oldest if none lies ahead. If needed reads wait, the oldest
+    /// speculative read is removed and returned for its cancellation instead, once it has waited
+    /// too long. Reads of favoured processes are ignored: the caller has taken them by
+    /// `dispatch_first`.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.needed.has_reads() {
