@@ -6,10 +6,9 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use readpath_trace::recording::{
-    DeviceRecord, FileRecord, OthersRequests, ReadOutcome, ReadRecord, Record, RecordingEnd,
-    RecordingStart, RecordingWriter, ThreadName,
+    DeviceRecord, FileRecord, OthersRequests, ReadOutcome, ReadRecord, Record, ThreadName,
 };
-use support::Scratch;
+use support::{Scratch, begin_recording, end_recording};
 
 /// Two files; random reads of 4 KiB of one of them, each of which takes 300 µs.
 fn strace() -> String {
@@ -116,11 +115,7 @@ fn recording_is_exported_as_a_trace_of_objects() {
 #[test]
 fn exported_files_of_one_path_keep_apart() {
     let scratch = Scratch::new("recordings-one-path");
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    writer
-        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
-        .unwrap();
+    let mut writer = begin_recording();
     for (file, path) in [(0, "/d/a b"), (1, "/d/a b"), (2, "/d/a_b")] {
         let path = path.to_owned();
         writer.put(Record::File(FileRecord { file, path, ..FileRecord::default() })).unwrap();
@@ -133,9 +128,7 @@ fn exported_files_of_one_path_keep_apart() {
         let read = ReadRecord { begin_ns, end_ns, file, outcome, ..ReadRecord::default() };
         writer.put(Record::Read(ReadRecord { asked_bytes: 4096, ..read })).unwrap();
     }
-    writer.put(Record::End(RecordingEnd { at_ns: 9000, ..RecordingEnd::default() })).unwrap();
-    writer.finish().unwrap();
-    scratch.file("r.rec", bytes);
+    scratch.file("r.rec", end_recording(writer, 9000));
     for (format, trace) in [("jsonl", "p.jsonl"), ("oracle-general", "p.oracleGeneral.bin")] {
         scratch
             .run(&format!("recording export r.rec --as {format} -o {trace}"))
@@ -450,11 +443,7 @@ fn input_without_requests_is_refused_with_a_remedy() {
 #[test]
 fn anonymized_recording_names_no_other_program() {
     let scratch = Scratch::new("recordings-anonymous");
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    writer
-        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
-        .unwrap();
+    let mut writer = begin_recording();
     let name = "sda".to_owned();
     writer.put(Record::Device(DeviceRecord { name, ..DeviceRecord::default() })).unwrap();
     for (task, name) in [(71, "payroll"), (72, "kworker/u8:1"), (73, "loopback")] {
@@ -466,9 +455,7 @@ fn anonymized_recording_names_no_other_program() {
         };
         writer.put(Record::OthersRequests(others)).unwrap();
     }
-    writer.put(Record::End(RecordingEnd { at_ns: 9000, ..RecordingEnd::default() })).unwrap();
-    writer.finish().unwrap();
-    scratch.file("r.rec", bytes);
+    scratch.file("r.rec", end_recording(writer, 9000));
     scratch.run("recording anonymize r.rec -o nameless.rec").has_ended(0, "anonymize");
     let shown = scratch.run("recording show nameless.rec").stdout;
     assert!(shown.contains("program-71") && shown.contains("kworker/u8:1"), "{shown}");

@@ -4,25 +4,16 @@ mod support;
 
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
+    ReadRecord, Record, RecordingStart, ThreadName,
 };
-use support::{Scratch, is_root};
+use support::{Scratch, begin_recording, begin_recording_of, end_recording, is_root};
 
 /// Recording of one thread that reads another page every 3 ms, fifty times, waiting a millisecond
 /// for each.
 fn recording() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    let program = "reader".to_owned();
-    let memory_bytes = 1 << 30;
-    writer
-        .put(Record::Start(RecordingStart {
-            page_bytes: 4096,
-            program,
-            memory_bytes,
-            ..RecordingStart::default()
-        }))
-        .unwrap();
+    let (program, memory_bytes) = ("reader".to_owned(), 1 << 30);
+    let start = RecordingStart { program, memory_bytes, ..RecordingStart::default() };
+    let mut writer = begin_recording_of(start);
     let path = "/data/<b>".to_owned();
     writer
         .put(Record::File(FileRecord {
@@ -50,11 +41,7 @@ fn recording() -> Vec<u8> {
         };
         writer.put(Record::Read(read)).unwrap();
     }
-    writer
-        .put(Record::End(RecordingEnd { at_ns: 160_000_000, ..RecordingEnd::default() }))
-        .unwrap();
-    writer.finish().unwrap();
-    bytes
+    end_recording(writer, 160_000_000)
 }
 
 /// 50 × (2 ms of think time and 6 ms of the device) and 10 ms at the end are 410 ms. No page of the
@@ -127,11 +114,7 @@ fn advised_reads_of(
     think_ns: u64,
     reads: &[(u32, ReadMethod, u64, u64)],
 ) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    writer
-        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
-        .unwrap();
+    let mut writer = begin_recording();
     let path = "/data/b".to_owned();
     writer
         .put(Record::File(FileRecord {
@@ -179,9 +162,7 @@ fn advised_reads_of(
         writer.put(Record::Read(read)).unwrap();
     }
     let at_ns = now.iter().max().unwrap() + 10_000_000;
-    writer.put(Record::End(RecordingEnd { at_ns, ..RecordingEnd::default() })).unwrap();
-    writer.finish().unwrap();
-    bytes
+    end_recording(writer, at_ns)
 }
 
 /// Three threads read by calls, by a mapping, and by direct I/O. The last of 50 reads ends after 50
@@ -248,10 +229,7 @@ fn advice_is_repeated_on_real_storage() {
 
 /// Recording of a program that opens, reads, advises and closes each of `files` files of 4 KiB.
 fn dropped_files(files: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    let start = RecordingStart { page_bytes: 4096, ..RecordingStart::default() };
-    writer.put(Record::Start(start)).unwrap();
+    let mut writer = begin_recording();
     for file in 0..files {
         let path = format!("/data/{file}");
         let record = FileRecord { file, path, bytes: Some(4096), ..FileRecord::default() };
@@ -279,9 +257,7 @@ fn dropped_files(files: u32) -> Vec<u8> {
         let dropped = AdviceGiven { at_ns, file, hint, ..AdviceGiven::default() };
         writer.put(Record::Advice(dropped)).unwrap();
     }
-    writer.put(Record::End(RecordingEnd { at_ns: 1 << 30, ..RecordingEnd::default() })).unwrap();
-    writer.finish().unwrap();
-    bytes
+    end_recording(writer, 1 << 30)
 }
 
 /// 300 files are read one after the other, each with DONTNEED behind its read. A process that may
@@ -334,10 +310,7 @@ fn advice_without_effect_in_the_library_is_counted() {
 /// Recording of a program with two files. Thread 0 touches the mapped file 0. It asks the kernel
 /// for file 1, which only thread 1 reads, by calls.
 fn announced_by_mapping_thread() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
-    let start = RecordingStart { page_bytes: 4096, ..RecordingStart::default() };
-    writer.put(Record::Start(start)).unwrap();
+    let mut writer = begin_recording();
     for number in 0..2 {
         let path = format!("/data/{number}");
         let file = FileRecord { file: number, path, bytes: Some(MIB), ..FileRecord::default() };
@@ -369,9 +342,7 @@ fn announced_by_mapping_thread() -> Vec<u8> {
         };
         writer.put(Record::Read(read)).unwrap();
     }
-    writer.put(Record::End(RecordingEnd { at_ns: 1 << 30, ..RecordingEnd::default() })).unwrap();
-    writer.finish().unwrap();
-    bytes
+    end_recording(writer, 1 << 30)
 }
 
 /// All eight reads are replayed, by the library as by the kernel.

@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use readpath_trace::recording::{Record, RecordingEnd, RecordingStart, RecordingWriter};
+
 pub const READPATH: &str = env!("CARGO_BIN_EXE_readpath");
 
 /// Job of 64 random reads of 64 KiB.
@@ -147,4 +149,22 @@ pub fn is_root() -> bool {
 pub fn has(program: &str) -> bool {
     let tried = Command::new(program).arg("--version").output();
     tried.is_ok_and(|output| output.status.success())
+}
+
+/// Begins a recording in memory, with pages of 4 KiB.
+pub fn begin_recording() -> RecordingWriter<Vec<u8>> {
+    begin_recording_of(RecordingStart::default())
+}
+
+/// Begins a recording in memory, of `start` with pages of 4 KiB.
+pub fn begin_recording_of(start: RecordingStart) -> RecordingWriter<Vec<u8>> {
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
+    writer.put(Record::Start(RecordingStart { page_bytes: 4096, ..start })).unwrap();
+    writer
+}
+
+/// Ends a recording at `at_ns` nanoseconds, and returns its bytes.
+pub fn end_recording(mut writer: RecordingWriter<Vec<u8>>, at_ns: u64) -> Vec<u8> {
+    writer.put(Record::End(RecordingEnd { at_ns, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap()
 }
