@@ -218,8 +218,8 @@ pub enum Decision {
     },
     /// A readahead policy reads unrequested pages.
     ReadAhead {
-        /// Identifier of the file in the cache, reused after its removal. Where the kernel caches
-        /// the pages, a number that the caller has chosen.
+        /// Identifier of the file in the cache, reused after its removal. A caller chooses the
+        /// number if the kernel caches the pages.
         file: u32,
         /// The first page.
         first: u64,

@@ -306,8 +306,8 @@ const SCANNED_BLOCKS: std::ops::Range<u32> = 60..180;
 /// Size of the memory in the demo of eviction, in blocks.
 const CACHE_BLOCKS: u32 = 100;
 
-/// Returns four rounds of a loop over 130 blocks, then 150 references to a hot set of 60, then a
-/// scan of 120, each reference of which is followed by one to the hot set.
+/// Returns four rounds of a loop over 130 blocks, then 150 references to a hot set of 60. A scan of
+/// 120 follows, with a reference to the hot set after each block.
 fn demo_trace() -> BlockTrace {
     // Pseudorandom numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;

@@ -357,7 +357,7 @@ impl Decoder {
     }
 
     /// Enables events. A `required` event that the kernel lacks, or has in an unknown form, is an
-    /// error. Such an `optional` one is noted as missing.
+    /// error. An `optional` one is noted as missing.
     fn add_events(
         &mut self,
         instance: &impl EventFiles,

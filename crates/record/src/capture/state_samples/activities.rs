@@ -86,8 +86,7 @@ pub(super) fn activity(
 
 /// Evidence by which a sleep in a call of this kind and with this activity counts as a page fault.
 /// `None`: it never does. These are calls that copy little or none of the program's memory, and
-/// reads of files: their waits for pages of the file cannot be distinguished from faults on the
-/// buffer.
+/// reads of files. A read's waits for pages of the file look like faults on its buffer.
 fn fault_evidence(kind: CallKind, activity: Activity) -> Option<FaultEvidence> {
     match (kind, activity) {
         (CallKind::Copy { .. } | CallKind::OpenOrClose, _) => None,

@@ -77,9 +77,9 @@ impl CallFaults {
 }
 
 impl SampledWait {
-    /// Returns the wait of a thread that may be a page fault: a sleep that signals do not end, in a
-    /// function that waits for a page, or in a hidden one. `None` for a thread in another state,
-    /// and for an ended one.
+    /// Returns the wait of a thread that may be a page fault. Signals do not end such a sleep, and
+    /// its function waits for a page or is hidden. `None` for a thread in another state, and for an
+    /// ended one.
     fn of_thread(process: u32, thread: u32) -> Option<SampledWait> {
         let function = wait_function(process, thread);
         if function.as_ref().is_some_and(|function| !is_page_wait(function)) {

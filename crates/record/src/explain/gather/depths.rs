@@ -164,11 +164,11 @@ impl DepthSpread {
         counts.max().unwrap_or(0).max(0) as usize
     }
 
-    /// Returns the part of the time with a low depth in which it was low by chance: in windows of
-    /// waits whose depth was low for less than half of their time. 0 if fewer than [`THREADS_MIN`]
-    /// threads read in the same period, or if one thread had half of the low waits. Many short
-    /// processes of which four run at a time are few. A single long wait does not make a thread the
-    /// only reader, so waits are counted.
+    /// Returns the part of the time with a low depth in which it was low by chance. In windows with
+    /// a low depth for less than half of their time, it is by chance. The part is 0 if fewer than
+    /// [`THREADS_MIN`] threads read in the same period. Many short processes of which four run at a
+    /// time are too few. The part is also 0 if one thread had half of the low waits. A single long
+    /// wait does not make a thread the only reader, so waits are counted.
     ///
     /// A program of many readers keeps several reads in flight. Its depth is low while the other
     /// threads wait for a processor, and more threads gain nothing then. A single thread that reads
