@@ -92,8 +92,10 @@ def build(tree):
     profile = ["lto=false", "codegen-units=16", "incremental=true", "opt-level=2"]
     config = [word for option in profile for word in ("--config", f"profile.release.{option}")]
     command = ["cargo", *config, "build", "-q", "--release", "-p", "readpath-sim", "--example", "developed_ratios"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
-    program = tree / "target/release/examples/developed_ratios"
+    target = tree / "target"
+    environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment)
+    program = target / "release/examples/developed_ratios"
     return (None, done.stderr) if done.returncode else (program, "")
 
 

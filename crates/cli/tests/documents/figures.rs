@@ -1,6 +1,7 @@
 //! Figures that several documents quote equal the results in `bench/results`, or else the one
 //! document that states them.
 
+use readpath_eval::policy_matrix::geometric_mean;
 use serde_json::Value;
 
 use super::{document, flowing};
@@ -27,10 +28,6 @@ fn row(name: &str, begin: &str) -> Vec<String> {
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with(begin)).collect();
     assert_eq!(rows.len(), 1, "{name}: rows that begin with `{begin}`");
     rows[0].split('|').skip(1).map(|cell| cell.trim().to_owned()).collect()
-}
-
-fn geometric_mean(ratios: &[f64]) -> f64 {
-    (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
 }
 
 fn minimum(ratios: &[f64]) -> f64 {
@@ -254,7 +251,6 @@ fn bench_state(name: &str) -> [String; 3] {
 #[test]
 fn access_pattern_figures_equal_the_results() {
     let [cold, cached, second] = ["cold", "cached", "second"].map(bench_state);
-    let mut quotes = Vec::new();
     for (state, [mean, least, of_pread]) in
         [("cold", &cold), ("cached", &cached), ("second pass, same process", &second)]
     {
@@ -271,11 +267,10 @@ fn access_pattern_figures_equal_the_results() {
         format!("cold {first}, cached {second_one}, second pass {third}")
     };
     let means = format!("{}, {}, {}", cold[0], cached[0], second[0]);
-    quotes.extend([
+    assert_quoted(&[
         (README, format!("| {}; / the fastest of `pread`, `mmap`, `O_DIRECT` {means} |", list(2))),
         (README, format!("minimum {} (", list(1))),
     ]);
-    assert_quoted(&quotes);
 }
 
 /// The figures of the eviction policies on published traces have no file of results: the traces
