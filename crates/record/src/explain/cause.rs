@@ -106,10 +106,12 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find_slow_file(gathered);
     let mut charged_ns: BTreeMap<WaitCause, f64> = BTreeMap::new();
     let mut remaining_shares = BTreeMap::new();
-    // Many files share a device. Its shares are computed once.
-    let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
     let mut startup = startup::StartupCharges::default();
     let are_files_many = many_files::has_many_small_files(gathered);
+    // Shares of devices, and the lacking parts of waits with a low depth: once for all files.
+    let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
+    let [depth_lacking, many_files_lacking] =
+        [WaitCause::Depth, WaitCause::ManyFiles].map(|cause| gathered.lacking_depth_part(cause));
     for (file_number, file) in &gathered.files {
         // Adds to the charge of a cause, and to its part for files of a program's start.
         let mut add_charge = |cause, ns: f64| {
@@ -145,17 +147,16 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
             let ns = charge.ns as f64 * waits.passed_share() * remaining_share;
             // The part with few requests in flight. More requests at a time shorten this part only.
             let low_depth_ns = ns * waits.low_share();
-            let lacking_ns = |cause| low_depth_ns * gathered.lacking_depth_part(cause);
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
-                    add_charge(WaitCause::ManyFiles, lacking_ns(WaitCause::ManyFiles));
+                    add_charge(WaitCause::ManyFiles, low_depth_ns * many_files_lacking);
                 }
                 // Without a cause, only the part that is lost to unused pages is charged. Its cause
                 // is `OverRead`, or the SEQUENTIAL advice or the direct reads that fetched them.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);
-                    add_charge(WaitCause::Depth, lacking_ns(WaitCause::Depth) * (1.0 - lost_share));
+                    add_charge(WaitCause::Depth, low_depth_ns * depth_lacking * (1.0 - lost_share));
                 }
                 // Without measured waits the requests are not known, and all waits are charged.
                 Some(WaitCause::Direct) if gathered.has_measured_waits() => {

@@ -46,6 +46,9 @@ pub(super) struct OtherTasks {
     requests: BTreeMap<(u64, DeviceOperation, String), OthersRequests>,
 }
 
+/// Entry of the block ranges: disk and first sector, then the exclusive end and the task.
+type BlockRange<'a> = (&'a (u64, u64), &'a (u64, u32));
+
 impl OtherTasks {
     /// Counts a completed request of `bytes` bytes. A task without a name is left out. Tasks of the
     /// same name have one count, with the number of the first.
@@ -69,7 +72,6 @@ impl<N: FileNames> TaskTracker<N> {
     /// the kernel's text of its kind. The issuing task may act for another one, so the task that
     /// submitted its first sector counts.
     pub(super) fn on_issue(&mut self, at_ns: u64, start: (u64, u64), bytes: u64, flags: &str) {
-        let (disk, sector) = start;
         // The letter F in front stands for a flush before the request.
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => DeviceOperation::Read,
@@ -78,12 +80,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         // The letter A marks readahead.
         let is_ahead = flags.contains('A');
-        // The block range that contains the first sector, if there is one.
-        let block_range = self.block_ranges.range(..=start).next_back();
-        let block_range = block_range.filter(|((range_disk, _), (end_sector, _))| {
-            *range_disk == disk && *end_sector > sector
-        });
-        let task = block_range.map(|(_, (_, task))| *task);
+        let task = self.block_range_at(start).map(|(_, (_, task))| *task);
         self.issued.insert(start, Issued { begin_ns: at_ns, bytes, work, is_ahead, task });
     }
 
@@ -157,11 +154,17 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(at_ns, Record::Request(request));
     }
 
+    /// Returns the block range that contains a disk's sector, if there is one.
+    fn block_range_at(&self, place: (u64, u64)) -> Option<BlockRange<'_>> {
+        let (disk, sector) = place;
+        let last = self.block_ranges.range(..=place).next_back();
+        last.filter(|((range_disk, _), (range_end, _))| *range_disk == disk && *range_end > sector)
+    }
+
     /// Removes the block ranges that end within the sectors of a completed request: the one that
     /// contains its first sector, and the ones that the kernel merged into it.
     fn forget_block_ranges(&mut self, device: u64, sector: u64, end_sector: u64) {
-        let last = self.block_ranges.range(..=(device, sector)).next_back();
-        let starting = last.filter(|(_, (range_end, _))| *range_end > sector);
+        let starting = self.block_range_at((device, sector));
         // A request without sectors has merged none. A map panics on a range that ends before its
         // start.
         let merged =

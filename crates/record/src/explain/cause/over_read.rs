@@ -86,23 +86,30 @@ pub(super) fn charged_cause(file: &FileData) -> WaitCause {
     }
 }
 
-/// Returns true if at least half of the fetched pages were neither requested nor mapped by faults.
-/// Also true without fetched pages.
-fn is_mostly_unused(file: &FileData) -> bool {
-    file.unused_pages() * 2 >= file.fetched.count()
+/// Returns true if at least half of the fetched pages are unused: neither requested nor mapped by
+/// faults. Also true without fetched pages.
+fn is_mostly_unused(fetched_pages: u64, unused_pages: u64) -> bool {
+    unused_pages * 2 >= fetched_pages
 }
 
 /// Returns true if unused pages of the file may be charged to this cause, and most are unused.
 pub(in super::super) fn may_be_charged(file: &FileData) -> bool {
-    charged_cause(file) == WaitCause::OverRead && file.fetched.count() > 0 && is_mostly_unused(file)
+    if charged_cause(file) != WaitCause::OverRead {
+        return false;
+    }
+    let fetched_pages = file.fetched.count();
+    fetched_pages > 0 && is_mostly_unused(fetched_pages, file.unused_pages())
 }
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold, or if
 /// the time without readahead is unknown ([`separate_requests_ns`]).
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched_pages = file.fetched.count();
+    if fetched_pages < FETCHED_PAGES_MIN {
+        return 0.0;
+    }
     let unused_pages = file.unused_pages();
-    if fetched_pages < FETCHED_PAGES_MIN || !is_mostly_unused(file) {
+    if !is_mostly_unused(fetched_pages, unused_pages) {
         return 0.0;
     }
     let Some(separate_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
@@ -183,7 +190,7 @@ pub(super) fn assumed_parts(
     let mut assumed = AssumedParts {
         request_bytes: (bytes / parts).max(PAGE_BYTES),
         parts_per_wait: parts as f64 / waits.max(1) as f64,
-        fetch_text: fetch_text(gathered),
+        fetch_text: fetch_text(&over_read_files(gathered).collect::<Vec<_>>()),
         judged_seconds: 0.0,
         lost_seconds: 0.0,
         depth_seconds: 0.0,
@@ -223,7 +230,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
             "{} would take about {} instead of {}{assumption}",
-            fetch_text(gathered),
+            fetch_text(&files),
             duration_text(separate_ns),
             duration_text(waited_ns),
         ),
@@ -235,9 +242,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     }
 }
 
-/// Returns the evidence up to the time of separate requests.
-fn fetch_text(gathered: &RecordingData) -> String {
-    let files: Vec<&FileData> = over_read_files(gathered).collect();
+/// Returns the evidence about over-read files, up to the time of separate requests.
+fn fetch_text(files: &[&FileData]) -> String {
     let fetched_pages: u64 = files.iter().map(|file| file.fetched.count()).sum();
     let unused_pages: u64 = files.iter().map(|file| file.unused_pages()).sum();
     let file_with_most = files.iter().copied().max_by_key(|file| file.unused_pages());

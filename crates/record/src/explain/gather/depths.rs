@@ -181,7 +181,7 @@ impl DepthSpread {
         }
         let waits: u64 = by_chance.by_thread.values().sum();
         let most_waits = by_chance.by_thread.values().copied().max().unwrap_or(0);
-        let is_of_many = self.most_threads_at_once() >= THREADS_MIN && most_waits * 2 < waits;
+        let is_of_many = most_waits * 2 < waits && self.most_threads_at_once() >= THREADS_MIN;
         if is_of_many { by_chance.passed_ns / self.low_passed_ns.max(1.0) } else { 0.0 }
     }
 }
