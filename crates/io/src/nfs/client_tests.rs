@@ -243,8 +243,9 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
 
 /// Three calls at 1 ms. The program is paused until 15,000 ms, and then receives the first answer:
 /// the others wait behind it. By hand: the first timeout, at 1,001 ms, is missed by 13,999 ms. The
-/// others thus fail at 24,000 ms in place of 10,001 ms. The second answer is the last one. A call at
-/// 14,000 ms, within the pause, fails at 25,000 ms. Without any answer, all fail after the pause.
+/// others thus fail at 24,000 ms in place of 10,001 ms. The second answer is the last one. A call
+/// at 14,000 ms, within the pause, fails at 25,000 ms. Without any answer, all fail after the
+/// pause.
 #[test]
 fn answers_that_waited_for_a_paused_program_are_not_late() {
     let mut bench = ClientBench::connected(4);

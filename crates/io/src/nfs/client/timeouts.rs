@@ -51,9 +51,10 @@ impl Client {
     pub(super) fn extend_after_pause(&mut self, now: Time) {
         let is_pause = now >= self.handled_at + self.timing.repeat_after;
         self.handled_at = now;
-        let Some(missed_at) = self.next_wake().filter(|wake_at| is_pause && *wake_at < now) else {
+        if !is_pause {
             return;
-        };
+        }
+        let Some(missed_at) = self.next_wake().filter(|wake_at| *wake_at < now) else { return };
         for slot in &mut self.slots {
             // A call may have started since.
             let begin = match slot.state {
