@@ -15,3 +15,8 @@ pub(crate) mod thread;
 
 /// Largest number of bytes that one call moves (read(2)).
 pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
+
+/// Error of a system call, as in `errno(3)`. An error of the kernel always has one.
+pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}

@@ -7,13 +7,7 @@ mod support;
 use readpath::raw::{RawError, RawFault, RawMemory};
 use readpath::{PageCache, RawFile, ReadPath};
 use readpath_core::request::DeviceError;
-use support::{BACKENDS, TempFile, in_child, limit_further_data, status_of_child};
-
-fn limit(resource: libc::__rlimit_resource_t, value: u64) {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: the struct lives through the call, which changes this child alone.
-    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
-}
+use support::{BACKENDS, TempFile, in_child, limit, limit_further_data, status_of_child};
 
 /// The kernel cuts a write at the limit, also within a block, and then rejects the unaligned rest
 /// with EINVAL: generic_write_checks in fs/read_write.c. EFBIG is 27 in errno(3).

@@ -105,9 +105,7 @@ fn region_returns_written_bytes_under_every_policy_and_backend() {
 fn region_beyond_the_limit_on_file_sizes_is_an_error_and_no_signal() {
     let limited = |bytes: u64, work: fn() -> bool| {
         in_child(|| {
-            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-            // SAFETY: the struct lives through the call, which changes this child alone.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            support::limit(libc::RLIMIT_FSIZE, bytes);
             work()
         })
     };

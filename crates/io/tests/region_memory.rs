@@ -6,7 +6,7 @@ mod support;
 use std::path::PathBuf;
 
 use readpath::{Mapping, Region};
-use support::{TempFile, can_serve, in_child, limit_further_data, status_bytes};
+use support::{TempFile, can_serve, in_child, limit, limit_further_data, status_bytes};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
@@ -67,10 +67,7 @@ fn region_beyond_the_limit_of_writable_memory_is_an_error_that_names_it() {
 #[test]
 fn region_without_room_for_its_addresses_names_all_of_them() {
     assert!(in_child(|| {
-        let address_bytes = status_bytes("VmSize:") + (32 << 20);
-        let limit = libc::rlimit { rlim_cur: address_bytes, rlim_max: address_bytes };
-        // SAFETY: the struct lives through the call, which changes this child alone.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        limit(libc::RLIMIT_AS, status_bytes("VmSize:") + (32 << 20));
         let error = Region::builder().memory(1 << 20).in_folder(64 << 20, folder()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("no room for 72351744 bytes of addresses"), "{text}");

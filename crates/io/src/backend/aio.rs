@@ -34,6 +34,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::thread_pool::{ThreadPool, ThreadPoolBackend};
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
+use crate::os::errno_of;
 use crate::os::process::ProcessNumber;
 
 pub(crate) mod request_share;
@@ -207,9 +208,9 @@ impl Aio {
     /// # Errors
     /// As [`new`](Aio::new).
     pub(crate) fn with_event_fd(depth: u32, event_fd: BorrowedFd<'_>) -> Result<Aio, BackendError> {
-        let event_fd = event_fd.try_clone_to_owned().map_err(|error| BackendError::NoEventFd {
-            errno: error.raw_os_error().unwrap_or(0),
-        })?;
+        let event_fd = event_fd
+            .try_clone_to_owned()
+            .map_err(|error| BackendError::NoEventFd { errno: errno_of(&error) })?;
         let is_event_fd_borrowed = true;
         Aio::from_event_fd(depth, event_fd, is_event_fd_borrowed)
     }
@@ -585,5 +586,5 @@ impl Drop for Aio {
 
 /// Error of the calling thread's last system call, as in `errno(3)`; 0 if there is none.
 fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    errno_of(&std::io::Error::last_os_error())
 }

@@ -18,6 +18,7 @@ use readpath_core::request::Op;
 use crate::backend::{
     Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, execute_transfer,
 };
+use crate::os::errno_of;
 use crate::os::thread;
 
 /// Largest number of threads. More do not raise the throughput: each is a sleeping system call.
@@ -120,9 +121,9 @@ impl ThreadPoolBackend {
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn set_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let own_event_fd = event_fd.try_clone_to_owned().map_err(|error| {
-            BackendError::NoEventFd { errno: error.raw_os_error().unwrap_or(0) }
-        })?;
+        let own_event_fd = event_fd
+            .try_clone_to_owned()
+            .map_err(|error| BackendError::NoEventFd { errno: errno_of(&error) })?;
         self.pool.lock().event_fd = Some(own_event_fd);
         Ok(())
     }

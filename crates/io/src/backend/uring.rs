@@ -27,7 +27,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use readpath_core::request::Op;
 
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
-use crate::os::CALL_BYTES_MAX;
+use crate::os::{CALL_BYTES_MAX, errno_of};
 
 /// Token of a cancellation's own answer, which is ignored.
 const CANCEL_TOKEN: u64 = u64::MAX;
@@ -346,15 +346,15 @@ fn wait_for_answer(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
     let (submits, answers_min) = (0, 1);
     // SAFETY: no entry is submitted, and the argument outlives the call.
     let result = unsafe { ring.submitter().enter(submits, answers_min, flags, args.as_ref()) };
+    without_interruption(result)
+}
+
+/// Result of a sleep in the kernel: a timeout or a signal is no error. Others are as in `errno(3)`.
+fn without_interruption(result: std::io::Result<usize>) -> Result<(), i32> {
     match result.map_err(|error| errno_of(&error)) {
         Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-/// Error of a system call, as in `errno(3)`. An error of the kernel always has one.
-fn errno_of(error: &std::io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(0)
 }
 
 /// True for the token of a transfer, and false for one of the ring's own entries.
@@ -374,10 +374,7 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
             ring.submitter().submit_with_args(1, &args)
         }
     };
-    match result.map_err(|error| errno_of(&error)) {
-        Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
-        Err(errno) => Err(errno),
-    }
+    without_interruption(result)
 }
 
 impl Backend for UringBackend {

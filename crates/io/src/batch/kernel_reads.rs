@@ -328,6 +328,7 @@ mod tests {
     use readpath_core::unit::PageRange;
 
     use super::*;
+    use crate::os::process::is_true_in_child;
     use crate::page_cache::kernel::drop_kernel_range;
     use crate::path::ReadPath;
     use crate::target::{OpenOptions, Target};
@@ -371,28 +372,17 @@ mod tests {
         rustix::fs::fsync(&target).unwrap();
         drop_kernel_range(&target, PageRange::new(0, 1));
         let (stuck, _writer) = std::io::pipe().unwrap();
-        let mut status = -1;
-        // SAFETY: the child runs the tested code and ends, by a signal if necessary.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                libc::alarm(20);
-                // The test's thread would end a child that panics as if it were well.
-                let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    let Some(reads) = ring_and_thread_reads(&name, stuck) else { return true };
-                    // The drop would wait for the pipe.
-                    let mut reads = std::mem::ManuallyDrop::new(reads);
-                    if !may_have_no_threads() || std::thread::Builder::new().spawn(|| {}).is_ok() {
-                        return true;
-                    }
-                    let next = reads.next(4096, &mut Vec::new());
-                    next.is_some_and(|(read, _)| read.ticket == 1)
-                }));
-                libc::_exit(i32::from(!is_right.unwrap_or(false)));
+        let is_right = is_true_in_child(|| {
+            let Some(reads) = ring_and_thread_reads(&name, stuck) else { return true };
+            // The drop would wait for the pipe.
+            let mut reads = std::mem::ManuallyDrop::new(reads);
+            if !may_have_no_threads() || std::thread::Builder::new().spawn(|| {}).is_ok() {
+                return true;
             }
-            libc::waitpid(child, &raw mut status, 0);
-        }
+            let next = reads.next(4096, &mut Vec::new());
+            next.is_some_and(|(read, _)| read.ticket == 1)
+        });
         std::fs::remove_file(&name).unwrap();
-        assert_eq!(status, 0);
+        assert!(is_right);
     }
 }

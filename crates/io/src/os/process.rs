@@ -264,24 +264,31 @@ impl<T: Send + Sync> Drop for ForkLocal<T> {
     }
 }
 
+/// Runs `check` in a forked child. Returns its result, or false if the child panicked, crashed or
+/// hung.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs `check` in a forked child. Returns its result, or false if the child crashed.
-    fn is_true_in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child runs the tested code and exits.
-        unsafe {
-            match libc::fork() {
-                0 => libc::_exit(i32::from(!check())),
-                child => {
-                    let mut status = -1;
-                    libc::waitpid(child, &raw mut status, 0);
-                    status == 0
-                }
+pub(crate) fn is_true_in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs the tested code and ends, by a signal if necessary.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::alarm(20);
+                // The test's thread would end a child that panics as if it were well.
+                let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+                libc::_exit(i32::from(!is_true.unwrap_or(false)))
+            }
+            child => {
+                let mut status = -1;
+                libc::waitpid(child, &raw mut status, 0);
+                status == 0
             }
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn forked_child_and_grandchild_have_their_own_process_numbers() {

@@ -144,10 +144,14 @@ pub fn status_bytes(field: &str) -> u64 {
 
 /// Limits the writable memory of this process to `bytes` more than it has.
 pub fn limit_further_data(bytes: u64) {
-    let limit = status_bytes("VmData:") + bytes;
-    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    limit(libc::RLIMIT_DATA, status_bytes("VmData:") + bytes);
+}
+
+/// Sets a limit of this process.
+pub fn limit(resource: libc::__rlimit_resource_t, value: u64) {
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
     // SAFETY: the struct lives through the call, which changes this process alone.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
 }
 
 /// Runs `work` in a forked child, which has no other threads. Returns its result.

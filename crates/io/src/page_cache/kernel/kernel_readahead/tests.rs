@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::os::process::is_true_in_child;
 
 const PAGE: u64 = PAGE_BYTES;
 const FILE_BYTES: u64 = 64 << 20;
@@ -29,25 +30,19 @@ struct Model {
 }
 
 /// The parent has the measured costs locked at the fork, and the child never sees them unlocked. An
-/// alarm after 10 s would end a child that waits for them with another status.
+/// alarm would end a child that waits for them.
 #[test]
 fn child_drops_a_file_of_its_parent_whose_costs_were_locked_at_the_fork() {
     let model = Model::new();
     let path_readahead = Arc::clone(&model.readahead.path_readahead);
     let costs = path_readahead.evidence();
-    let mut status = -1;
-    // SAFETY: the child runs the tested code and ends, by a signal if necessary.
-    unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            libc::alarm(10);
-            let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(model)));
-            libc::_exit(i32::from(dropped.is_err()));
-        }
-        libc::waitpid(child, &raw mut status, 0);
-    }
+    let mut model = Some(model);
+    let is_dropped = is_true_in_child(|| {
+        drop(model.take());
+        true
+    });
     drop(costs);
-    assert_eq!(status, 0);
+    assert!(is_dropped);
 }
 
 /// Kernel window of the modelled device: 32 pages.
