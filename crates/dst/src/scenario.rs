@@ -284,7 +284,7 @@ pub fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
     let few_kinds = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
     let kinds = (few_kinds | draw.number_below(1 << kind_count)) & ((1 << kind_count) - 1);
     // An empty set becomes the first kind. Other seeds keep their actions.
-    if kinds == 0 { 1 } else { kinds }
+    kinds.max(1)
 }
 
 /// Draws the actions of a few threads, about `actions` in all. `draw_thread` draws the given number

@@ -353,8 +353,8 @@ impl MachineMemory {
     /// Adds the swap area, makes the queue learn costs if its policy asks for them, and lets the
     /// eviction policy manage memory if the configuration says so.
     ///
-    /// Fails, without an effect, if there is an area already, if it reaches past the device, or if it
-    /// has at least 2^32 − 1 slots. An unknown policy, or a bad parameter of it, has no effect
+    /// Fails, without an effect, if there is an area already, if it reaches past the device, or if
+    /// it has at least 2^32 − 1 slots. An unknown policy, or a bad parameter of it, has no effect
     /// either. Fails also if the eviction policy refuses the size of the memory.
     pub(super) fn add_swap(
         &mut self,

@@ -345,16 +345,15 @@ impl AdaptiveScheduler {
             let near = NearCounts::of(processes, now);
             near.near_total >= 2 && 2 * near.near_total >= near.all && contention.is_contended()
         };
-        let is_set = self.active_tuner.allowed().is_some();
-        let doubled_limit = self.active_tuner.allowed().map_or(0, |limit| 2 * limit as usize);
-        let is_limit_checked = is_set && self.completions.is_multiple_of(EWMA_WINDOW);
+        let limit = self.active_tuner.allowed();
+        let is_limit_checked = limit.is_some() && self.completions.is_multiple_of(EWMA_WINDOW);
         let result = if is_limit_checked && NearCounts::of(processes, now).near_or_unknown < 2 {
             // A limit gains nothing if fewer than two processes may be near: it is removed.
             self.active_tuner.reset("far")
-        } else if is_set {
+        } else if let Some(limit) = limit {
             // Twice the limit is tried only while more processes than that may be near.
             self.active_tuner.record_completion(now, served, || {
-                doubled_limit < NearCounts::of(processes, now).near_or_unknown
+                NearCounts::of(processes, now).near_or_unknown > 2 * limit as usize
             })
         } else {
             self.active_tuner.record_completion(now, served, may_start_trial)

@@ -419,9 +419,9 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
     Ok(spec)
 }
 
-/// Reads the table `queue` of commands in the drive: their order, the depth and the largest request.
-/// The order chooses among a window of the oldest commands. A command beyond the age limit goes
-/// first.
+/// Reads the table `queue` of commands in the drive: their order, the depth and the largest
+/// request. The order chooses among a window of the oldest commands. A command beyond the age limit
+/// goes first.
 fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");

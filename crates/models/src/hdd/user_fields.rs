@@ -70,10 +70,14 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     }
 }
 
+/// Splits a path into its first key and the path below it, if any.
+fn split_path(path: &str) -> (&str, Option<&str>) {
+    path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)))
+}
+
 /// Returns true if the description has a field with this full path.
 fn has_field(root: &FieldBlock, path: &str) -> bool {
-    let (first, rest) =
-        path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let (first, rest) = split_path(path);
     let field = root.fields.iter().find(|field| field.key == first);
     field.is_some_and(|field| match (&field.value, rest) {
         (_, None) => true,
@@ -106,8 +110,7 @@ fn set_field(
     key: &str,
     text: &str,
 ) -> Result<(), SpecError> {
-    let (first, rest) =
-        path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let (first, rest) = split_path(path);
     let field = block.fields.iter_mut().find(|field| field.key == first);
     let field = field.expect("the path was listed from this block");
     match (&mut field.value, rest) {

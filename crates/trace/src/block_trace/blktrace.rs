@@ -7,7 +7,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Event;
-use super::fields::{END_BYTES_LIMIT, TIME_NS_LIMIT};
+use super::fields::{END_BYTES_LIMIT, checked_time};
 
 /// Expected form, for errors.
 pub const EXPECTED: &str = "a whole record of blktrace, version 7";
@@ -113,7 +113,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
     };
     // The offset alone is checked: a length of 32 bits cannot make the end overflow.
     let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < END_BYTES_LIMIT);
-    let time = Some(time_ns).filter(|ns| *ns < TIME_NS_LIMIT).map(Time);
+    let time = checked_time(time_ns);
     Ok(match (offset, time) {
         (Some(offset), Some(at)) => {
             BlktraceRecord::Request { at, device, op, offset, bytes: bytes.into(), event }

@@ -4,7 +4,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{
-    TIME_NS_LIMIT, checked_range, first_comma_fields, first_words, parse_direction, parse_time,
+    checked_range, checked_time, first_comma_fields, first_words, parse_direction, parse_time,
     sector_bytes, whole_number,
 };
 use super::{Event, RawRequest, TraceFormat, TraceLine};
@@ -49,7 +49,7 @@ fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
     let ticks = whole_number(text)?;
     let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(NS_PER_TICK)?;
-    Some(Time(ns)).filter(|time| time.ns() < TIME_NS_LIMIT)
+    checked_time(ns)
 }
 
 /// Returns true for a line of column names, with which some files of comma-separated values begin.
@@ -144,7 +144,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 _ => return None,
             };
             // A time with decimals is in another unit, such as the milliseconds of DiskSim.
-            let at = whole_number(first).filter(|ns| *ns < TIME_NS_LIMIT).map(Time)?;
+            let at = whole_number(first).and_then(checked_time)?;
             (at, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {

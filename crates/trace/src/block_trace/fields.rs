@@ -98,7 +98,7 @@ pub fn parse_time(text: &[u8], unit_ns: u64) -> Option<Time> {
             ns
         }
     };
-    Some(Time(ns)).filter(|time| time.ns() < TIME_NS_LIMIT)
+    checked_time(ns)
 }
 
 /// Parses a number of sectors and returns its bytes. `None` for other text and beyond 64 bits.
@@ -120,6 +120,11 @@ pub fn parse_direction(text: &[u8]) -> Option<Op> {
 /// `None`.
 pub fn checked_range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
     offset.checked_add(bytes).filter(|end| *end < END_BYTES_LIMIT).map(|_| (offset, bytes))
+}
+
+/// Returns the time if it is below [`TIME_NS_LIMIT`]. Otherwise returns `None`.
+pub fn checked_time(ns: u64) -> Option<Time> {
+    Some(Time(ns)).filter(|time| time.ns() < TIME_NS_LIMIT)
 }
 
 #[cfg(test)]
