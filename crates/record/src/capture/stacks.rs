@@ -293,34 +293,52 @@ fn activity_of(names: &[&str]) -> Activity {
 /// Functions of the kernel by their first address.
 #[derive(Debug, Default)]
 struct Functions {
-    /// Sorted by address.
-    starts: Vec<(u64, String)>,
+    /// Text of `/proc/kallsyms`.
+    text: String,
+    /// Address of each function, and where its name begins in the text. Sorted by address.
+    starts: Vec<(u64, usize)>,
 }
 
 impl Functions {
     /// Reads the functions of this kernel. The result is empty where it hides their addresses.
     fn of_kernel() -> Functions {
-        Functions::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+        Functions::parse(fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    /// Parses lines of `/proc/kallsyms`: address, type and name. Data and hidden addresses are left
-    /// out.
-    fn parse(text: &str) -> Functions {
-        let function = |line: &str| {
-            let mut parts = line.split_ascii_whitespace();
-            let start = u64::from_str_radix(parts.next()?, 16).ok().filter(|start| *start > 0)?;
-            let is_code = matches!(parts.next()?, "t" | "T" | "w" | "W");
-            is_code.then_some((start, parts.next()?.to_owned()))
-        };
-        let mut starts: Vec<(u64, String)> = text.lines().filter_map(function).collect();
-        starts.sort_unstable();
-        Functions { starts }
+    /// Parses lines of `/proc/kallsyms`: address, type, name and perhaps a module. Data and hidden
+    /// addresses are left out.
+    fn parse(text: String) -> Functions {
+        let mut starts = Vec::new();
+        let mut line_begin = 0;
+        for line in text.split('\n') {
+            if let Some((start, name)) = Functions::parse_line(line) {
+                starts.push((start, line_begin + name));
+            }
+            line_begin += line.len() + 1;
+        }
+        // The lines of the kernel itself are sorted already, and so are most of a module.
+        starts.sort_by_key(|(start, _)| *start);
+        Functions { text, starts }
     }
 
-    /// Returns the name of the last function that begins at or before an address, or `None`.
+    /// Address of the function of a line, and where its name begins in the line.
+    fn parse_line(line: &str) -> Option<(u64, usize)> {
+        let (address, rest) = line.split_once(' ')?;
+        let (kind, name) = rest.split_once(' ')?;
+        if !matches!(kind, "t" | "T" | "w" | "W") {
+            return None;
+        }
+        let start = u64::from_str_radix(address, 16).ok().filter(|start| *start > 0)?;
+        Some((start, line.len() - name.len()))
+    }
+
+    /// Returns the name of the last function that begins at or before an address, or `None`. Of
+    /// several names it is the last in the alphabet.
     fn function_at(&self, address: u64) -> Option<&str> {
         let next = self.starts.partition_point(|(start, _)| *start <= address);
-        Some(&*self.starts.get(next.checked_sub(1)?)?.1)
+        let (last, _) = self.starts.get(next.checked_sub(1)?)?;
+        let of_same = self.starts[..next].iter().rev().take_while(|(start, _)| start == last);
+        of_same.filter_map(|(_, name)| self.text[*name..].split_ascii_whitespace().next()).max()
     }
 }
 
@@ -450,11 +468,13 @@ mod tests {
     #[test]
     fn function_of_an_address_is_the_last_that_begins_before_it() {
         let text = "ffffffff81000000 T first\nffffffff81000100 d data\n\
-                    ffffffff81000200 t second\t[module]\n0000000000000000 T hidden\n";
-        let functions = Functions::parse(text);
+                    ffffffff81000200 t second\t[module]\nffffffff81000200 t other\t[module]\n\
+                    ffffffff80ff0000 T earlier\n0000000000000000 T hidden\n";
+        let functions = Functions::parse(text.to_owned());
         assert_eq!(functions.function_at(0xffff_ffff_8100_0000), Some("first"));
         assert_eq!(functions.function_at(0xffff_ffff_8100_01ff), Some("first"));
         assert_eq!(functions.function_at(0xffff_ffff_8100_0200), Some("second"));
-        assert_eq!(functions.function_at(0xffff_ffff_80ff_ffff), None);
+        assert_eq!(functions.function_at(0xffff_ffff_80ff_ffff), Some("earlier"));
+        assert_eq!(functions.function_at(0xffff_ffff_80fe_ffff), None);
     }
 }
