@@ -355,14 +355,19 @@ fn a_program_that_cannot_be_started_costs_no_recording() {
     let target = scratch.file("old.rec", "old");
     std::os::unix::fs::symlink("old.rec", scratch.path("link.rec")).unwrap();
     let names = scratch.names();
-    for program in ["-- ./absent", "--pid 4194305", "--cgroup ./absent", "-- ./old.rec"] {
-        for output in ["old.rec", "link.rec", "new.rec"] {
-            for command in ["record", "advise", "explain"] {
-                scratch.refused(&format!("{command} -o {output} {program}"), &[]);
-                let content = fs::read_to_string(&target).unwrap();
-                assert_eq!(content, "old", "{command} -o {output} {program}");
-                assert_eq!(scratch.names(), names, "{command} -o {output} {program}");
-            }
+    let cases = [
+        "-o old.rec -- ./absent",
+        "-o link.rec -- ./absent",
+        "-o new.rec -- ./absent",
+        "-o link.rec --pid 4194305",
+        "-o link.rec --cgroup ./absent",
+        "-o link.rec -- ./old.rec",
+    ];
+    for case in cases {
+        for command in ["record", "advise", "explain"] {
+            scratch.refused(&format!("{command} {case}"), &[]);
+            assert_eq!(fs::read_to_string(&target).unwrap(), "old", "{command} {case}");
+            assert_eq!(scratch.names(), names, "{command} {case}");
         }
     }
     scratch.run("record -o link.rec -- true").has_ended(0, "a program that can be started");

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -61,7 +62,7 @@ fn advise(memory: &[u8], advice: i32) -> bool {
 }
 
 fn sum(memory: &[u8]) {
-    let sum: u64 = memory.chunks(8).map(|part| u64::from(part[0])).sum();
+    let sum: u64 = memory.chunks(512).map(|part| u64::from(part[0])).sum();
     std::hint::black_box(sum);
 }
 
@@ -119,6 +120,8 @@ fn two_mappings(folder: &Path) {
 fn warm(folder: &Path) {
     let file = File::open(folder.join("data")).unwrap();
     sum(mapped(&file, 0, DATA_BYTES as usize, 0));
+    // The page map, which has the sizes of folios that were in memory before, ends with the process.
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 fn at_scattered(folder: &Path) {

@@ -44,7 +44,14 @@ impl Scratch {
 
     /// Creates a file of `bytes` bytes without holes.
     pub fn data(&self, name: &str, bytes: usize) -> PathBuf {
-        self.file(name, (0..bytes).map(|at| (at / 4096 * 31 + at) as u8).collect::<Vec<u8>>())
+        let ramp: Vec<u8> = (0..4096 + 256).map(|at| at as u8).collect();
+        let mut content = Vec::with_capacity(bytes.next_multiple_of(4096));
+        for page in 0..bytes.div_ceil(4096) {
+            // Many tests make large files: a debug build copies slices fast, and iterates slowly.
+            content.extend_from_slice(&ramp[page * 31 % 256..][..4096]);
+        }
+        content.truncate(bytes);
+        self.file(name, content)
     }
 
     /// Sorted names of the folder's entries.
