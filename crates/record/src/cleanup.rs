@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, statx};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::escaped_path::unescaped;
 use crate::swap_off::{is_ours, swap_off};
 
 /// Maximum size of a record in bytes: a kind, an identity and a path.
@@ -378,13 +379,6 @@ fn file_identity(path: &Path) -> io::Result<String> {
     let birth = has_birth.then_some((attributes.stx_btime.tv_sec, attributes.stx_btime.tv_nsec));
     let device = (attributes.stx_dev_major, attributes.stx_dev_minor);
     Ok(format!("{device:?} {} {birth:?}", attributes.stx_ino))
-}
-
-/// Replaces the escapes in a path of the files of proc(5) about mounts: `\\` and three digits.
-pub(crate) fn unescaped(path: &str) -> String {
-    // The backslash comes last: it must not form an escape with the digits behind it.
-    let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-    path.replace("\\134", "\\")
 }
 
 /// Returns true when a file system of this type and source name is mounted on `path`.

@@ -18,6 +18,7 @@ pub mod capture;
 pub mod cleanup;
 pub mod cold;
 pub mod direct_reads;
+mod escaped_path;
 pub mod explain;
 pub mod file_limit;
 pub mod live;

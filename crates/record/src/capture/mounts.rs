@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, MemfdFlags, StatxFlags, major, memfd_create, mino
 
 use super::device_number;
 use super::event::Inode;
-use crate::cleanup::unescaped;
+use crate::escaped_path::unescaped;
 
 /// File systems whose files the kernel makes up.
 const WITHOUT_STORAGE: [&str; 14] = [
