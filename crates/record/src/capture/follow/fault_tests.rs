@@ -151,6 +151,29 @@ fn mapping_file_is_identified_by_its_first_fault() {
     assert_eq!(mapped_ranges(&records), [(16, 32), (512, 1024)]);
 }
 
+/// The fault at page 17 of the unknown file has no event of `filemap`. The next ones belong to a
+/// fault of a known file, or to a call that maps pages without an exception. They do not identify
+/// the unknown file: its page 512 stays without a record.
+#[test]
+fn fault_elsewhere_does_not_identify_a_mapping() {
+    let known_page = EventData::PageFault { address: (8 << 30) + 17 * 4096 };
+    let populate = enter(SystemCall::Mlock, [8 << 30, 1 << 20, 0, 0]);
+    for other in [known_page, populate] {
+        let records = records(vec![
+            (1, EventData::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
+            (2, EventData::Exit(SystemCall::Mmap, 4 << 30)),
+            (3, EventData::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0])),
+            (4, EventData::Exit(SystemCall::Mmap, 8 << 30)),
+            (10, touch(17)),
+            (20, other),
+            (21, window(16)),
+            (30, touch(512)),
+            (40, enter(SystemCall::Close, [9, 0, 0, 0])),
+        ]);
+        assert_eq!(mapped_ranges(&records), [(16, 32)]);
+    }
+}
+
 /// A populated range is mapped as a whole, regardless of reported faults. By hand: 5,000 bytes from
 /// page 2 on are pages 2 and 3.
 #[test]

@@ -275,9 +275,11 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Ends the open fault of a task, if any, and queues its records. `next` is the page of the
-    /// next fault, which this fault has not mapped.
+    /// next fault, which this fault has not mapped. An exception whose file no event has identified
+    /// is forgotten.
     pub(super) fn end_fault(&mut self, task: u32, next: Option<(Inode, u64)>) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
+        state.last_exception = None;
         let Some(fault) = state.fault.take() else { return };
         let previous = state.mapped.filter(|(inode, _)| *inode == fault.inode);
         let mut range = self.mapped_range(&fault);
