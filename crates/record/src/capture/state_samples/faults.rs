@@ -26,7 +26,7 @@ use super::super::names::{FileNames, NamedFile, System, maps_text, open_page_tab
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
 use super::call_faults::MAJOR_FAULTS;
-use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
+use super::page_tables::{LookScope, MappingPages, add_page, file_mappings, has_memory};
 use super::spread;
 
 /// Minimum pause between two samples, chosen.
@@ -137,8 +137,10 @@ impl FaultSamples {
     }
 
     /// Adds the files that the processes have mapped since the last search, at most [`FILES_MAX`]
-    /// in all.
+    /// in all. A file in the page table of an ended program is removed before, and added again if
+    /// another process has mapped it.
     fn search(&mut self, processes: &[u32]) {
+        self.files.retain(|_, file| file.pages.is_readable());
         for &process in processes {
             let maps = maps_text(process).unwrap_or_default();
             for (inode, path) in mapped_files(&maps) {
@@ -240,6 +242,14 @@ impl PageSource {
         Some(source)
     }
 
+    /// False for the page table of memory that has ended with its process or a call of execve.
+    fn is_readable(&self) -> bool {
+        match self {
+            PageSource::Residency { .. } => true,
+            PageSource::PageTable { page_table, .. } => has_memory(page_table),
+        }
+    }
+
     /// Ranges of pages that have arrived since the last look. Empty if they cannot be read now.
     fn added(&mut self) -> Vec<PageRange> {
         match self {
@@ -324,6 +334,25 @@ mod tests {
         let range = |first, count| (Inode::default(), PageRange::new(first, count));
         let ranges = vec![range(8, 16), range(30, 1), range(40, 32)];
         assert_eq!(largest(ranges, 2), [range(8, 16), range(40, 32)]);
+    }
+
+    /// The process that mapped a file has ended. Its page table shows no page any more.
+    #[test]
+    fn file_of_an_ended_process_is_searched_again() {
+        let mut program = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (sender, _faults) = std::sync::mpsc::channel();
+        let mut samples = FaultSamples::new(sender);
+        let (process, page_table) = (program.id(), open_page_table(program.id()).unwrap());
+        let pages = PageSource::PageTable { page_table, mappings: Vec::new() };
+        let named = NamedFile { path: String::new(), bytes: None };
+        let file = MappedFile { process, named, window_pages: DEFAULT_WINDOW_PAGES, pages };
+        samples.files.insert(Inode::default(), file);
+        samples.search(&[]);
+        let is_kept = samples.files.len() == 1;
+        program.kill().unwrap();
+        program.wait().unwrap();
+        samples.search(&[]);
+        assert!(is_kept && samples.files.is_empty());
     }
 
     #[test]

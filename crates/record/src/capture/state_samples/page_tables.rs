@@ -108,6 +108,12 @@ impl MappingPages {
     }
 }
 
+/// Returns true while a process uses the memory of this page table. False after the end of the
+/// process, or after a call of execve, which gives the process new memory and another page table.
+pub(super) fn has_memory(page_table: &File) -> bool {
+    mapped_flags(page_table, 0, 1).is_some()
+}
+
 /// Adds a page behind the last range, or as a range of its own.
 pub(super) fn add_page(ranges: &mut Vec<PageRange>, page: u64) {
     match ranges.last_mut().filter(|range| range.end == page) {

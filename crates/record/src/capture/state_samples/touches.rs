@@ -13,7 +13,7 @@ use readpath_core::unit::PageRange;
 
 use super::super::event::Inode;
 use super::super::names::{NamedFile, open_page_table};
-use super::page_tables::{LookScope, MappingPages, file_mappings};
+use super::page_tables::{LookScope, MappingPages, file_mappings, has_memory};
 
 /// Minimum pause between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -104,21 +104,24 @@ impl TouchSamples {
     }
 
     /// Adds the mappings that the processes made since the last search, and removes the mappings
-    /// and processes that have ended.
+    /// and processes that have ended. A call of execve ends all mappings of a process.
     fn search(&mut self, processes: Vec<u32>) {
         self.processes.retain(|process, _| processes.contains(process));
         for process in processes {
+            let former = self.processes.remove(&process);
+            // An open page table stays bound to the memory before a call of execve. A child has the
+            // memory of its parent before it, after vfork(2).
+            let Some(page_table) = open_page_table(process) else { continue };
             let mut mappings = file_mappings(process, PAGES_MAX);
-            if let Some(known) = self.processes.get_mut(&process) {
+            if let Some(mut known) = former.filter(|former| has_memory(&former.page_table)) {
                 let is_same = |old: &MappingPages, new: &MappingPages| {
                     (old.address, old.inode, old.pages) == (new.address, new.inode, new.pages)
                 };
                 known.mappings.retain(|old| mappings.iter().any(|new| is_same(old, new)));
                 mappings.retain(|new| !known.mappings.iter().any(|old| is_same(old, new)));
-                known.mappings.extend(mappings);
-            } else if let Some(page_table) = open_page_table(process) {
-                self.processes.insert(process, MappedProcess { page_table, mappings });
+                mappings.splice(0..0, known.mappings);
             }
+            self.processes.insert(process, MappedProcess { page_table, mappings });
         }
     }
 
@@ -143,5 +146,74 @@ impl TouchSamples {
             // The receiver ends after the sender.
             let _ = self.touches.send(SampledTouch { waited_ns, ..touch });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+
+    use readpath_core::unit::PAGE_BYTES;
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+    use super::*;
+
+    /// Page that [`program_that_touches_a_page`] touches.
+    const TOUCHED_PAGE: u64 = 5;
+
+    /// Maps a file of 8 pages, whose path is the first line of the input, and touches one page.
+    /// Prints a line then, and runs until the input ends.
+    #[test]
+    #[ignore = "it is a program for the test below"]
+    fn program_that_touches_a_page() {
+        let mut lines = std::io::stdin().lines().map_while(Result::ok);
+        let Some(path) = lines.next() else { return };
+        let (file, bytes) = (File::open(path).unwrap(), 8 * PAGE_BYTES as usize);
+        // SAFETY: a new mapping of a file that nothing changes; the page lies in it.
+        let byte = unsafe {
+            let address =
+                mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0);
+            let page = address.unwrap().cast::<u8>().add((TOUCHED_PAGE * PAGE_BYTES) as usize);
+            page.read_volatile()
+        };
+        println!("\ntouched {byte}");
+        assert_eq!(lines.next(), None);
+    }
+
+    /// A shell is sampled, and then replaced by the program above.
+    #[test]
+    fn touches_of_a_program_are_found_after_its_execve() {
+        let own = std::env::current_exe().unwrap();
+        let path = own.with_file_name(format!("sampled-touches-{}", std::process::id()));
+        fs::write(&path, vec![7; 8 * PAGE_BYTES as usize]).unwrap();
+        let name = concat!(module_path!(), "::program_that_touches_a_page");
+        let (_crate, name) = name.split_once("::").unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; exec \"$0\" --exact \"$1\" --ignored --nocapture"])
+            .args([own.as_os_str(), name.as_ref()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, touches) = mpsc::channel();
+        let mut samples = TouchSamples::new(sender);
+        samples.search(vec![child.id()]);
+        let mut input = child.stdin.take().unwrap();
+        write!(input, "\n{}\n", path.display()).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let has_touched = lines.any(|line| line == "touched 7");
+        samples.search(vec![child.id()]);
+        samples.sample(LookScope::All, &mut 0);
+        drop(input);
+        let status = child.wait().unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(has_touched && status.success());
+        let is_found = |touch: SampledTouch| {
+            touch.named.path == path.to_str().unwrap() && touch.range.contains(TOUCHED_PAGE)
+        };
+        assert!(touches.try_iter().any(is_found), "the page is not found");
     }
 }
