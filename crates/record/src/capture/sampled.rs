@@ -4,13 +4,16 @@
 //! libraries. It contains the positions of the descriptors and the resident pages of these files
 //! (`mincore(2)`). Single reads are unknown: their offsets, their times, and their waits. Changes
 //! between two samples are missed, so the counts of added and evicted pages are lower bounds. Pages
-//! added by other programs are included, and a seek also moves a position.
+//! added by other programs are included, and a seek also moves a position. Descriptors made by
+//! dup(2) share a position, which counts once. It counts for each of them if the kernel forbids
+//! kcmp(2).
 //!
 //! The kernel reports residency only to the file's owner and to users with write permission. Other
 //! files have no residency.
 //!
 //! Sampling takes at most a twentieth of a processor: a longer sample delays the next one.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,7 +26,9 @@ use readpath_os::proc_text;
 
 use super::event::Inode;
 use super::mounts;
-use super::names::{FileNames, System, is_executable, maps_text, parse_mapping, path_of_text};
+use super::names::{
+    FileNames, OpenFile, System, is_executable, maps_text, parse_mapping, path_of_text,
+};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
@@ -122,6 +127,15 @@ struct TrackedFile {
     last_sample: Option<(File, Vec<bool>)>,
 }
 
+/// Descriptors with one position, because dup(2) made them from one.
+#[derive(Debug)]
+struct PositionGroup {
+    /// Numbers of the descriptors, at least one.
+    descriptors: Vec<u64>,
+    /// File and position of the last one.
+    open: OpenFile,
+}
+
 impl Sampled {
     /// Starts to sample a process, with its first sample.
     ///
@@ -196,32 +210,54 @@ impl Sampled {
     /// Samples the descriptors that are open for reading: finds new files and adds the forward
     /// movement of positions.
     fn sample_descriptors(&mut self) {
-        let folder = format!("/proc/{}/fd", self.process);
-        let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let numbers = descriptors.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut positions = BTreeMap::new();
+        for PositionGroup { descriptors, open } in self.position_groups() {
+            // A file opened since the last sample began at position 0. In the first sample it is
+            // unknown which bytes before the position were read: they do not count.
+            let mut known = descriptors.iter().filter_map(|number| self.positions.get(number));
+            let previous = match known.find(|previous| previous.0 == open.inode) {
+                Some(&(_, position)) => position,
+                None if self.samples_taken > 1 => 0,
+                None => open.position,
+            };
+            let path = format!("/proc/{}/fd/{}", self.process, descriptors[0]);
+            if let Some(file) = self.tracked_file(open.inode, &path, open.named.path) {
+                file.result.moved_bytes += open.position.saturating_sub(previous);
+            }
+            let current = (open.inode, open.position);
+            positions.extend(descriptors.into_iter().map(|number| (number, current)));
+        }
+        self.positions = positions;
+    }
+
+    /// Groups the descriptors that are open for reading by their position.
+    fn position_groups(&mut self) -> Vec<PositionGroup> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.process)).into_iter().flatten();
+        let numbers =
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        // The groups of each file, in the order of the kernel.
+        let mut files: BTreeMap<Inode, Vec<PositionGroup>> = BTreeMap::new();
         for descriptor in numbers.collect::<Vec<u64>>() {
             // Pipes, sockets and descriptors closed by now have no file.
             let Some(open) = self.system.open_file(self.process, descriptor) else { continue };
             if open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY {
                 continue;
             }
-            positions.insert(descriptor, (open.inode, open.position));
-            // A file opened since the last sample began at position 0. In the first sample it is
-            // unknown which bytes before the position were read: they do not count.
-            let previous =
-                self.positions.get(&descriptor).filter(|previous| previous.0 == open.inode);
-            let previous = match previous {
-                Some(&(_, position)) => position,
-                None if self.samples_taken > 1 => 0,
-                None => open.position,
-            };
-            let path = format!("{folder}/{descriptor}");
-            if let Some(file) = self.tracked_file(open.inode, &path, open.named.path) {
-                file.result.moved_bytes += open.position.saturating_sub(previous);
+            let groups = files.entry(open.inode).or_default();
+            let place = groups.binary_search_by(|group| {
+                compare_open_files(self.process, group.descriptors[0], descriptor)
+            });
+            match place {
+                Ok(index) => {
+                    groups[index].descriptors.push(descriptor);
+                    groups[index].open = open;
+                }
+                Err(index) => {
+                    groups.insert(index, PositionGroup { descriptors: vec![descriptor], open });
+                }
             }
         }
-        self.positions = positions;
+        files.into_values().flatten().collect()
     }
 
     /// Marks the mapped files of the process, and finds new ones among them.
@@ -317,6 +353,20 @@ impl SampledCache {
     }
 }
 
+/// Returns the order of the kernel's objects of two descriptors of a process (kcmp(2)). Equal ones
+/// share a position. `Less` if the kernel does not compare them: they count as two positions.
+fn compare_open_files(process: u32, left: u64, right: u64) -> Ordering {
+    /// `KCMP_FILE` of `linux/kcmp.h`.
+    const KCMP_FILE: libc::c_int = 0;
+    // SAFETY: the call has numbers as arguments only.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, left, right) };
+    match result {
+        0 => Ordering::Equal,
+        2 => Ordering::Greater,
+        _ => Ordering::Less,
+    }
+}
+
 /// Returns the number of resident pages, from one flag per page.
 fn count_resident(residency: &[bool]) -> u64 {
     residency.iter().filter(|&&is_resident| is_resident).count() as u64
@@ -367,6 +417,7 @@ pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, String)> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -402,19 +453,43 @@ mod tests {
         assert_eq!(mapped_files(maps), [(inode, "/a file".to_owned())]);
     }
 
-    /// This process reads 50 consecutive pages of its own file. The position moves by as much, and
-    /// the pages are resident.
-    #[test]
-    fn sampling_detects_the_reads_of_a_process() {
-        let name = format!("sampled-{}", std::process::id());
+    /// Creates a file of 100 pages without a name, with the position 0.
+    fn unnamed_file(prefix: &str) -> File {
+        let name = format!("{prefix}-{}", std::process::id());
         let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create_new(true).open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         file.write_all(&vec![7; 100 * PAGE_BYTES as usize]).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        file
+    }
+
+    /// Three descriptors share a position, one of them since the read of 50 pages. A fourth one of
+    /// the same file has its own position, for 10 pages. By hand: 60 pages.
+    #[test]
+    fn movement_of_duplicated_descriptors_counts_once() {
+        let mut file = unnamed_file("duplicated");
+        let _duplicate = file.try_clone().unwrap();
+        let mut other = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        let mut sampled = Sampled::start(std::process::id()).unwrap();
+        file.read_exact(&mut vec![0; 50 * PAGE_BYTES as usize]).unwrap();
+        other.read_exact(&mut vec![0; 10 * PAGE_BYTES as usize]).unwrap();
+        let _later = file.try_clone().unwrap();
+        sampled.take_sample();
+        let samples = sampled.finish();
+        let found = samples.files.iter().find(|file| file.path.contains("duplicated-"));
+        let found = found.expect("the file is open");
+        assert_eq!(found.moved_bytes, 60 * PAGE_BYTES);
+    }
+
+    /// This process reads 50 consecutive pages of its own file. The position moves by as much, and
+    /// the pages are resident.
+    #[test]
+    fn sampling_detects_the_reads_of_a_process() {
+        let mut file = unnamed_file("sampled");
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
         let mut sampled = Sampled::start(std::process::id()).unwrap();
         let mut memory = vec![0; 50 * PAGE_BYTES as usize];
         file.read_exact(&mut memory).unwrap();
