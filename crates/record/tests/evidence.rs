@@ -286,6 +286,22 @@ fn small_calls_with_gaps_are_not_said_to_continue_at_the_end() {
     says(&explanation, &["100 % began in the page where a recent one ended or in the next page"]);
 }
 
+/// 2,000 reads of 16 bytes at 64 KiB to 2,000 × 64 KiB = 131,072,000, the largest offset first,
+/// have no order. Reads of all bytes in a row have one.
+#[test]
+fn range_of_small_calls_without_an_order_is_kept() {
+    let unordered = |offset: fn(u64) -> u64| {
+        let mut made = Made::new();
+        for at in 0..2000 {
+            made.read(0, ReadMethod::Pread, (offset(at), 16), 0, 0);
+            made.now += 500;
+        }
+        made.explained().small_calls.expect("small calls were recorded").unordered
+    };
+    assert_eq!(unordered(|at| (2000 - at) * 64 * KIB), Some((65_536, 131_072_000)));
+    assert_eq!(unordered(|at| at * 16), None);
+}
+
 /// Without root: 300 reads of 4 KiB at random positions wait 1 ms each. An announcement has brought
 /// each page in flight before, so the wait is no request of the read.
 #[test]

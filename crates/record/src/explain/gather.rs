@@ -31,7 +31,7 @@ mod hints;
 mod inferred_fetches;
 mod reads;
 
-pub(super) use calls::{BUFFER_BYTES, Calls};
+pub(super) use calls::{BUFFER_BYTES, CallOffsets, Calls};
 pub(super) use costs::Cost;
 pub(super) use depths::{DepthCharge, DepthSpread};
 
@@ -112,10 +112,8 @@ pub(super) struct FileData {
     pub cached_direct_reads: u64,
     /// Number of reads by AIO and io_uring.
     pub submitted_reads: u64,
-    /// Number of small reads by system calls without a wait, as [`Calls`] counts them.
-    pub small_calls: u64,
-    /// Offset in bytes of the last of them.
-    pub small_call_offset: u64,
+    /// Small reads by system calls without a wait, as [`Calls`] counts them.
+    pub small_calls: CallOffsets,
     /// Hints for reads.
     hints: Hints,
     /// Hints for accesses to mappings.

@@ -12,7 +12,7 @@ pub(super) const CALLS_MIN: u64 = 1000;
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let calls = &gathered.calls;
-    let file = gathered.files.values().max_by_key(|file| file.small_calls);
+    let file = gathered.files.values().max_by_key(|file| file.small_calls.count);
     let mean_bytes = calls.bytes as f64 / calls.count.max(1) as f64;
     CauseText {
         title: "small reads by system calls take processor time".to_owned(),
@@ -58,10 +58,12 @@ fn remedy_text(gathered: &RecordingData) -> String {
 /// Returns the small reads for a measurement, by the file with most of them. `None` without one.
 pub(super) fn small_calls(gathered: &RecordingData) -> Option<SmallCalls> {
     let calls = &gathered.calls;
-    let file = gathered.files.values().max_by_key(|file| file.small_calls)?;
-    (file.small_calls > 0).then(|| SmallCalls {
+    let file = gathered.files.values().max_by_key(|file| file.small_calls.count)?;
+    let offsets = file.small_calls;
+    (offsets.count > 0).then(|| SmallCalls {
         file: SampledFile::from_data(file),
-        offset: file.small_call_offset,
+        offset: offsets.last,
+        unordered: (!has_order(calls)).then_some((offsets.smallest, offsets.largest)),
         count: calls.count,
         read_bytes: (calls.bytes / calls.count.max(1)).max(1),
         remedy: remedy_text(gathered),

@@ -29,6 +29,28 @@ pub(in super::super) struct Calls {
     pub sequential_calls: u64,
 }
 
+/// Offsets of the small reads of a file, in bytes. All 0 without a read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct CallOffsets {
+    /// Number of the reads.
+    pub count: u64,
+    /// Offset of the last read.
+    pub last: u64,
+    /// Smallest offset.
+    pub smallest: u64,
+    /// Largest offset.
+    pub largest: u64,
+}
+
+impl CallOffsets {
+    /// Adds a read at this offset.
+    pub fn add(&mut self, offset: u64) {
+        self.smallest = if self.count == 0 { offset } else { self.smallest.min(offset) };
+        self.largest = self.largest.max(offset);
+        (self.count, self.last) = (self.count + 1, offset);
+    }
+}
+
 impl Calls {
     /// Adds a read if it is a small system call without a wait that returned bytes and has a known
     /// duration. Returns true if it was added. `is_adjacent`: the read begins in the last page of a

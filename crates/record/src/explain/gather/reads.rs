@@ -161,8 +161,7 @@ impl RecordingData {
         let file = self.files.entry(read.file).or_default();
         file.raise_length(read.offset + read.bytes_read());
         if is_small_call {
-            file.small_calls += 1;
-            file.small_call_offset = read.offset;
+            file.small_calls.add(read.offset);
         }
         file.direct_reads += u64::from(is_direct);
         file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
