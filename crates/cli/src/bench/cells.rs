@@ -69,6 +69,7 @@ pub struct QueueFigures {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// Median duration of the completed runs; with `is_lower_bound` the time until the abort.
+    /// `None` after a second pass that was too slow.
     pub seconds: Option<f64>,
     /// Throughput: bytes requested by the accesses per second.
     pub mib_per_s: Option<f64>,
@@ -227,9 +228,13 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
     let contender_notes = cell.contenders.iter().filter_map(|runs| {
         let contender = runs.contender;
         let text = match &runs.abort_reason {
-            // The table shows other contenders that were too slow: by a bound, or in the state
-            // `Second` by the median of earlier runs, if any.
-            Some(AbortReason::TooSlow { .. }) if contender != Contender::Ours => None,
+            // The table shows other contenders that were too slow by a bound, except in the state
+            // `Second`.
+            Some(AbortReason::TooSlow { .. })
+                if contender != Contender::Ours && cell.state != CacheState::Second =>
+            {
+                None
+            }
             Some(reason) => Some(reason.text()),
             None if runs.oom_kills > 0 => Some(format!(
                 "{} more runs were killed: the group's memory did not suffice",
@@ -261,10 +266,10 @@ impl AbortReason {
 }
 
 impl Figures {
-    /// Computes the medians of a contender's runs. A contender that was too slow has the time until
-    /// the abort in place of the median, and no processor time. After any other abort, and in the
-    /// state `Second`, the medians of its completed runs stay. `bytes` is the number of bytes that
-    /// the measured passes of a run request.
+    /// Computes the medians of a contender's runs. A contender that was too slow has no processor
+    /// time, and the time until the abort in place of the median; in the state `Second` neither.
+    /// After any other abort, the medians of its completed runs stay. `bytes` is the number of
+    /// bytes that the measured passes of a run request.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
         // `None` if one of the runs lacks the figure.
@@ -272,18 +277,21 @@ impl Figures {
             let values: Option<Vec<f64>> = measured.iter().map(figure).collect();
             values.and_then(median)
         };
-        let bound_seconds = match runs.abort_reason {
-            // The run may have been aborted in its first pass. No bound for the second pass
-            // follows.
-            Some(AbortReason::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
+        let too_slow_seconds = match runs.abort_reason {
+            Some(AbortReason::TooSlow { seconds }) => Some(seconds),
             _ => None,
         };
-        let seconds = bound_seconds.or_else(|| median_of(&|run| Some(run.seconds)));
+        // In the state `Second` the run may have been aborted in its first pass. No bound for the
+        // second pass follows.
+        let bound_seconds = too_slow_seconds.filter(|_| state != CacheState::Second);
+        // The completed runs of a contender that was too slow are its faster ones.
+        let of_complete_runs = |median: Option<f64>| median.filter(|_| too_slow_seconds.is_none());
+        let seconds =
+            bound_seconds.or_else(|| of_complete_runs(median_of(&|run| Some(run.seconds))));
         Figures {
             seconds,
             mib_per_s: seconds.map(|seconds| bytes as f64 / f64::from(1 << 20) / seconds),
-            cpu_seconds: median_of(&|run| Some(run.cpu_seconds))
-                .filter(|_| bound_seconds.is_none()),
+            cpu_seconds: of_complete_runs(median_of(&|run| Some(run.cpu_seconds))),
             peak_bytes: median_of(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
             device_bytes: median_of(&|run| Some(run.device_bytes? as f64))
                 .map(|bytes| bytes as u64),
@@ -418,6 +426,28 @@ mod tests {
         assert_eq!(cell.cpu_ratio, Some(0.3 / 0.2));
         assert_eq!((cell.ours.mib_per_s, cell.is_met), (Some(32.0), Some(false)));
         assert!(cell.o_direct.is_lower_bound && cell.o_direct.cpu_seconds.is_none());
+    }
+
+    /// In the state `Second` a run that was too slow gives no bound: the contender has no figure,
+    /// also after completed runs, and a note. The fastest of the others, mmap, takes twice the
+    /// library's time. A library that was too slow misses the goal.
+    #[test]
+    fn contender_too_slow_in_second_pass_is_noted_and_has_no_figure() {
+        let too_slow = |completed_seconds: &[f64]| ContenderRuns {
+            abort_reason: Some(AbortReason::TooSlow { seconds: 9.0 }),
+            ..runs(completed_seconds, 0.1)
+        };
+        let contenders = [runs(&[1.0], 0.1), too_slow(&[0.5]), runs(&[2.0], 0.1), too_slow(&[])];
+        let cell = judged(CacheState::Second, "stream/16MiB/4KiB", contenders);
+        assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(2.0)));
+        assert_eq!((cell.pread.seconds, cell.pread.cpu_seconds), (None, None));
+        assert_eq!(cell.pread.seconds_by_run, [0.5]);
+        let notes = "pread: aborted after 9.0 s: too slow; O_DIRECT: aborted after 9.0 s: too slow";
+        assert_eq!(cell.note.as_deref(), Some(notes));
+        let contenders =
+            [too_slow(&[0.5]), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        let cell = judged(CacheState::Second, "stream/16MiB/4KiB", contenders);
+        assert_eq!((cell.ratio, cell.is_met), (None, Some(false)));
     }
 
     /// The library takes 1 s. A cached copy is judged against pread: 0.95 s ÷ 1 s meets the

@@ -5,7 +5,8 @@
 //! time limit all cells have about the same number of runs.
 //!
 //! A measurement is aborted after a multiple of the time of the cell's fastest baseline, at most
-//! [`TIME_LIMIT_MAX`]. The table then shows its time as a bound, except in the state `Second`.
+//! [`TIME_LIMIT_MAX`]. The table then shows its time as a bound. In the state `Second` it shows
+//! no figure.
 //!
 //! A *cell* is one row of accesses in one cache state. A *contender* is the library, a baseline, or
 //! a program with a queue, which is no baseline.
