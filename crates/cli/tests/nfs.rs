@@ -38,6 +38,22 @@ fn job_runs_on_an_nfs_file_and_on_a_modelled_server() {
     assert_eq!(rows[0]["device_request_kib_mean"], 32.0);
 }
 
+/// The server prefers READs of 32 KiB. With `rsize=4096`, 64 reads of 64 KiB are 1,024 READs.
+/// MOUNT is not on port 1.
+#[test]
+fn options_of_a_url_apply_to_jobs_and_name_their_rows() {
+    let (_server, at) = serve();
+    let scratch = Scratch::new("nfs-options");
+    scratch.file("j.fio", RANDOM);
+    let on = format!("{at}/data/file?rsize=4096");
+    let ran = scratch.run(&format!("run j.fio --on {on} --readahead none --json"));
+    ran.has_ended(0, "a job on a server");
+    let row = &ran.results()[0];
+    assert_eq!((&row["device_requests"], &row["storage"]), (&1024.into(), &on.into()));
+    let on = format!("{at}/data/file?mountport=1");
+    scratch.refused(&format!("run j.fio --on {on}"), &["127.0.0.1:1"]);
+}
+
 #[test]
 fn missing_or_unreadable_nfs_files_are_refused_before_any_run() {
     let (_server, at) = serve();
@@ -65,17 +81,22 @@ fn missing_or_unreadable_nfs_files_are_refused_before_any_run() {
 fn table_c_is_counted_on_the_wire() {
     let (_server, at) = serve();
     let scratch = Scratch::new("nfs-table");
-    let ran = scratch.run(&format!("reproduce C --server {at}/data/file --json"));
-    ran.has_ended(0, "table C");
-    let counted: Vec<_> = ran
-        .results()
-        .iter()
-        .filter(|row| row.get("counted_reads").is_some())
-        .map(|row| {
+    let counted = |options: &str| -> Vec<(f64, f64, f64)> {
+        let ran = scratch.run(&format!("reproduce C --server {at}/data/file{options} --json"));
+        ran.has_ended(0, "table C");
+        let rows = ran.results();
+        let counted_rows = rows.iter().filter(|row| row.get("counted_reads").is_some());
+        let figures = counted_rows.map(|row| {
             let number = |key: &str| row[key].as_f64().unwrap();
             (number("counted_reads"), number("read_kib_mean"), number("reads_before_answer"))
-        })
-        .collect();
+        });
+        figures.collect()
+    };
     // Published: 24 READs of 4 KiB, each awaited; 3 of 32 KiB before the first answer.
-    assert_eq!(counted, [(24.0, 4.0, 1.0), (3.0, 32.0, 3.0)]);
+    assert_eq!(counted(""), [(24.0, 4.0, 1.0), (3.0, 32.0, 3.0)]);
+    // With one READ in flight each is awaited.
+    assert_eq!(counted("?slots=1"), [(24.0, 4.0, 1.0), (3.0, 32.0, 1.0)]);
+    let mount = "mountport=1&repeat=100ms&timeout=200ms";
+    let ran = scratch.run(&format!("reproduce C --server {at}/data/file?{mount}"));
+    assert_ne!(ran.code, Some(0), "MOUNT is not on port 1");
 }

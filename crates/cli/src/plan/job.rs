@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use readpath::nfs::NfsUrl;
 use readpath::{BackendKind, PageCache};
 use readpath_core::eviction;
 use readpath_core::policy::Spec;
@@ -115,8 +114,8 @@ pub enum JobRunner {
     Modelled,
     /// Library, on a file or block device.
     Library(PathBuf),
-    /// Library, on a file of an NFS server.
-    Nfs(Box<NfsUrl>),
+    /// Library, on a file of an NFS server: its valid URL, with its options.
+    Nfs(String),
     /// Raw files of the library, on a file or block device, for jobs with `ioengine=raw`.
     Raw(PathBuf),
     /// Kernel's own read path, on a file or block device.

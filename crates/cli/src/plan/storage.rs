@@ -20,8 +20,8 @@ pub enum Storage {
     File(PathBuf),
     /// File or block device, through the kernel's own read path.
     Kernel(PathBuf),
-    /// File of an NFS server, through readpath.
-    Nfs(Box<NfsUrl>),
+    /// File of an NFS server, through readpath: its valid URL, as given.
+    Nfs(String),
     /// Memory region larger than its budget, backed by a folder or block device, for loads.
     Region(PathBuf),
 }
@@ -34,8 +34,8 @@ impl Storage {
         let mut storages = Vec::new();
         for text in texts {
             if NfsUrl::is_meant(text) {
-                let url = NfsUrl::parse(text).map_err(Failure::usage)?;
-                storages.push(Storage::Nfs(Box::new(url)));
+                NfsUrl::parse(text).map_err(Failure::usage)?;
+                storages.push(Storage::Nfs(text.clone()));
                 continue;
             }
             match text.split_once(':') {
@@ -127,7 +127,7 @@ fn refuse_path(text: &str, spec: &Spec) -> Result<(), Failure> {
 }
 
 impl fmt::Display for Storage {
-    /// Writes the storage in the form of `--on`, a URL without its options.
+    /// Writes the storage in the form of `--on`, a URL as given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Storage::Modelled(spec) => spec.fmt(f),
@@ -151,7 +151,7 @@ mod tests {
         let texts = texts.map(str::to_owned);
         let storages = Storage::parse_all(&texts).unwrap();
         let names: Vec<String> = storages.iter().map(Storage::to_string).collect();
-        assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g"]);
+        assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g?slots=2"]);
         let error = |text: &str| match Storage::parse_all(&[text.to_owned()]) {
             Err(Failure::Usage(message)) => message,
             other => panic!("{text}: {other:?}"),

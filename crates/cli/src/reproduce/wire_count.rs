@@ -43,8 +43,8 @@ pub struct WireRow {
 
 /// Runs each case that reads through the cache on the server's file, through a proxy, and counts
 /// its READs. Refuses a URL without the server's port, to which the proxy connects.
-pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
-    let url = NfsUrl::parse(url).map_err(Failure::usage)?;
+pub fn count_reads(url_text: &str) -> Result<Vec<WireRow>, Failure> {
+    let url = NfsUrl::parse(url_text).map_err(Failure::usage)?;
     let Some(port) = url.port else {
         return Err(Failure::Usage(format!(
             "{url}: to be counted it needs the server's port: nfs://HOST:PORT/…, and mountport=PORT \
@@ -61,8 +61,11 @@ pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     let mut proxy_url = url.clone();
     proxy_url.host = "127.0.0.1".to_owned();
     proxy_url.port = Some(proxy.port);
-    proxy_url.options.mount_port = mount_proxy.map(|proxy| proxy.port);
-    proxy_url.options.rsize_bytes_max = Some(RSIZE_BYTES);
+    let proxy_mount_port = mount_proxy.map_or(proxy.port, |proxy| proxy.port);
+    // A URL prints without its options. The last value of an option applies.
+    let (_, options) = url_text.split_once('?').unwrap_or_default();
+    let proxy_url =
+        format!("{proxy_url}?{options}&mountport={proxy_mount_port}&rsize={RSIZE_BYTES}");
     let cached_cases = READ_CASES.iter().filter(|case| !case.is_direct);
     cached_cases.map(|case| count_case(case, &url, &proxy_url, &proxy)).collect()
 }
@@ -90,10 +93,10 @@ pub fn rows_text(rows: &[WireRow]) -> String {
 fn count_case(
     case: &ReadCase,
     url: &NfsUrl,
-    proxy_url: &NfsUrl,
+    proxy_url: &str,
     proxy: &CountingProxy,
 ) -> Result<WireRow, Failure> {
-    let opened = ReadPath::builder().readahead(case.readahead).open(proxy_url.to_string());
+    let opened = ReadPath::builder().readahead(case.readahead).open(proxy_url);
     let file = opened.map_err(|error| Failure::usage_of(url, error))?;
     if file.len() < READ_BYTES {
         return Err(Failure::Usage(format!(

@@ -17,7 +17,6 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use readpath::nfs::NfsUrl;
 use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 
@@ -112,7 +111,7 @@ pub fn run(
 }
 
 /// Checks that [`run_nfs`] could start, without running. Opens the file on the server.
-pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
+pub fn check_nfs(run: &JobRun, url: &str, setup: &SimulationSetup) -> Result<(), Failure> {
     let logs_decisions = false;
     open_nfs(run, url, path_builder(run, setup, logs_decisions)).map(drop)
 }
@@ -121,7 +120,7 @@ pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<
 /// the type of port.
 pub fn run_nfs(
     run: &JobRun,
-    url: &NfsUrl,
+    url: &str,
     setup: &SimulationSetup,
     observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
@@ -134,13 +133,11 @@ pub fn run_nfs(
         };
         format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
     });
-    let name = url.to_string();
     let page_cache = file.page_cache();
     // `open_nfs` has refused jobs that map the file.
     let no_mapping = None;
     let library_run = LibraryRun::new(file, no_mapping, run.library.backend.unwrap_or_default());
-    let mut row =
-        run_and_count(run, &name, Path::new(&name), library_run, layout.workload, observers)?;
+    let mut row = run_and_count(run, url, Path::new(url), library_run, layout.workload, observers)?;
     row.page_cache = Some(page_cache.name().to_owned());
     row.readahead = Some(readahead_name(page_cache, setup));
     row.scheduler = Some(setup.scheduler.to_string());
@@ -153,7 +150,7 @@ pub fn run_nfs(
 /// map the file, and empty files.
 fn open_nfs(
     run: &JobRun,
-    url: &NfsUrl,
+    url: &str,
     builder: readpath::Builder,
 ) -> Result<(File, Layout), Failure> {
     if run.writes() {
@@ -169,7 +166,7 @@ fn open_nfs(
             job.name
         )));
     }
-    let file = builder.open(url.to_string()).map_err(Failure::usage)?;
+    let file = builder.open(url).map_err(Failure::usage)?;
     if file.is_empty() {
         return Err(Failure::Usage(format!(
             "{url}: is empty; write the data to be read into it first"
@@ -177,7 +174,7 @@ fn open_nfs(
     }
     // A server has no direct I/O.
     let block_bytes = 1;
-    let layout = lay_out(run, &url.to_string(), file.len(), block_bytes)?;
+    let layout = lay_out(run, url, file.len(), block_bytes)?;
     Ok((file, layout))
 }
 
