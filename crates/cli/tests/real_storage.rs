@@ -47,6 +47,19 @@ fn library_and_kernel_runs_transfer_the_requested_bytes() {
     }
 }
 
+/// Mappings of the library are for reading; the kernel's can be written.
+#[test]
+fn job_that_writes_a_mapping_runs_on_the_kernel_only() {
+    let scratch = Scratch::new("mapped-writes");
+    scratch.data("data", 1 << 20);
+    scratch.file("w.fio", "[w]\nrw=write\nbs=64k\nsize=1m\nioengine=mmap\n");
+    let ran = scratch.run("run w.fio --on kernel:data --overwrite --json");
+    ran.has_ended(0, "kernel:data");
+    let row = &ran.results()[0];
+    assert_eq!((&row["bytes"], &row["errors"]), (&(1 << 20).into(), &0.into()));
+    scratch.refused("run w.fio --on file:data --overwrite", &["run it on kernel:"]);
+}
+
 /// The file system accepts `O_DIRECT`, or the test ends. A mapping has a mode of its own.
 #[test]
 fn note_about_buffered_reads_is_only_for_jobs_that_read_through_the_cache() {

@@ -42,15 +42,15 @@ use crate::real_file::make_cold;
 
 /// Checks that [`run`] could start, without running.
 pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
+    refuse_written_mappings(run, path)?;
     check_file(run, path)?;
     check_policies(setup)?;
     let logs_decisions = false;
     build_read_path(run, setup, logs_decisions).map(drop)
 }
 
-/// Checks that the job can run on the file.
+/// Checks that the job fits on the file, and that the file can be opened for it.
 pub fn check_file(run: &JobRun, path: &Path) -> Result<(), Failure> {
-    refuse_written_mappings(run, path)?;
     open_and_lay_out(run, path, Direct::Preferred).map(drop)
 }
 
