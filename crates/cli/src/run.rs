@@ -16,15 +16,12 @@ mod region;
 mod repeated;
 mod start;
 
-use std::path::PathBuf;
-
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
 use crate::output::{self, OutputFormat};
 use crate::output_file::check_not_needed;
 use crate::plan::RunPlan;
-use crate::plan::storage::Storage;
 
 /// Runs the job or the loads, and prints the rows.
 pub fn run(args: &RunArgs) -> CommandResult {
@@ -63,15 +60,18 @@ pub fn run(args: &RunArgs) -> CommandResult {
 
 /// Refuses a log or a page that would overwrite the job, its trace, a storage or the other one.
 fn check_outputs(args: &RunArgs, plan: &RunPlan) -> CommandResult {
-    let storages = Storage::parse_all(&args.storages)?;
-    let trace = match plan {
-        RunPlan::Job(plan) => plan.run.trace.as_ref().map(|trace| &trace.path),
-        RunPlan::Loads(_) => None,
-    };
-    let inputs: Vec<&PathBuf> =
-        storages.iter().filter_map(Storage::path).chain([&args.job]).chain(trace).collect();
+    let mut inputs = vec![args.job.as_path()];
+    match plan {
+        RunPlan::Job(plan) => {
+            inputs.extend(plan.rows.iter().filter_map(|row| row.runner.path()));
+            inputs.extend(plan.run.trace.as_ref().map(|trace| trace.path.as_path()));
+        }
+        RunPlan::Loads(plan) => {
+            inputs.extend(plan.rows.iter().filter_map(|row| row.runner.path()));
+        }
+    }
     check_not_needed(args.log.as_deref(), &inputs)?;
-    check_not_needed(args.html.as_deref(), inputs.into_iter().chain(&args.log))
+    check_not_needed(args.html.as_deref(), inputs.into_iter().chain(args.log.as_deref()))
 }
 
 /// Prints the completed rows, even if a later one failed, and returns `outcome`. A failure before

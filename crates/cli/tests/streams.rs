@@ -211,3 +211,23 @@ fn recorded_program_receives_non_utf8_arguments() {
     assert_eq!(output.stdout, b"content\n");
     assert!(scratch.0.join(odd("reads.rec")).exists());
 }
+
+/// The drive of the models' tests has 160 KiB. Reads of sectors that are still being read ahead
+/// (sneaky hits) are not modelled.
+#[test]
+fn ignored_property_of_a_drive_is_reported_once() {
+    let scratch = Scratch::new("notices");
+    let mut texts = include_str!("../../models/src/hdd/file_tests.rs")
+        .split("r#\"")
+        .skip(1)
+        .map(|text| text.split("\"#").next().unwrap());
+    let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,";
+    let drive = texts.next().unwrap().replace("Max queue length = 4,", sneaky);
+    scratch.file("tiny.diskspecs", drive);
+    scratch.file("tiny.model", texts.next().unwrap());
+    scratch.file("tiny.seek", "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n");
+    scratch.file("j.fio", "[j]\nrw=read\nbs=4k\nsize=64k\n");
+    let ran = scratch.run("run j.fio --on hdd,disksim=tiny.diskspecs");
+    ran.has_ended(0, "a job on the drive");
+    assert_eq!(ran.stderr.matches("is not modelled").count(), 1, "{}", ran.stderr);
+}

@@ -68,6 +68,16 @@ pub enum LoadRunner {
     },
 }
 
+impl LoadRunner {
+    /// Returns the local folder, file or device of the row; `None` for a modelled device.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            LoadRunner::Modelled(_) => None,
+            LoadRunner::Region { path, .. } | LoadRunner::Kernel { path, .. } => Some(path),
+        }
+    }
+}
+
 impl LoadPlan {
     /// Parses and validates the command line and the file of loads.
     pub fn of(args: &RunArgs) -> Result<LoadPlan, Failure> {
