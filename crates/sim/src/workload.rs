@@ -205,7 +205,8 @@ impl Workload {
     /// Returns the total bytes that all processes transfer, or `None` if one of them is limited by
     /// time only.
     pub fn bytes_planned(&self) -> Option<u64> {
-        self.processes.iter().map(Process::bytes_planned).sum()
+        let mut planned = self.processes.iter().map(Process::bytes_planned);
+        planned.try_fold(0, |sum: u64, bytes| Some(sum.saturating_add(bytes?)))
     }
 
     /// Returns the start of each file in bytes when they are placed contiguously on one device in

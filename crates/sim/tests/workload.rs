@@ -546,6 +546,9 @@ fn zones_in_bytes_behind_the_area_are_refused() {
     assert!(job("50/300k:50/300k").is_ok());
     // A zone without operations is never drawn.
     assert!(job("100/300k:0/1m").is_ok());
+    // Three lengths of 8,192 PiB are more than 2^64 bytes.
+    let error = job("50/8192p:30/8192p:20/8192p").unwrap_err();
+    assert!(matches!(error, WorkloadError::ZoneBeyondEnd { zones_end: u64::MAX, .. }), "{error:?}");
 }
 
 /// 20 KiB hold two operations of 8 KiB. Of the 4 KiB that are left, fio 3.33 draws sizes for ever.
@@ -565,4 +568,14 @@ fn files_of_earlier_processes_count_once_toward_the_limit() {
     assert_eq!(workload(9).unwrap().files.len(), 589_824);
     let error = workload(17).err().unwrap().to_string();
     assert!(error.contains("1114112"), "{error}");
+}
+
+/// Three times 16,383 PiB are more than 2^64 bytes.
+#[test]
+fn sums_of_sizes_saturate() {
+    for options in ["filesize=16383p\nnrfiles=3", "size=1m\nio_size=16383p\nnumjobs=3"] {
+        let text = format!("[j]\nrw=read\n{options}\n");
+        let workload = Workload::new(&JobFile::parse(&text).unwrap(), FileSource::Modelled, 1);
+        assert_eq!(workload.unwrap().bytes_planned(), Some(u64::MAX), "{options}");
+    }
 }

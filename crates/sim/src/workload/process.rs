@@ -333,7 +333,7 @@ impl Process {
             let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
             area_states.push(AreaState { area: *area, offsets, is_done: false, is_open: false });
         }
-        let rules = ProcessRules::new(job, areas.iter().map(|area| area.bytes).sum());
+        let rules = ProcessRules::new(job, areas);
         Ok(Process {
             identity,
             loops_left: rules.loops - 1,

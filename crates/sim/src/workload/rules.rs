@@ -7,7 +7,7 @@ use readpath_core::request::Priority;
 use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
-use super::layout::percent_of;
+use super::layout::{FileArea, percent_of};
 use crate::job::{
     AdviceHint, BytesOrPercent, FileService, Job, JobEngine, PauseRule, StridedZones, SyncRule,
 };
@@ -83,9 +83,11 @@ pub struct ProcessRules {
 }
 
 impl ProcessRules {
-    /// Creates the rules of `job` on areas with a total of `area_bytes`. A job that only
-    /// creates its files (option create_only of fio) has a limit of 0 bytes, so it issues nothing.
-    pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
+    /// Creates the rules of `job` on `areas`. A job that only creates its files (option create_only
+    /// of fio) has a limit of 0 bytes, so it issues nothing.
+    pub fn new(job: &Job, areas: &[FileArea]) -> ProcessRules {
+        // Files of 2^64 bytes in all are refused later, where no device has room for them.
+        let area_bytes = areas.iter().map(|area| area.bytes).fold(0, u64::saturating_add);
         let pass_bytes = match job.size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes.min(area_bytes),
             _ => area_bytes,

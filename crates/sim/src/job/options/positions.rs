@@ -213,8 +213,9 @@ fn parse_zones(
     }
     // Zones without a length, which only lengths in percent allow, share the rest equally. Without
     // such a zone, as with lengths in bytes, the divisor is 1 and the quotient is not used.
-    let given_percent = parsed.iter().filter_map(|(_, length)| *length).sum();
-    let percent_left = 100_u64.saturating_sub(given_percent);
+    // Lengths in bytes may have a sum of more than 2^64.
+    let given_lengths = parsed.iter().filter_map(|(_, length)| *length);
+    let percent_left = given_lengths.fold(100, u64::saturating_sub);
     let open_zones = parsed.iter().filter(|(_, length)| length.is_none()).count().max(1) as u64;
     let zone = |(share, length): (u8, Option<u64>)| DistributionZone {
         share,
