@@ -329,7 +329,9 @@ fn status(mut connection: &TcpStream, line: &str) -> Result<bool> {
 fn range_of(request: &Request, size: u64) -> Option<Range<u64>> {
     let range = match request.range {
         None => return Some(0..size),
-        Some((Some(first), last)) => first..last.map_or(size, |last| size.min(last + 1)),
+        Some((Some(first), last)) => {
+            first..last.map_or(size, |last| size.min(last.saturating_add(1)))
+        }
         Some((None, count)) => size.saturating_sub(count?)..size,
     };
     (range.start < range.end).then_some(range)
@@ -352,4 +354,22 @@ fn send(mut connection: &TcpStream, shared: &Shared, body: &[u8]) -> Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A last byte behind the end stands for the end (RFC 9110, section 14.1.2), also the largest
+    /// number. The object has 10 bytes.
+    #[test]
+    fn range_with_a_last_byte_behind_the_end_has_the_rest() {
+        let range_of = |first, last| {
+            let request = Request { range: Some((first, last)), ..Request::default() };
+            range_of(&request, 10)
+        };
+        assert_eq!(range_of(Some(4), Some(6)), Some(4..7));
+        assert_eq!(range_of(Some(4), Some(u64::MAX)), Some(4..10));
+        assert_eq!(range_of(None, Some(u64::MAX)), Some(0..10));
+    }
 }
