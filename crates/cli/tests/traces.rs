@@ -33,6 +33,18 @@ fn left_out_syncs_and_trims_are_noted() {
     assert!(synced.contains("left out of the trace: syncs (2) and trims (1)"), "{synced}");
 }
 
+/// The file is sparse, and nothing of it is read: requests of the kernel have sizes of 32 bits.
+#[test]
+fn trace_with_a_request_of_4_gib_is_refused_on_the_kernel() {
+    let scratch = Scratch::new("large-request");
+    let data = std::fs::File::create(scratch.path("data")).unwrap();
+    data.set_len(5 << 30).unwrap();
+    let head = "fio version 2 iolog\nf add\nf open\n";
+    scratch.file("t.log", format!("{head}f read 0 4294967296\nf close\n"));
+    let words = ["4294967296 bytes", "less than 4 GiB"];
+    scratch.refused("run t.log --on kernel:data", &words);
+}
+
 /// Two files, packed one after the other. Programs that pack in parallel write them, and so does
 /// `cat` of two packed files. zstd has frames without data too (RFC 8878, 3.1.2), here of 3 bytes.
 /// xz pads its streams with zeros.

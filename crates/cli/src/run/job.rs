@@ -156,8 +156,12 @@ fn check_row(run: &JobRun, row: &JobRow) -> CommandResult {
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
         JobRunner::Library(path) => library::check(run, path, &row.setup),
         // Unknown policies are refused even where the row does not use them.
-        JobRunner::Raw(path) | JobRunner::Kernel(path) => {
+        JobRunner::Raw(path) => {
             library::check_file(run, path)?;
+            library::check_policies(&row.setup)
+        }
+        JobRunner::Kernel(path) => {
+            kernel::check(run, path)?;
             library::check_policies(&row.setup)
         }
     }

@@ -14,20 +14,40 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
-use super::layout::open_and_lay_out;
+use super::layout::{Layout, open_and_lay_out};
 use super::processes::{
     ProcessFigures, ProcessesShared, RunObservers, run_processes, sleep_until, sync,
 };
-use crate::exit::Failure;
+use crate::exit::{CommandResult, Failure};
 use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::{kernel_queue, make_cold};
 
+/// Checks that [`run`] could start, without running.
+pub fn check(run: &JobRun, path: &Path) -> CommandResult {
+    lay_out(run, path).map(drop)
+}
+
+/// Opens the file and lays the job out on it. Refuses a request whose size has more than 32 bits,
+/// which only a trace can have.
+fn lay_out(run: &JobRun, path: &Path) -> Result<Layout, Failure> {
+    // The file is checked with buffered reads; a process with `is_direct` opens it on its own.
+    let (_mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
+    let largest_bytes = layout.workload.processes.iter().map(Process::block_bytes_max).max();
+    match largest_bytes.filter(|bytes| u32::try_from(*bytes).is_err()) {
+        None => Ok(layout),
+        Some(bytes) => Err(Failure::Usage(format!(
+            "kernel:{}: a request has {bytes} bytes, and the kernel's rows take less than 4 GiB; \
+             replay it on file: or a modelled device",
+            path.display()
+        ))),
+    }
+}
+
 /// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
 /// cache first.
 pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
-    // The file is checked with buffered reads; a process with `is_direct` opens it on its own.
-    let (_mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
+    let layout = lay_out(run, path)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);
     // Reads through the kernel page cache are meant here: only pages left in it are a caveat.
@@ -76,7 +96,7 @@ fn run_process(
         engine,
         is_direct: process.is_direct(),
         depth: process.depth(),
-        bytes_max: u32::try_from(process.block_bytes_max()).unwrap_or(u32::MAX),
+        bytes_max: u32::try_from(process.block_bytes_max()).expect("`lay_out` has checked it"),
         is_writable: process.writes(),
         advice: process.advice(),
         mapping_advice: process.mapping_advice(),
