@@ -172,8 +172,7 @@ fn print_and_write(
 struct Budget {
     /// Duration of the whole measurement.
     time: Duration,
-    /// Bytes that all reads together may request, without the reads that only fill or empty the
-    /// queue. The first round may exceed both limits.
+    /// Bytes that all reads together may request. The first round may exceed both limits.
     bytes: u64,
 }
 
@@ -208,8 +207,11 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Measures the cell at `cell_index` once more, for at most `time_max` and `bytes_max` bytes.
-    /// Adds the sample to its rounds, and takes the bytes of its counted requests from the rest of
-    /// the limit.
+    /// Adds the sample to its rounds, and takes the bytes of all its reads from the rest of the
+    /// limit, also of reads that only fill or empty the queue.
+    ///
+    /// # Errors
+    /// A read failed, memory or direct I/O is not available, or the user interrupted the run.
     fn measure_cell(
         &mut self,
         cell_index: usize,
@@ -221,8 +223,10 @@ impl Rounds<'_> {
         let limits = CellLimits { span_ns, bytes: bytes_max };
         let seed = splitmix::mixed(self.seed.wrapping_add(self.measurement_count));
         self.measurement_count += 1;
-        let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
-        self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);
+        let mut storage = RealStorage::new(self.file, cell, self.interrupt)?;
+        let positions = PositionGenerator::new(cell, self.bytes, seed);
+        let sample = measure(cell, positions, limits, &mut storage)?;
+        self.bytes_left = self.bytes_left.saturating_sub(storage.requested_bytes());
         self.rounds[cell_index].push(sample);
         Ok(())
     }
@@ -300,23 +304,6 @@ fn measure_all(
     Ok(measurement.samples())
 }
 
-/// Measures one cell by reads of the real storage `file`, of which the first `bytes` bytes are
-/// used. Positions derive from `seed`.
-///
-/// # Errors
-/// A read failed, memory or direct I/O is not available, or the user interrupted the run.
-fn measure_one(
-    file: &RawFile,
-    cell: MeasurementCell,
-    bytes: u64,
-    limits: CellLimits,
-    seed: u64,
-    interrupt: &Interrupt,
-) -> Result<ProfileSample, Failure> {
-    let mut storage = RealStorage::new(file, cell, interrupt)?;
-    measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
-}
-
 /// Returns the size of the storage in bytes: for a block device `measured_bytes`, its own size; for
 /// a file or folder the size of its file system. A larger job thus fits on the described device. A
 /// file system of unknown size counts as `measured_bytes`, the least result.
@@ -369,4 +356,41 @@ fn locate_storage(
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
     scratch_files.add(&file, scratch_bytes, args.seed, interrupt)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_models::measure::ProfileAccess;
+
+    use super::*;
+
+    /// At its limits from the start, a cell of depth 4 reads 4 blocks to fill the queue, 8 as its
+    /// sample, and the 3 that are in flight at the end: 15 blocks of 4 KiB. A limit of 20 blocks
+    /// holds for all its reads.
+    #[test]
+    fn reads_that_fill_and_empty_the_queue_count_toward_the_limit() {
+        let name = format!("readpath-measure-test-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, vec![1; STORAGE_BYTES_MIN as usize]).unwrap();
+        let file = RawFile::builder().open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let cell = MeasurementCell { access: ProfileAccess::Random, bytes: 4096, depth: 4 };
+        let mut rounds = Rounds {
+            file: &file,
+            bytes: STORAGE_BYTES_MIN,
+            seed: 1,
+            interrupt: &Interrupt::default(),
+            cells: vec![cell],
+            rounds: vec![Vec::new()],
+            bytes_left: 1 << 20,
+            measurement_count: 0,
+        };
+        let (time_max, bytes_max) = (Duration::ZERO, 0);
+        assert!(rounds.measure_cell(0, time_max, bytes_max).is_ok());
+        assert_eq!(rounds.rounds[0][0].requests, 8);
+        assert_eq!(rounds.bytes_left, (1 << 20) - 15 * 4096);
+        let (time_max, bytes_max) = (Duration::from_secs(600), 20 * 4096);
+        assert!(rounds.measure_cell(0, time_max, bytes_max).is_ok());
+        assert_eq!(rounds.bytes_left, (1 << 20) - 35 * 4096);
+    }
 }

@@ -317,8 +317,8 @@ pub fn measure<P: RequestExecutor>(
             statistics.add(latency_ns as f64);
         }
         // Decide about the end. Otherwise the next request takes the place of the one that ended.
-        let is_at_limit =
-            now_ns - loop_start_ns >= limits.span_ns || ended_requests * cell.bytes >= limits.bytes;
+        let is_at_limit = now_ns - loop_start_ns >= limits.span_ns
+            || (ended_requests + in_flight) * cell.bytes >= limits.bytes;
         let precise_requests_min = requests_min.max(PRECISE_REQUESTS_PER_DEPTH_MIN * depth);
         let is_precise = ended_requests >= precise_requests_min && statistics.is_mean_precise();
         let may_end = ended_requests >= REQUESTS_PER_DEPTH_MIN * depth;

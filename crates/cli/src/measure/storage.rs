@@ -16,6 +16,8 @@ pub struct RealStorage<'f> {
     buffers: Vec<Option<RawMemory>>,
     /// Size of each request.
     bytes: usize,
+    /// Bytes of all reads so far.
+    requested_bytes: u64,
     /// Time of the preparation, from which times are counted.
     clock: Instant,
     /// Checked after each read.
@@ -39,9 +41,17 @@ impl<'f> RealStorage<'f> {
             batch: file.batch(cell.depth).map_err(unavailable)?,
             buffers: (0..cell.depth).map(|_| new_buffer()).collect::<Result<_, _>>()?,
             bytes,
+            requested_bytes: 0,
             clock: Instant::now(),
             interrupt,
         })
+    }
+}
+
+impl RealStorage<'_> {
+    /// Returns the bytes of all reads so far, also of those in flight.
+    pub fn requested_bytes(&self) -> u64 {
+        self.requested_bytes
     }
 }
 
@@ -57,6 +67,7 @@ impl RequestExecutor for RealStorage<'_> {
     /// the size of the cell's requests.
     fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Failure> {
         let buffer = self.buffers[ticket].take().expect("a ticket has one read under way");
+        self.requested_bytes += bytes;
         let started = self.batch.read(buffer, bytes as usize, offset, ticket as u64);
         started.map_err(Failure::usage)
     }
