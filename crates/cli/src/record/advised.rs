@@ -50,6 +50,9 @@ fn stop_line(result: &AdviceResult, stop_reason: StopReason, percent: f64) -> St
         // Over the whole run half or more was used: the verdict was about a part of the run.
         StopReason::Unused if percent >= 50.0 => "for a while less than half was used".to_owned(),
         StopReason::Unused => format!("{percent:.0} % of what was brought in was used"),
+        StopReason::FewPrefetched => {
+            "few of the pages that the program accessed had been brought in".to_owned()
+        }
         StopReason::WaitsGrew => "the program waited longer with advice than without".to_owned(),
     };
     let pauses_text = match (result.pauses, result.is_stopped) {
@@ -87,6 +90,13 @@ mod tests {
         assert!(report.contains("stopped: 6 % of what was brought in was used"), "{report}");
         assert!(report.contains("without advice it waited 0.04 s for 0.0 MiB"), "{report}");
         assert!(!report.contains("a MiB") && report.contains("no measure of a gain"), "{report}");
+        // All of it was used, and the program accessed much more.
+        let stop_reason = Some(StopReason::FewPrefetched);
+        let used_bytes = result.prefetched_bytes;
+        let report = report_lines(&AdviceResult { stop_reason, used_bytes, ..result }).join("\n");
+        let line =
+            "stopped: few of the pages that the program accessed had been brought in; advice";
+        assert!(report.contains(line) && report.contains("(100 %)"), "{report}");
         let used_advice = AdviceResult { stop_reason: None, pauses: 0, ..result };
         assert!(!report_lines(&used_advice).join("\n").contains("stopped"));
     }

@@ -69,9 +69,11 @@ pub(super) enum PrefetchReason {
 /// Reason of a negative verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// More prefetched pages were lost than used, or fewer than a quarter of the accessed pages
-    /// had been prefetched.
+    /// More prefetched pages were lost than used.
     Unused,
+    /// Fewer than a quarter of the accessed pages had been prefetched. In a file that is prefetched
+    /// as a whole: fewer than half of those that random reads would find.
+    FewPrefetched,
     /// The program waited longer than without advice.
     WaitsGrew,
 }
@@ -331,7 +333,7 @@ impl AdviceCredit {
         {
             self.refused = None;
             if used_pages * HELPED_SHARE_DIVISOR < expected_pages {
-                return Some(StopReason::Unused);
+                return Some(StopReason::FewPrefetched);
             }
         }
         self.waits.is_worse_than(&self.latest_waits_without).then_some(StopReason::WaitsGrew)
@@ -465,6 +467,7 @@ mod tests {
             credit.record_access(8_000, whole_file);
             credit.record_used(used_pages);
             assert_eq!(credit.judge((8_000, 0), 5), pays, "{used_pages} {whole_file:?}");
+            assert_eq!(credit.stop_reason(), (!pays).then_some(StopReason::FewPrefetched));
         }
     }
 
