@@ -155,7 +155,7 @@ impl LengthDistribution {
     }
 
     /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
-    /// `ahead` more; 0 beyond the longest length that is counted.
+    /// `ahead` more; 0 beyond the longest length that is counted (see `pieces`).
     pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
         let piece = self.pieces(length).find(|piece| ahead <= piece.distance + piece.pages);
         piece.map_or(0, |piece| {
@@ -164,8 +164,10 @@ impl LengthDistribution {
     }
 
     /// Returns the curve of the probability for runs of `length` pages, in linear pieces of the
-    /// inverse.
+    /// inverse. A run in the last step, or beyond it, has the curve of the step's first length:
+    /// nothing is counted behind that step.
     fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
+        let length = length.min(lengths_of(STEPS - 1).0);
         let first_step = step_of(length);
         let (first, width) = lengths_of(first_step);
         let mut rises = self.rises().enumerate().skip(first_step).peekable();
@@ -358,6 +360,19 @@ mod tests {
             curve.record_end(16);
         }
         assert_eq!([1, 2, 8].map(|length| curve.pages_ahead(length, HALF, 1000)), [15, 14, 8]);
+    }
+
+    /// A file may have 2^40 pages. Half of the runs double their length, so 1,000 pages more than
+    /// 2^31 are reached by nearly all of them.
+    #[test]
+    fn run_beyond_the_longest_counted_length_goes_on() {
+        let curve = LengthDistribution::default();
+        for length in [(1 << 32) - 1, 1 << 32, (1 << 32) + 1, 1 << 40] {
+            assert_eq!(curve.pages_ahead(length, HALF, 1000), 1000, "{length}");
+            assert_eq!(curve.window(length, 1, 120, 1000), 1000, "{length}");
+            let probability = curve.probability_of_reaching(length, 1000);
+            assert!(probability > PROBABILITY_ONE - 10, "{length}: {probability}");
+        }
     }
 
     #[test]
