@@ -1,23 +1,48 @@
 //! The whole read path, compared with a reference. Every frame holds the requested page, for any
 //! policy, memory size, order of completions and errors.
 
+use std::sync::LazyLock;
+
 use crate::common::{FileEnvironment, REQUEST_PAGES_MAX, config};
 use proptest::prelude::*;
 use readpath_core::machine::{ReadAccess, ReadError, Transfer};
-use readpath_core::readahead::{self, Advice};
+use readpath_core::policy::Policy;
+use readpath_core::readahead::{self, Advice, Demand, PageView, ReadRequest, ReadaheadPolicy};
 use readpath_core::request::{DeviceError, ProcessId};
 use readpath_core::scheduler;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
-fn policies() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(
-        readahead::POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>(),
-    )
+/// Reads page by page up to every fourth page of a file, and from there on the rest at once.
+struct PagesThenWhole;
+
+impl ReadaheadPolicy for PagesThenWhole {
+    fn read(&mut self, _request: &ReadRequest, _pages: &mut dyn PageView) {}
+
+    fn fault(&mut self, _page: u64, _request: &ReadRequest, _pages: &mut dyn PageView) {}
+
+    fn advise(&mut self, _advice: Advice) {}
+
+    fn demand(&mut self, page: u64, _request: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
+        if page % 4 == 3 { Demand::Whole } else { Demand::Page }
+    }
 }
 
-/// All policies except the one that splits requested pages.
+/// Name of the registered policy [`PagesThenWhole`].
+static PAGES_THEN_WHOLE: LazyLock<&str> = LazyLock::new(|| {
+    let policy = Policy::new("pages-then-whole", "some pages, then the rest", "");
+    readahead::register(policy, |_, _| Ok(Box::new(PagesThenWhole))).unwrap();
+    policy.name
+});
+
+fn policies() -> impl Strategy<Value = &'static str> {
+    let names = readahead::POLICIES.iter().map(|policy| policy.name);
+    proptest::sample::select(names.chain([*PAGES_THEN_WHOLE]).collect::<Vec<_>>())
+}
+
+/// All policies except the ones that split requested pages.
 fn whole_policies() -> impl Strategy<Value = &'static str> {
-    policies().prop_filter("the policy of 2003 splits", |&policy| policy != "window")
+    policies()
+        .prop_filter("these two split", |policy| !["window", *PAGES_THEN_WHOLE].contains(policy))
 }
 
 fn schedulers() -> impl Strategy<Value = &'static str> {
@@ -207,6 +232,23 @@ fn two_readers_of_one_missing_page_cause_one_device_read() {
     world.read(ReadAccess::Buffered, handle, 0, 5 * PAGE_BYTES + 1000, 10, 1).unwrap();
     assert_eq!(world.run().len(), 2);
     assert_eq!(world.issued.len(), 1);
+}
+
+/// The policy reads pages 1 and 2 one by one, and then the rest. Another read has added page 4
+/// meanwhile: the rest is page 3, and a wait for page 4.
+#[test]
+fn rest_of_a_read_leaves_out_pages_that_another_read_has_added() {
+    let mut world = FileEnvironment::new(config(*PAGES_THEN_WHOLE, "noop", 64));
+    let handle = world.open(100 * PAGE_BYTES, 0);
+    world.read(ReadAccess::Buffered, handle, 0, PAGE_BYTES, 4 * PAGE_BYTES, 0).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 4 * PAGE_BYTES, PAGE_BYTES, 1).unwrap();
+    let done = world.run();
+    assert_eq!(
+        done.iter().map(|done| done.result).collect::<Vec<_>>(),
+        [1, 4].map(|pages| Ok(pages * PAGE_BYTES))
+    );
+    let pages_read: u32 = world.issued.iter().map(|request| request.sectors).sum();
+    assert_eq!(pages_read, 4 * PAGE_SECTORS as u32, "{:?}", world.issued);
 }
 
 /// A bad page in the middle of two overlapping reads and of prefetched pages: only the reads that

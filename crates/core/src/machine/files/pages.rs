@@ -108,7 +108,7 @@ pub(super) struct FilePages<'a> {
 /// Progress of a read before it waits for its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadProgress {
-    /// All its absent pages were added together, up to its end.
+    /// All its remaining absent pages were added together, up to its end.
     AllAdded,
     /// Its pages were added one by one, up to this page (exclusive).
     Until { end_page: u64 },
@@ -135,8 +135,7 @@ impl FilePages<'_> {
         let mut page = first_page;
         while page < self.demand.end {
             if policy.demand(page, read, self) == Demand::Whole {
-                self.add_demand();
-                return ReadProgress::AllAdded;
+                return self.add_rest(page);
             }
             if !self.add_page(page) {
                 return ReadProgress::Stuck { failed_page: page };
@@ -148,6 +147,20 @@ impl FilePages<'_> {
             }
         }
         ReadProgress::Until { end_page: page }
+    }
+
+    /// Adds the requested pages from `first_page` on, to be sent in as few requests as possible.
+    /// Behind the first page of the read they are checked one by one, because other reads may have
+    /// added or failed them since the read began.
+    fn add_rest(&mut self, first_page: u64) -> ReadProgress {
+        if first_page == self.demand.first {
+            self.add_demand();
+            return ReadProgress::AllAdded;
+        }
+        match (first_page..self.demand.end).find(|&page| !self.add_page(page)) {
+            Some(failed_page) => ReadProgress::Stuck { failed_page },
+            None => ReadProgress::AllAdded,
+        }
     }
 
     /// Adds a single requested page, if it is absent, and pins it for this read. Returns false if
@@ -182,7 +195,7 @@ impl FilePages<'_> {
                 }
                 None => {
                     // The page is sent in a request of its own, as in a kernel that reads page by
-                    // page.
+                    // page, unless the rest of the read is joined.
                     self.begin_window();
                     self.add_run(PageRange::new(page, 1), SINGLE_PAGE_ORDER, UNMARKED);
                 }
