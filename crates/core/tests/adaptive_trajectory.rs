@@ -131,6 +131,23 @@ fn backward_reader_gets_windows_below_its_position() {
     assert_eq!(alone.read(984, 16), [(672, 96)]);
 }
 
+/// Blocks of 16 pages, 64 pages apart, up to the last one before either end of the file. The third
+/// request makes a stream of them. The second block that it prefetches is marked, and so its use
+/// reported. The stream counts as active until no block follows.
+#[test]
+fn stride_is_no_active_stream_at_either_end_of_the_file() {
+    let up = [999_686, 999_750, 999_814, 999_878, 999_942];
+    let down = [264, 200, 136, 72, 8];
+    for firsts in [up, down] {
+        let mut alone = PolicyDriver::new();
+        let active_streams = firsts.map(|first| {
+            alone.read(first, 16);
+            alone.pages.device_evidence().streams.count()
+        });
+        assert_eq!(active_streams, [0, 0, 1, 1, 0], "{firsts:?}");
+    }
+}
+
 #[test]
 fn stride_prefetch_skips_gaps_larger_than_a_block() {
     let mut alone = PolicyDriver::new();

@@ -343,18 +343,23 @@ impl ReadStream {
                 }
             }
         }
-        let is_file_end_reached = match self.shape {
+        if self.is_at_file_end(last_request, file_pages) {
+            return self.stop_counting(device);
+        }
+        self.record_end(unreported_pages, device);
+    }
+
+    /// True if the stream cannot go on behind `last_request`: the file of `file_pages` pages ends
+    /// there. A backward stream ends at page 0, and a strided one with its last block.
+    fn is_at_file_end(&self, last_request: PageRange, file_pages: u64) -> bool {
+        match self.shape {
             StreamShape::Open | StreamShape::Forward => last_request.end >= file_pages,
             StreamShape::Backward => last_request.first == 0,
             StreamShape::Strided(stride) => {
                 let next = stride.next_block();
                 next.is_empty() || next.first >= file_pages
             }
-        };
-        if is_file_end_reached {
-            return self.stop_counting(device);
         }
-        self.record_end(unreported_pages, device);
     }
 
     /// Records that the run ended `unreported_pages` pages after its last reported request.

@@ -52,15 +52,11 @@ impl ReadStream {
         record_window(pages, latest);
     }
 
-    /// Counts the stream as active on the device, or stops counting it at the end of the file (for
-    /// a backward stream, at page 0). A stream of a single request is not counted: it may be a
-    /// random access. The number of active streams determines the share of each in the memory.
+    /// Counts the stream as active on the device, or stops counting it at the end of the file. A
+    /// stream of a single request is not counted: it may be a random access. The number of active
+    /// streams determines the share of each in the memory.
     fn record_progress(&mut self, access: &AccessContext, device: &mut DeviceEvidence) {
-        let is_at_end = match self.shape {
-            StreamShape::Backward => access.request.first == 0,
-            _ => access.request.end >= access.file_pages,
-        };
-        if is_at_end {
+        if self.is_at_file_end(access.request, access.file_pages) {
             self.stop_counting(device);
         } else if self.run.length() > 1 {
             self.counted_era = device.record_stream_progress(self.counted_era);
