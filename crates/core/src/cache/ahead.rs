@@ -124,10 +124,13 @@ impl Cache {
         count_first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
 
-    /// Counts the page as used, because its later uses are invisible. The use is not reported to
-    /// the eviction policy. The caller maps it into a program, for example.
+    /// Counts the page as used, because its later uses are invisible. The caller maps it into a
+    /// program, for example. A prefetched page enters the eviction policy, as at any first use. No
+    /// other use is reported to the policy.
     pub fn count_as_used(&mut self, id: FrameId) {
-        self.record_use(id);
+        if self.record_use(id) && self.frame_lists.list_of(id) == Some(FrameList::PREFETCHED) {
+            self.enter_policy_on_first_use(id);
+        }
     }
 
     /// Counts the page as waste if it leaves prefetched and unused: in the totals, and in the
@@ -233,12 +236,16 @@ impl Cache {
             return true;
         }
         // The limit of prefetched pages is no reason to evict here: see the module.
-        let has_expired = self.waits.has_expired(self.frame_lists.note(id), self.budget_pages());
-        // A recall other than 0 was refused: a reader outside the machine uses the page.
-        if !has_expired || self.recall_all(&[id]) != 0 {
+        if !self.waits.has_expired(self.frame_lists.note(id), self.budget_pages()) {
             return false;
         }
-        self.evict(id);
+        // A recall other than 0 was refused: a reader outside the machine uses the page.
+        match self.recall_all(&[id]) {
+            0 => self.evict(id),
+            // The recall has found its first use.
+            _ if !self.unused.contains(id) => self.enter_policy_on_first_use(id),
+            _ => return false,
+        }
         true
     }
 }
@@ -265,7 +272,7 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::vec::Vec;
 
-    use super::super::{FileId, RunEntry};
+    use super::super::{FileId, PageSharer, RunEntry, UseCount};
     use super::*;
     use crate::eviction::{Lru, TwoLists};
     use crate::unit::PageRange;
@@ -347,6 +354,73 @@ mod tests {
         (0..20).for_each(|_| waits.record_additions(33, MEMORY_PAGES));
         assert!(!waits.has_expired(waits.added_pages - 8, MEMORY_PAGES));
         assert!(waits.has_expired(waits.added_pages - 9, MEMORY_PAGES));
+    }
+
+    /// Three quarters of 64 pages are prefetched. The environment maps 8 of them.
+    #[test]
+    fn pages_that_count_as_used_make_room_for_prefetched_ones() {
+        let mut cache = Cache::new(64, Box::new(Lru));
+        let file = cache.add_file();
+        add_filled(&mut cache, file, 0, 48, PREFETCHED);
+        assert_eq!(cache.room_ahead(100), 0);
+        for page in 0..8 {
+            let id = cache.find(file, page).expect("it was read ahead and lives");
+            cache.count_as_used(id);
+        }
+        assert_eq!(cache.room_ahead(100), 8);
+    }
+
+    /// A reader that pins each page between the query of its uses and its recall.
+    #[derive(Debug, Default)]
+    struct PinnedAtRecall {
+        /// Number of queries so far.
+        queries: u32,
+    }
+
+    impl PageSharer for PinnedAtRecall {
+        fn share(&mut self, _file: FileId, _first: u64, _frames: &[FrameId], _marked: u64) {}
+
+        fn unmark(&mut self, _frame: FrameId) {}
+
+        fn take_uses(&mut self, _frame: FrameId) -> UseCount {
+            self.queries += 1;
+            // The first query is the one before a recall.
+            if self.queries.is_multiple_of(2) { UseCount::Once } else { UseCount::None }
+        }
+
+        fn take_uses_of(&mut self, _first: FrameId, _frame_bits: u64) -> [u64; 2] {
+            [0; 2]
+        }
+
+        fn is_used(&self, _frame: FrameId) -> bool {
+            false
+        }
+
+        fn recall(&mut self, _frame: FrameId) -> bool {
+            false
+        }
+
+        fn forget(&mut self, _frame: FrameId) {}
+
+        fn take_returned(&mut self) -> Vec<FrameId> {
+            Vec::new()
+        }
+
+        fn allow_pins(&mut self, _may_pin: bool) {}
+    }
+
+    /// Of 128 pages one is prefetched. 70 others are added, more than the first lifetime of 64. A
+    /// reader uses the page at its recall, so that it stays, as a page of the policy. Three
+    /// quarters of the memory may be prefetched: 96.
+    #[test]
+    fn prefetched_page_used_at_its_refused_recall_enters_the_policy() {
+        let mut cache = Cache::new(128, Box::new(Lru));
+        cache.share_through(Box::new(PinnedAtRecall::default()));
+        let [file, other] = [0; 2].map(|_| cache.add_file());
+        add_filled(&mut cache, file, 0, 1, PREFETCHED);
+        add_filled(&mut cache, other, 0, 70, REQUESTED);
+        assert_eq!(cache.allowed_prefetch_pages(96), 96);
+        assert_eq!((cache.counters().used_pages, cache.counters().evicted_pages), (1, 0));
     }
 
     #[test]
