@@ -4,8 +4,8 @@
 //! of one process as fio's engines do: `pread`, a mapping, or io_uring, with or without `O_DIRECT`,
 //! with the advice of the job. Only the kernel's own readahead, cache and scheduler decide.
 //!
-//! Every engine is driven like the library's own device: `read` or `write` while fewer than the
-//! depth are in flight, then `wait`, then `poll`. The synchronous engines have a depth of 1 and
+//! Every engine is driven like the library's own device: `read` or `write` while a slot is free,
+//! then `wait`, then `poll`. The synchronous engines have a depth of 1 and
 //! work inside `read`.
 
 use std::fs::File;
@@ -96,7 +96,7 @@ pub struct KernelOptions {
 /// A file or block device that one process reads through the kernel's own path.
 ///
 /// It belongs to one thread. Order of calls: [`read`](KernelFile::read) or
-/// [`write`](KernelFile::write) while fewer than the depth are in flight;
+/// [`write`](KernelFile::write) while a slot is [free](KernelFile::free_slots);
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it returns `None`.
 pub struct KernelFile {
     /// Transfers in flight. Dropped before the file, because they use it.
@@ -215,16 +215,18 @@ impl KernelFile {
         self.transfers.clock().now()
     }
 
-    /// Returns the number of reads or writes that can be started now.
+    /// Returns the number of reads or writes that can be started now: at most the depth without
+    /// those in flight. Completions that [`poll`](KernelFile::poll) has not returned yet keep their
+    /// buffers, and so may lower it.
     pub fn free_slots(&self) -> u32 {
-        self.transfers.free_slots()
+        self.transfers.free_slots().min(self.free_buffers.len() as u32)
     }
 
     /// Starts a read of `bytes` bytes at `offset`. An error is reported by the completion, or by
     /// the next [`wait`](KernelFile::wait) if the kernel refuses the submission.
     ///
     /// # Panics
-    /// The read is larger than `bytes_max`, or the depth is reached.
+    /// The read is larger than `bytes_max`, or no slot is [free](KernelFile::free_slots).
     pub fn read(&mut self, id: RequestId, offset: u64, bytes: u32) {
         let buffer = self.take_buffer();
         self.start_transfer(id, Op::Read, offset, bytes, buffer);
@@ -233,7 +235,7 @@ impl KernelFile {
     /// Starts a write of `bytes` bytes at `offset`. `fill` puts the bytes into the buffer.
     ///
     /// # Panics
-    /// The write is larger than `bytes_max`, or the depth is reached.
+    /// The write is larger than `bytes_max`, or no slot is [free](KernelFile::free_slots).
     pub fn write(&mut self, id: RequestId, offset: u64, bytes: u32, fill: impl FnOnce(&mut [u8])) {
         let mut buffer = self.take_buffer();
         fill(&mut buffer.bytes_mut()[..bytes as usize]);
@@ -268,7 +270,7 @@ impl KernelFile {
 
     /// Removes a free buffer, for a transfer.
     fn take_buffer(&mut self) -> FixedBuffer {
-        self.free_buffers.pop().expect("a buffer is free: at most `depth` transfers are in flight")
+        self.free_buffers.pop().expect("a slot is free, and so is a buffer")
     }
 
     /// Starts a transfer of `bytes` bytes at `offset` with a free buffer.

@@ -5,6 +5,7 @@ mod support;
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
+use readpath_core::unit::Time;
 use readpath_eval::clock::Clock;
 use readpath_eval::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use readpath_record::cold::drop_pages;
@@ -97,6 +98,30 @@ fn io_uring_reads_complete_in_parallel_direct_and_buffered() {
             }
         }
     }
+}
+
+/// Two reads of cached pages have ended, and their completions are not taken: of three buffers one
+/// is free.
+#[test]
+fn free_slots_are_reads_that_can_be_started_before_completions_are_taken() {
+    let file = TempFile::new(1 << 16);
+    let wanted = KernelOptions { depth: 2, invalidates: false, ..options(KernelEngine::IoUring) };
+    let mut peer = open_peer(&file, wanted);
+    (0..2).for_each(|id| peer.read(RequestId(id), 0, 4096));
+    let mut started = 2;
+    for _ in 0..10 {
+        peer.wait(Some(Time::ZERO)).unwrap();
+        for _ in 0..peer.free_slots() {
+            peer.read(RequestId(started), 0, 4096);
+            started += 1;
+        }
+    }
+    assert_eq!((started, peer.free_slots()), (3, 0));
+    let mut ids: Vec<u32> = (0..started).map(|_| ended(&mut peer).0.0).collect();
+    ids.sort();
+    assert_eq!(ids, [0, 1, 2]);
+    assert!(peer.poll().is_none());
+    assert_eq!(peer.free_slots(), 2);
 }
 
 #[test]
