@@ -413,7 +413,7 @@ impl Drop for ThreadPoolBackend {
     /// which access memory. No other thread may execute a job then.
     fn drop(&mut self) {
         let mut state = self.pool.lock();
-        state.jobs.clear();
+        while self.pool.pop_job(&mut state).is_some() {}
         state.is_closing = true;
         let workers = std::mem::take(&mut state.workers);
         drop(state);
@@ -439,5 +439,21 @@ mod tests {
         // No transfer is in flight: without the wake this sleep would not end.
         assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(true));
         assert!(!threads.pool().lock().is_wake_pending);
+    }
+
+    /// A transfer is queued and not begun when the backend is dropped.
+    #[test]
+    fn sleeper_finds_no_job_after_the_backend_is_gone() {
+        let mut threads = ThreadPoolBackend::new(1);
+        let sleeper = ThreadsSleeper(Arc::clone(threads.pool()));
+        let segments = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+        let (token, fd, op, offset, is_direct) = (0, -1, Op::Read, 0, false);
+        let transfer = Transfer { token, fd, op, offset, segments: &segments, is_direct };
+        // SAFETY: an empty segment has no memory.
+        unsafe { threads.queue(transfer) };
+        assert!(sleeper.has_pooled_transfer());
+        drop(threads);
+        assert!(!sleeper.has_pooled_transfer());
+        assert_eq!(sleeper.execute_pooled_transfer(), None);
     }
 }
