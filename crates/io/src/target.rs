@@ -15,7 +15,7 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 use readpath_os::page_cache;
 use readpath_os::queue::QueueLimits;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use self::identity::Identity;
@@ -366,12 +366,15 @@ impl Target {
         is_same.then(|| Arc::new(file))
     }
 
-    /// Opens the file again with O_DIRECT. `None` without `/proc` or a free descriptor. Transfers
-    /// then go through the kernel page cache, and the `O_NONBLOCK` of the first open file is
-    /// cleared.
+    /// Opens the file again with O_DIRECT, and for writing too if it is open for that. `None`
+    /// without `/proc` or a free descriptor. Transfers then go through the kernel page cache, and
+    /// the `O_NONBLOCK` of the first open file is cleared.
     fn reopen_direct(&self) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok();
+        let mode = rustix::fs::fcntl_getfl(&self.file).map(|flags| flags & OFlags::RWMODE);
+        let mut options = File::options();
+        options.read(true).write(mode == Ok(OFlags::RDWR)).custom_flags(libc::O_DIRECT);
+        let opened = options.open(name).ok();
         if opened.is_none() {
             let _ = clear_nonblock(&self.file);
         }

@@ -49,6 +49,20 @@ proptest! {
     }
 }
 
+#[test]
+fn file_with_late_direct_io_takes_writes() {
+    for backend in BACKENDS {
+        let temp = TempFile::new(0);
+        let file = options(backend, Direct::Late).open(&temp.path).unwrap();
+        // Whole blocks, and parts of them.
+        file.write_all_at(&content(64 << 10), 0).unwrap();
+        file.write_all_at(b"abc", 5_000).unwrap();
+        let mut expected = content(64 << 10);
+        expected[5_000..5_003].copy_from_slice(b"abc");
+        assert!(std::fs::read(&temp.path).unwrap() == expected, "{backend:?}");
+    }
+}
+
 /// The standard library refuses these options as well.
 #[test]
 fn creation_without_write_is_an_error_that_names_write() {
