@@ -60,6 +60,33 @@ fn mapping_equals_the_file_for_threads_policies_and_backends() {
     }
 }
 
+/// Threads touch somewhat more pages than the memory has: some pages are read again in one request
+/// with a page that takes their frame.
+#[test]
+fn each_page_that_was_read_is_evicted_once_or_resident() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(1024 * PAGE);
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(256 * PAGE as u64));
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let mapping = &mapping;
+            scope.spawn(move || {
+                let (mut state, mut sum) = (thread, 0u64);
+                for _ in 0..3_000 {
+                    let page = splitmix(&mut state) as usize % 300;
+                    sum += u64::from(mapping.as_slice()[page * PAGE]);
+                }
+                assert!(sum > 0);
+            });
+        }
+    });
+    let statistics = mapping.stats();
+    let pages_read = statistics.device_read_bytes / PAGE as u64;
+    assert_eq!(statistics.evicted_pages + statistics.resident_pages, pages_read, "{statistics:?}");
+}
+
 #[test]
 fn mapping_memory_stays_within_the_budget_and_is_freed_on_drop() {
     if !can_serve() {

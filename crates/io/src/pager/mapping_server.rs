@@ -441,15 +441,15 @@ impl Areas {
     /// and empties the list.
     fn evict(&mut self) {
         let (mut shadow_pages, mut user_pages) = (Vec::new(), Vec::new());
-        self.statistics.evicted_pages += self.page_scratch.len() as u64;
         for page in self.page_scratch.drain(..) {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user_pages.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
-                // Listed twice, or gone before. The counter above includes it, as an upper bound.
+                // Listed twice: read again in one request with a page that takes its frame.
                 None => {}
             }
         }
+        self.statistics.evicted_pages += (user_pages.len() + shadow_pages.len()) as u64;
         // SAFETY: pages of the user area are filled with the same bytes on the next touch. There
         // are no references into the shadow.
         unsafe {
