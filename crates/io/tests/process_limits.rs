@@ -4,10 +4,13 @@
 
 mod support;
 
+use readpath::pager::MappingMode;
 use readpath::raw::{RawError, RawFault, RawMemory};
-use readpath::{PageCache, RawFile, ReadPath};
+use readpath::{Mapping, PageCache, RawFile, ReadPath, Region};
 use readpath_core::request::DeviceError;
-use support::{BACKENDS, TempFile, in_child, limit, limit_further_data, status_of_child};
+use support::{
+    BACKENDS, TempFile, can_serve, in_child, limit, limit_further_data, status_of_child,
+};
 
 /// The kernel cuts a write at the limit, also within a block, and then rejects the unaligned rest
 /// with EINVAL: generic_write_checks in fs/read_write.c. EFBIG is 27 in errno(3).
@@ -39,41 +42,112 @@ fn raw_write_over_the_file_size_limit_names_the_limit() {
     }
 }
 
+const MIB: u64 = 1 << 20;
+
+/// Result of a child whose data has a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitOutcome {
+    /// The limit is high enough.
+    Served = 1,
+    /// The limit is too low, and an error or a mode says so.
+    Refused = 2,
+}
+
+/// Runs `outcome` in a child for each of the limits, `extra_bytes` beyond the data that the child
+/// has. Fails unless each returns, and unless both outcomes occur.
+fn check_at_limits_of_data(
+    extra_bytes: impl Iterator<Item = u64>,
+    outcome: impl Fn() -> LimitOutcome,
+) {
+    let mut outcomes = Vec::new();
+    for extra_bytes in extra_bytes {
+        let status = status_of_child(|| {
+            limit_further_data(extra_bytes);
+            let code = outcome() as libc::c_int;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(code) }
+        });
+        let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+        let known = [LimitOutcome::Served, LimitOutcome::Refused];
+        let outcome = known.into_iter().find(|&known| code == Some(known as libc::c_int));
+        outcomes.push(outcome.unwrap_or_else(|| panic!("{extra_bytes} bytes: {status:#x}")));
+    }
+    assert!(outcomes.contains(&LimitOutcome::Served) && outcomes.contains(&LimitOutcome::Refused));
+}
+
 /// The memory of a path without a page cache is 64 MiB, and its tables are some more. The limits
 /// leave up to 4 MiB, about as much as the memory, and enough for the tables.
 #[test]
 fn path_beyond_the_limit_of_data_is_an_error_that_names_it() {
-    const MIB: u64 = 1 << 20;
     let temp = TempFile::new(1 << 20);
     let none = (PageCache::None, 64 * MIB, MIB / 32);
     let own = (PageCache::Own { bytes: Some(1024 * MIB) }, 1024 * MIB, MIB);
     for (page_cache, memory_bytes, step_bytes) in [none, own] {
-        let (mut errors, mut paths) = (0, 0);
         let near_memory = memory_bytes - 2 * MIB..memory_bytes + 72 * step_bytes + 4 * MIB;
-        for extra_bytes in (MIB / 32..4 * MIB).chain(near_memory).step_by(step_bytes as usize) {
-            // 1 for a path that reads, 2 for an error that names the limit, and 3 for others.
-            let status = status_of_child(|| {
-                limit_further_data(extra_bytes);
-                let code = match ReadPath::builder().page_cache(page_cache).build() {
-                    Ok(path) => {
-                        let file = path.open(&temp.path).unwrap();
-                        file.read_exact_at(&mut [0; 9_000], 70_000).unwrap();
-                        1
-                    }
-                    Err(error) if error.to_string().contains("`ulimit -d`") => 2,
-                    Err(_) => 3,
-                };
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(code) }
-            });
-            match libc::WEXITSTATUS(status) {
-                1 if libc::WIFEXITED(status) => paths += 1,
-                2 if libc::WIFEXITED(status) => errors += 1,
-                _ => panic!("{page_cache:?}, {extra_bytes} bytes: {status:#x}"),
+        let extra_bytes = (MIB / 32..4 * MIB).chain(near_memory).step_by(step_bytes as usize);
+        check_at_limits_of_data(extra_bytes, || {
+            match ReadPath::builder().page_cache(page_cache).build() {
+                Ok(path) => {
+                    let file = path.open(&temp.path).unwrap();
+                    file.read_exact_at(&mut [0; 9_000], 70_000).unwrap();
+                    LimitOutcome::Served
+                }
+                Err(error) if error.to_string().contains("`ulimit -d`") => LimitOutcome::Refused,
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+}
+
+/// A region, served or with an error that names the limit. Its writable memory is its length and
+/// its frames, and its tables are some more. The limits leave about as much.
+#[test]
+fn region_at_the_limit_of_data_is_served_or_an_error_that_names_it() {
+    if !can_serve() {
+        return;
+    }
+    let (bytes, memory_bytes) = (256 * MIB, 16 * MIB);
+    // The frames are 4 MiB more than the memory, for pinned pages.
+    let near_areas = bytes + memory_bytes + 4 * MIB..bytes + memory_bytes + 10 * MIB;
+    check_at_limits_of_data(near_areas.step_by(MIB as usize / 8), || {
+        let built = Region::builder().memory(memory_bytes);
+        match built.in_folder(bytes, env!("CARGO_TARGET_TMPDIR")) {
+            Ok(mut region) => {
+                let pages = region.as_mut_slice().chunks_exact_mut(4096);
+                // More than the memory.
+                pages.take(5_000).for_each(|page| page[0] = 1);
+                LimitOutcome::Served
+            }
+            Err(error) if error.to_string().contains("`ulimit -d`") => LimitOutcome::Refused,
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+/// A mapping, served or mapped by the kernel with a reason that names the limit. Its writable
+/// memory is twice the length of the file, and its tables are some more.
+#[test]
+fn mapping_at_the_limit_of_data_is_served_or_mapped_by_the_kernel() {
+    if !can_serve() {
+        return;
+    }
+    let bytes = 64 * MIB;
+    let temp = TempFile::new(bytes as usize);
+    let near_areas = 2 * bytes - MIB..2 * bytes + 12 * MIB;
+    check_at_limits_of_data(near_areas.step_by(MIB as usize / 8), || {
+        let built = Mapping::builder().memory(bytes).kernel_cache(false);
+        // SAFETY: no process changes the file.
+        let mapping = unsafe { built.open(&temp.path) }.unwrap();
+        let first_bytes = mapping.as_slice().iter().step_by(4096).map(|&byte| u64::from(byte));
+        assert!(first_bytes.sum::<u64>() > 0);
+        match mapping.mode() {
+            MappingMode::Served => LimitOutcome::Served,
+            mode => {
+                assert!(mode.to_string().contains("`ulimit -d`"), "{mode}");
+                LimitOutcome::Refused
             }
         }
-        assert!(errors > 0 && paths > 0, "{page_cache:?}: {errors} {paths}");
-    }
+    });
 }
 
 /// A user at the limit of threads: the read of an absent page cannot be passed to one.

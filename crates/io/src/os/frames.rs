@@ -25,9 +25,25 @@ const METADATA_BYTES_PER_PAGE: u64 = 128;
 /// True if the system can provide the metadata of `pages` pages. A failure at its real allocation
 /// would abort the process.
 pub(crate) fn can_allocate_page_metadata(pages: u64) -> bool {
-    let bytes =
-        usize::try_from(pages.saturating_mul(METADATA_BYTES_PER_PAGE)).unwrap_or(usize::MAX);
-    Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+    can_allocate(page_metadata_bytes(pages))
+}
+
+/// Size of all tables of metadata of `pages` pages, in bytes.
+pub(crate) fn page_metadata_bytes(pages: u64) -> u64 {
+    pages.saturating_mul(METADATA_BYTES_PER_PAGE)
+}
+
+/// True if the system can provide `bytes` bytes of memory now. It does not keep them. The bytes are
+/// a mapping: the allocator would reuse freed memory for the tables, and clear all of it.
+pub(crate) fn can_allocate(bytes: u64) -> bool {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+    let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+    let (address, flags) = (std::ptr::null_mut(), mm::MapFlags::PRIVATE);
+    // SAFETY: a new private mapping at an address of the kernel's choice, which nothing uses.
+    unsafe {
+        let mapped = mm::mmap_anonymous(address, bytes, protection, flags);
+        mapped.and_then(|start| mm::munmap(start, bytes)).is_ok()
+    }
 }
 
 /// Memory of a fixed number of frames, contiguous and page-aligned. The owner decides on the use of

@@ -20,6 +20,12 @@ use rustix::mm;
 
 use super::error::PagerError;
 use super::uffd::{RangeRegistration, Uffd};
+use crate::os::frames::can_allocate;
+
+/// Memory that a serving thread needs next to its tables, in bytes: for its backend, and to serve.
+/// Without it, limits of data (`ulimit -d`) in a range of 224 KiB ended a program with a region of
+/// 256 MiB and 16 MiB of memory (crates/io/tests/process_limits.rs, in steps of 16 KiB).
+const SERVING_BYTES: u64 = 1 << 20;
 
 /// Private anonymous memory of whole pages, initially absent.
 #[derive(Debug)]
@@ -86,6 +92,22 @@ impl AnonymousArea {
                     errno: errno.raw_os_error(),
                 }
             })
+        }
+    }
+
+    /// Checks that the serving thread can allocate its tables and the memory with which it serves.
+    /// Each table has a number of entries, and a size of an entry in bytes. A failure at the real
+    /// allocation would abort the process. Called after the registration of all areas, which count
+    /// towards the same limits.
+    ///
+    /// # Errors
+    /// A limit of writable memory is too near.
+    pub(super) fn check_tables(tables: [(u64, usize); 2]) -> Result<(), PagerError> {
+        let table_bytes = tables.map(|(entries, entry_bytes)| entries * entry_bytes as u64);
+        let bytes = SERVING_BYTES + table_bytes.iter().sum::<u64>();
+        match can_allocate(bytes) {
+            true => Ok(()),
+            false => Err(PagerError::WritableMemory { bytes, errno: libc::ENOMEM }),
         }
     }
 

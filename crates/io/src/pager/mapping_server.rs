@@ -202,13 +202,8 @@ impl MappingServer {
         inbox: Arc<Inbox<MappingCommand>>,
     ) -> Result<MappingServer, PagerError> {
         let MappingSetup { target, user_area: user, shadow_area: shadow, memory_bytes, .. } = setup;
-        let MappingSetup {
-            readahead,
-            window_bytes_max,
-            backend,
-            delegated_windows_drop_behind: drops_cache_behind,
-            ..
-        } = setup;
+        let MappingSetup { readahead, window_bytes_max, backend, .. } = setup;
+        let drops_cache_behind = setup.delegated_windows_drop_behind;
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let config = machine_config(caps, memory_bytes, readahead, window_bytes_max);
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
@@ -220,10 +215,13 @@ impl MappingServer {
         user.register(&uffd, RangeRegistration::Missing)?;
         let shadow_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
         shadow.register(&shadow_uffd, RangeRegistration::Missing)?;
+        let frames = (memory_bytes / PAGE_BYTES) as usize;
+        // The hash table `resident` has at most 16/7 slots per entry, each one byte longer.
+        let frame_bytes = size_of::<Option<u64>>() + 3 * size_of::<(u64, Resident)>();
+        AnonymousArea::check_tables([(frames as u64, frame_bytes), (1, ZERO_BYTES)])?;
         let clock = Clock::start();
         let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
         let (built, _backend_in_use) = built.map_err(PagerError::Backend)?;
-        let frames = (memory_bytes / PAGE_BYTES) as usize;
         let delegated_windows = match drops_cache_behind {
             Some(drops_behind) => {
                 DelegatedWindows::for_mapping(&target, frames as u64, drops_behind)

@@ -24,7 +24,7 @@ use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::stats::RegionStats;
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
-use crate::os::frames::can_allocate_page_metadata;
+use crate::os::frames::{can_allocate, can_allocate_page_metadata, page_metadata_bytes};
 use crate::os::system_memory::SystemMemory;
 use crate::target::{OpenOptions, Target};
 
@@ -213,7 +213,7 @@ impl RegionBuilder {
             });
         }
         let table_bytes = table_bytes(pages, slots);
-        if Vec::<u8>::new().try_reserve_exact(table_bytes as usize).is_err() {
+        if !can_allocate(table_bytes.saturating_add(page_metadata_bytes(memory_pages_max))) {
             return Err(PagerError::Tables { bytes, table_bytes, errno: libc::ENOMEM });
         }
         let areas = AnonymousArea::new(pages)
@@ -299,8 +299,9 @@ fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
-/// Size of the tables of a region in bytes: the frame and the slot of each page, 4 bytes each, and
-/// the page of each slot, 8 bytes. A failure at their real allocation would abort the process.
+/// Size of the tables of a region in bytes, without the metadata of its memory: the frame and the
+/// slot of each page, 4 bytes each, and the page of each slot, 8 bytes. A failure at their real
+/// allocation would abort the process.
 fn table_bytes(pages: u64, slots: u64) -> u64 {
     8 * pages + 8 * slots
 }

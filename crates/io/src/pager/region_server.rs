@@ -201,9 +201,8 @@ impl RegionServer {
         setup: RegionSetup,
         inbox: Arc<Inbox<RegionCommand>>,
     ) -> Result<RegionServer, PagerError> {
-        let RegionSetup { target, user_area: user, frame_area, backend, .. } = setup;
-        let RegionSetup { pages, memory_pages, memory_pages_max, slots, .. } = setup;
-        let RegionSetup { swapin, eviction, .. } = setup;
+        let RegionSetup { target, user_area: user, frame_area, backend, swapin, .. } = setup;
+        let RegionSetup { pages, memory_pages, memory_pages_max, slots, eviction, .. } = setup;
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
@@ -231,6 +230,8 @@ impl RegionServer {
         user.register(&uffd, RangeRegistration::MissingAndWrites)?;
         let frame_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
         frame_area.register(&frame_uffd, RangeRegistration::Missing)?;
+        let (frame_bytes, entry_bytes) = (size_of::<Frame>(), size_of::<u32>());
+        AnonymousArea::check_tables([(memory_pages_max, frame_bytes), (pages, entry_bytes)])?;
         let clock = Clock::start();
         let (io_backend, _backend_in_use) = backend
             .build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd())
