@@ -47,6 +47,31 @@ fn library_and_kernel_runs_transfer_the_requested_bytes() {
     }
 }
 
+/// A direct operation of one block is one request of its bytes, at each depth.
+#[test]
+fn direct_operations_are_counted_once_at_each_depth() {
+    let scratch = Scratch::new("counted-once");
+    scratch.data("data", 4 << 20);
+    let jobs = [
+        ("rw=randread\nioengine=psync", 100),
+        ("rw=randread\nioengine=libaio\niodepth=4", 100),
+        ("rw=randread\nioengine=io_uring\niodepth=2", 100),
+        ("rw=randwrite\nioengine=libaio\niodepth=4", 100),
+        ("rw=randread\nioengine=libaio\niodepth=4\nnumjobs=2\nfilename=x", 200),
+    ];
+    for (lines, requests) in jobs {
+        let job = format!("[j]\nbs=4k\ndirect=1\nsize=4m\nnumber_ios=100\n{lines}\n");
+        scratch.file("j.fio", job);
+        let ran = scratch.run("run j.fio --on file:data --overwrite --json");
+        ran.has_ended(0, lines);
+        let row = &ran.results()[0];
+        let counts = (&row["device_requests"], &row["device_bytes"]);
+        assert_eq!(counts, (&requests.into(), &(requests * 4096).into()), "{lines}");
+        let has_reads = lines.contains("randread");
+        assert_eq!(row["amplification"].as_f64(), has_reads.then_some(1.0), "{lines}");
+    }
+}
+
 /// Mappings of the library are for reading; the kernel's can be written.
 #[test]
 fn job_that_writes_a_mapping_runs_on_the_kernel_only() {

@@ -16,7 +16,7 @@ use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
 /// Adds the device requests of a raw file, and their bytes, to the figures. A [`RawFile`] counts
-/// only its single calls, not the transfers of its batches.
+/// its single calls and the transfers of its batches.
 pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
     let counters = file.stats();
     figures.counted.requests += counters.reads + counters.writes;
@@ -237,8 +237,7 @@ pub fn run_batch(
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a process with up to its queue depth of direct transfers in flight, after all processes of
-/// its phase are prepared, and counts them in `figures`. Reads end at `end_bytes`, the end of the
-/// file, at the latest.
+/// its phase are prepared. Reads end at `end_bytes`, the end of the file, at the latest.
 pub fn run_raw_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -297,9 +296,6 @@ pub fn run_raw_batch(
                 let result = result
                     .and_then(|()| content::verify_read(&process, operation, offset, &memory));
                 free_memory.push(memory);
-                // The file does not count the transfers of a batch. A failed one counts in full.
-                figures.counted.requests += 1;
-                figures.counted.bytes += operation.bytes;
                 record_operation_end(&mut process, figures, shared, issued, result);
             }
             NextAction::Ended => {

@@ -416,7 +416,6 @@ fn run_direct(
             run_raw_batch(process, shared, end_bytes, figures, &mut batch)?;
         }
     }
-    // The requests of single calls; a batch has counted its own.
     add_raw_counters(figures, &file);
     Ok(())
 }
