@@ -156,10 +156,54 @@ fn ramp_time_is_not_measured_and_rate_limits_hold() {
     let ramped = &scratch.run("run j.fio --on ssd --json").results()[0];
     let operations = ramped["bytes"].as_u64().unwrap() / 4096;
     assert!((195..=205).contains(&operations), "of 5 s, 3 are not measured: {operations}");
+    let iops = ramped["iops"].as_f64().unwrap();
+    assert!((95.0..=105.0).contains(&iops), "the excluded time does not lower the rate: {iops}");
     scratch.file("slow.fio", "[j]\nrw=randread\nsize=1g\nrate_iops_min=100000\n");
     let slow = scratch.run("run slow.fio --on hdd");
     slow.has_ended(1, "a disk is too slow");
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
+}
+
+/// Storage with 1 ms for each read serves 1,000 reads a second, at depth 4 4,000. The processor time
+/// of a read is below 1 µs. The second section begins after the first one.
+#[test]
+fn excluded_time_does_not_count_in_the_rates() {
+    let scratch = Scratch::new("excluded");
+    let description = "name = \"1 ms\"\nbytes = 1073741824\nrequest_bytes_max = 1048576\n\
+                       alignment_bytes = 512\nrotational = 0\ndepths = [1, 4]\ndepth_max = 4\n\
+                       probe_bytes = 4096\n\
+                       [[random]]\nbytes = 4096\nus = [1000.0, 1000.0]\n\
+                       [[following]]\nbytes = 4096\nus = [1000.0, 1000.0]\n\
+                       [near]\nbytes = [-4096, 4096]\nus = [1000.0, 1000.0]\n\
+                       [streams]\ncount = 2\nbytes = 4096\nus = 1000.0\n\
+                       [spread]\nus = [1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0]\n";
+    scratch.file("fixed.toml", description);
+    scratch.data("data", 1 << 20);
+    let global = "[global]\nrw=randread\nbs=4k\ndirect=1\nsize=1m\ntime_based\nruntime=1\n";
+    let target = "latency_target=4ms\nlatency_window=100ms\nlatency_percentile=100\n\
+                  ioengine=libaio\niodepth=4\n";
+    for (lines, iops) in [
+        ("[a]\n", 1000.0),
+        ("ramp_time=3\n[a]\n", 1000.0),
+        ("ramp_time=3\n[a]\n[b]\nstonewall\n", 1000.0),
+        (&format!("{target}[a]\n"), 4000.0),
+    ] {
+        scratch.file("j.fio", format!("{global}{lines}"));
+        let ran = scratch.run("run j.fio --on measured,toml=fixed.toml --json");
+        ran.has_ended(0, lines);
+        let row = &ran.results()[0];
+        let found = row["iops"].as_f64().unwrap();
+        assert!((found / iops - 1.0).abs() < 0.01, "{lines}: {found}");
+        let mib = row["bytes"].as_f64().unwrap() / 1_048_576.0;
+        let ratio = row["mib_per_s"].as_f64().unwrap() * row["seconds"].as_f64().unwrap() / mib;
+        assert!((ratio - 1.0).abs() < 1e-9, "bytes are the rate times the seconds: {ratio}");
+    }
+    scratch.file("j.fio", format!("{global}rate_iops=100\nramp_time=2\n[a]\n"));
+    for storage in ["file:data", "kernel:data"] {
+        let row = &scratch.run(&format!("run j.fio --on {storage} --json")).results()[0];
+        let iops = row["iops"].as_f64().unwrap();
+        assert!((90.0..=110.0).contains(&iops), "{storage}: {iops}");
+    }
 }
 
 /// fio 3.33 reports all 64 operations of a job that ends within its ramp time.

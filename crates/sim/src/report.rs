@@ -16,7 +16,7 @@ mod direction;
 mod fairness;
 
 pub use direction::{DirectionResults, PERCENTILES, Statistics};
-pub use fairness::{ProcessRow, ProcessShare, jain_index, stream_rows};
+pub use fairness::{ProcessRow, ProcessShare, dropped_time, jain_index, stream_rows};
 
 /// Results of one job on one storage under one set of policies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -312,6 +312,15 @@ impl ResultRow {
             streams: Vec::new(),
             jain_index: None,
         }
+    }
+
+    /// Takes the time of dropped operations, as of a ramp time, out of the duration and the rates.
+    /// `counters` are the ones of the row.
+    pub(crate) fn without_time(mut self, dropped: Time, counters: &ReadCounters) -> ResultRow {
+        self.seconds = counters.last.since(dropped).seconds();
+        self.mib_per_s = per_second(mib(counters.bytes), self.seconds);
+        self.iops = per_second(counters.operations as f64, self.seconds);
+        self
     }
 
     /// Sets the figures of the device and the page cache from the counters of the machine and its

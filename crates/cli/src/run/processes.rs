@@ -28,6 +28,8 @@ pub struct ProcessFigures {
     read_write_counters: [ReadCounters; 2],
     /// True once an operation in the measured time of the process has succeeded.
     is_measured: bool,
+    /// Issue time of its first operation before that time, if the operations there were dropped.
+    dropped_from: Option<Time>,
     /// State of its search for a queue depth.
     searched_depth: Option<SearchedDepth>,
     /// Number of syncs (`fsync`).
@@ -170,6 +172,8 @@ impl ProcessFigures {
         // Without one, as in a job shorter than its warm-up, all operations count, as in fio.
         let is_measured = process.is_measured(issued);
         if result.is_ok() && is_measured && !std::mem::replace(&mut self.is_measured, true) {
+            let dropped = self.read_write_counters.iter().filter(|of| of.operations > 0);
+            self.dropped_from = dropped.filter_map(|of| of.first).min();
             self.read_write_counters.iter_mut().for_each(ReadCounters::keep_errors_only);
         }
         if result.is_err() || is_measured || !self.is_measured {
@@ -189,6 +193,7 @@ impl ProcessFigures {
         measured.fsyncs[stream.job] += self.fsyncs;
         let searched_depth = &mut measured.searched_depths[stream.job];
         *searched_depth = searched_depth.or(self.searched_depth);
+        let stream = ProcessShare { dropped_from: self.dropped_from, ..stream };
         measured.streams.push(stream.with_tally(&both_directions));
         measured.first_error = measured.first_error.take().or(self.first_error);
         measured.trace_lateness.join(self.trace_lateness);

@@ -30,6 +30,9 @@ pub struct ProcessShare {
     pub last: Time,
     /// Maximum latency from issue to end of an operation.
     pub latency_max: Option<Time>,
+    /// Issue time of its first operation that was dropped: of a ramp time (`ramp_time`) or of a
+    /// search for a queue depth. `None` if all operations count.
+    pub dropped_from: Option<Time>,
 }
 
 impl ProcessShare {
@@ -43,6 +46,7 @@ impl ProcessShare {
             first: None,
             last: Time::ZERO,
             latency_max: None,
+            dropped_from: None,
         }
     }
 
@@ -89,6 +93,31 @@ impl ProcessShare {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         ratio(self.bytes as f64, seconds).unwrap_or(0.0)
     }
+}
+
+/// Returns the time of a run in which a process performs operations that are dropped, and no
+/// process performs operations that count.
+pub fn dropped_time(streams: &[ProcessShare]) -> Time {
+    // Each period of a process: start, end, and true if its operations count.
+    let periods = streams.iter().filter_map(|stream| Some((stream, stream.first?)));
+    let periods = periods.flat_map(|(stream, first)| {
+        let dropped = (stream.dropped_from.unwrap_or(first), first, false);
+        [dropped, (first, stream.last, true)]
+    });
+    // The number of dropped and of counted periods changes by 1 at each start and each end.
+    let mut changes: Vec<(Time, bool, i64)> =
+        periods.flat_map(|(start, end, counts)| [(start, counts, 1), (end, counts, -1)]).collect();
+    changes.sort_unstable();
+    let (mut dropped, mut since) = (Time::ZERO, Time::ZERO);
+    let mut running = [0, 0];
+    for (time, counts, change) in changes {
+        if running[0] > 0 && running[1] == 0 {
+            dropped += time.since(since);
+        }
+        since = time;
+        running[usize::from(counts)] += change;
+    }
+    dropped
 }
 
 /// Reported results of one process.
@@ -149,6 +178,7 @@ mod tests {
             first: None,
             last: Time::ZERO,
             latency_max: None,
+            dropped_from: None,
         };
         if mib > 0 {
             let issued = Time::from_s(start_s);
@@ -177,6 +207,20 @@ mod tests {
         // One phase of concurrent processes has an index, and two have none together.
         assert_eq!(jain_index(&[stream(0, 5), stream(0, 5), later(3)]), Some(1.0));
         assert_eq!(jain_index(&[stream(0, 5), stream(0, 5), later(3), later(3)]), None);
+    }
+
+    /// By hand: 0 to 2 s, less the second that the other one reads, and 7 to 10 s of a later phase.
+    /// A process without measured operations, as in a run that was stopped, drops no time.
+    #[test]
+    fn dropped_time_is_the_time_without_counted_operations() {
+        let dropping = |from_s, start_s| ProcessShare {
+            dropped_from: Some(Time::from_s(from_s)),
+            ..stream(start_s, 1)
+        };
+        assert_eq!(dropped_time(&[stream(3, 1), stream(5, 1)]), Time::ZERO);
+        let streams = [dropping(0, 2), stream(1, 1), dropping(7, 10), dropping(8, 10)];
+        assert_eq!(dropped_time(&streams), Time::from_s(4));
+        assert_eq!(dropped_time(&[stream(0, 0)]), Time::ZERO);
     }
 
     /// The slow process moves 1 MiB in each of two seconds, and an operation that fails ends at 4

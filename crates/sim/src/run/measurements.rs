@@ -2,7 +2,9 @@
 
 use super::{RunningJob, RunningProcess};
 use crate::job::JobFile;
-use crate::report::{ProcessShare, ReadCounters, ResultRow, SectionRow, jain_index, stream_rows};
+use crate::report::{
+    ProcessShare, ReadCounters, ResultRow, SectionRow, dropped_time, jain_index, stream_rows,
+};
 use crate::workload::{Lateness, SearchedDepth};
 
 /// Results of the operations of a run.
@@ -60,7 +62,8 @@ impl RunMeasurements {
     /// Builds the row of the run, as far as it depends on its operations. `name` is the job's
     /// name in the row, and `storage` the device as the user named it.
     pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> ResultRow {
-        let mut row = ResultRow::new(name, storage, &self.total);
+        let row = ResultRow::new(name, storage, &self.total);
+        let mut row = row.without_time(dropped_time(&self.streams), &self.total);
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
         let Lateness { operations, longest_delay } = self.trace_lateness;

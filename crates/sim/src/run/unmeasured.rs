@@ -38,8 +38,9 @@ impl RunningJob<'_> {
         let op = operation.op as usize;
         if running.process.is_measured(issued) {
             if !std::mem::replace(&mut running.is_measured, true) {
-                running.share = ProcessShare::new(&running.process);
-                running.unmeasured = None;
+                let dropped_from = running.unmeasured.take().and(running.share.first);
+                let share = ProcessShare::new(&running.process);
+                running.share = ProcessShare { dropped_from, ..share };
             }
             self.jobs[job][op].record(issued, ended, bytes);
             running.share.record(issued, ended, bytes);
