@@ -25,9 +25,9 @@ use serde::Serialize;
 
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::{check_output_folder, write_failure};
+use crate::html::check_output_folder;
 use crate::output::{print, print_document};
-use crate::output_file::check_not_needed;
+use crate::output_file::{check_not_needed, write_results};
 use crate::plan::storage::no_client;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
@@ -126,16 +126,17 @@ pub fn run(args: &BenchArgs) -> CommandResult {
 /// Prints the results and writes the requested picture and page.
 fn print_results(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
     let BenchDocument { notes, summary, results, .. } = document;
-    match args.json {
-        true => print_document(document)?,
-        false => print(&tell::results_text(results, summary, notes))?,
-    }
+    let printed = match args.json {
+        true => print_document(document),
+        false => print(&tell::results_text(results, summary, notes)),
+    };
     if let Some(path) = &args.html {
         page::matrix_page(document).write(path)?;
     }
-    let Some(path) = &args.picture else { return Ok(()) };
-    std::fs::write(path, picture::svg(results, summary, &document.title()))
-        .map_err(|error| write_failure(path, error))
+    if let Some(path) = &args.picture {
+        write_results(path, &picture::svg(results, summary, &document.title()))?;
+    }
+    printed
 }
 
 impl BenchDocument<'_> {

@@ -19,7 +19,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::output::{print, print_json};
-use crate::output_file::check_not_needed;
+use crate::output_file::{check_not_needed, write_results};
 use crate::packed;
 use crate::progress::Interrupt;
 use crate::table::Table;
@@ -81,14 +81,7 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
     // One cell for each policy and the optimum.
     let row_cells = policies.len() + 1;
     let trace_cells = row_cells * sizes.len();
-    if let (Some(picture_format), Some(path)) = (picture_format, &args.picture) {
-        std::fs::write(path, picture::draw(&cells, trace_cells, picture_format))
-            .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
-    }
-    if let Some(path) = &args.html {
-        miss_ratio_page(&cells, trace_cells, &policies).write(path)?;
-    }
-    match args.json {
+    let printed = match args.json {
         true => {
             let no_seed = None;
             print_json(&cells, no_seed)
@@ -97,7 +90,14 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
             let table = miss_ratio_table(&cells, &policies);
             print(&format!("{}\n{table}", verdict(&cells, row_cells)))
         }
+    };
+    if let (Some(picture_format), Some(path)) = (picture_format, &args.picture) {
+        write_results(path, &picture::draw(&cells, trace_cells, picture_format))?;
     }
+    if let Some(path) = &args.html {
+        miss_ratio_page(&cells, trace_cells, &policies).write(path)?;
+    }
+    printed
 }
 
 /// Cache size: a share of the trace's blocks or an absolute size.

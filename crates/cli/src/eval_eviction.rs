@@ -51,17 +51,19 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
     let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
     let judged = at_once::process_all(&chosen, &judge, args.threads, &interrupt)?;
     let summary = EvictionSummary::of(&judged);
-    if let Some(path) = &args.html {
-        page(&judged, &summary).write(path)?;
-    }
-    if args.json {
+    let printed = if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let (seed, smoke) = (args.seed, args.smoke);
         let document =
             EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
-        return print_document(&document);
+        print_document(&document)
+    } else {
+        print(&results_text(&judged, &summary, args.all))
+    };
+    if let Some(path) = &args.html {
+        page(&judged, &summary).write(path)?;
     }
-    print(&results_text(&judged, &summary, args.all))
+    printed
 }
 
 /// Returns the cells chosen by `--cells`: the generated loads, then the given traces, which are

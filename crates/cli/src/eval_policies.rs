@@ -295,10 +295,9 @@ fn print_results(
         (Some(_), None) => "nothing set".to_owned(),
         _ => format!("{} {}", policies.readahead, policies.scheduler),
     };
-    if let Some(path) = &args.html {
-        page::matrix_page(judged, &summary, &sentences, &policies).write(path)?;
-    }
-    if args.json {
+    let page_of = |path| (path, page::matrix_page(judged, &summary, &sentences, &policies));
+    let page = args.html.as_ref().map(page_of);
+    let printed = if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = MatrixDocument {
             readpath,
@@ -312,9 +311,14 @@ fn print_results(
             results: judged,
             first_runs,
         };
-        return print_document(&document);
+        print_document(&document)
+    } else {
+        print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
+    };
+    if let Some((path, page)) = page {
+        page.write(path)?;
     }
-    print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
+    printed
 }
 
 /// Summary of a set of cells in one sentence, after the `name` of the set. The numbers are ratios

@@ -137,8 +137,8 @@ fn create_temporary_recording(scratch: &mut ScratchFiles) -> Result<PathBuf, Fai
     Ok(path)
 }
 
-/// Analyzes a recording, measures the gains if requested, writes the page if requested, and prints
-/// the explanation.
+/// Analyzes a recording, measures the gains if requested, prints the explanation, and writes the
+/// page if requested.
 fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
@@ -155,15 +155,18 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
         let signals_before = signals::signal_count();
         explain::measure(&mut explanation, &mut || signals::signal_count() == signals_before);
     }
+    let printed = match args.json {
+        true => print_document(&explanation),
+        false => {
+            let mut text = String::new();
+            write_text(&mut text, &explanation).expect("a string takes all");
+            print(&text)
+        }
+    };
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
         page::explanation_page(&explanation, pictures).write(path)?;
     }
-    if args.json {
-        return print_document(&explanation);
-    }
-    let mut text = String::new();
-    write_text(&mut text, &explanation).expect("a string takes all");
-    print(&text)
+    printed
 }
 
 /// First line: the program, its duration, and the share of the time it waited. The share is a lower

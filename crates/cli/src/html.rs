@@ -15,6 +15,7 @@ pub mod standalone;
 use std::path::Path;
 
 use crate::exit::{CommandResult, Failure};
+use crate::output_file::write_results;
 use crate::table::Table;
 
 /// Numbers of the colours of bars, lines and rectangles, as page.css defines them.
@@ -154,9 +155,9 @@ impl Page {
         )
     }
 
-    /// Writes the page to a file.
+    /// Writes the page to a file, after the results in it are printed: see [`write_results`].
     pub fn write(&self, path: &Path) -> CommandResult {
-        std::fs::write(path, self.text()).map_err(|error| write_failure(path, error))
+        write_results(path, &self.text())
     }
 }
 
@@ -166,14 +167,12 @@ pub fn check_output_folder(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        true => Err(write_failure(path, "it is a folder, or in none")),
+        true => Err(Failure::usage_of(
+            path.display(),
+            "can't be written: it is a folder, or in none; name another file",
+        )),
         false => Ok(()),
     }
-}
-
-/// Failure of a file that cannot be written.
-pub fn write_failure(path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::usage_of(path.display(), format!("can't be written: {error}; name another file"))
 }
 
 /// Escapes a text for element content and for quoted attributes.

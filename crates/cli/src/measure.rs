@@ -25,10 +25,10 @@ use readpath_models::measured::description::StorageDescription;
 use readpath_record::notice;
 
 use crate::exit::{CommandResult, Failure};
-use crate::html::{check_output_folder, write_failure};
+use crate::html::check_output_folder;
 use crate::input;
 use crate::output::print;
-use crate::output_file::check_not_needed;
+use crate::output_file::{check_not_needed, write_results};
 use crate::progress::Interrupt;
 use crate::scratch_files::ScratchFiles;
 use storage::RealStorage;
@@ -136,6 +136,11 @@ fn print_and_write(
     // The figures are printed in any case; a description with contradictions needs --noisy.
     let is_refused = !reliability.contradictions.is_empty() && !args.noisy;
     let written_path = args.toml.as_ref().filter(|_| !is_refused);
+    let spread_text = format!("\n{}\n", tell::spread_sentence(&reliability));
+    let printed = match args.json {
+        true => tell::print_cells(samples),
+        false => print(&(tell::tables(description, samples) + &spread_text)),
+    };
     if let Some(path) = written_path {
         let mut head = vec![
             format!("`readpath devices measure {}` measured this.", args.path.display()),
@@ -143,15 +148,9 @@ fn print_and_write(
             tell::spread_sentence(&reliability),
         ];
         head.extend(warnings);
-        std::fs::write(path, description.to_toml(&head))
-            .map_err(|error| write_failure(path, error))?;
+        write_results(path, &description.to_toml(&head))?;
     }
-    if args.json {
-        tell::print_cells(samples)?;
-    } else {
-        print(&tell::tables(description, samples))?;
-        print(&format!("\n{}\n", tell::spread_sentence(&reliability)))?;
-    }
+    printed?;
     match (&args.toml, written_path) {
         (Some(path), None) => Err(Failure::Run(format!(
             "{}: not written: figures contradict each other, so other work disturbed the \

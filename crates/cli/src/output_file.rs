@@ -88,6 +88,24 @@ impl Write for OutputFile {
     }
 }
 
+/// Writes a file with results, as whole as an [`OutputFile`]. The caller prints the results before,
+/// so that a full disk does not lose them.
+///
+/// # Errors
+/// [`Failure::Run`]: the figures have been printed.
+pub fn write_results(path: &Path, content: &str) -> CommandResult {
+    let after_figures = |failure| match failure {
+        Failure::Usage(text) => Failure::Run(text),
+        other => other,
+    };
+    let mut file = OutputFile::create(path).map_err(after_figures)?;
+    let written = file.write_all(content.as_bytes()).and_then(|()| file.finish());
+    written.map_err(|error| {
+        let path = path.display();
+        Failure::Run(format!("{path}: can't be written: {error}; name another file"))
+    })
+}
+
 /// Refuses an output that would overwrite one of `needed_paths`, the inputs and the other outputs
 /// of the command. `None`, no requested file, is accepted.
 pub fn check_not_needed(

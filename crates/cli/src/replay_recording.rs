@@ -156,14 +156,14 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     if rows.len() == 1 {
         return outcome;
     }
+    let printed = match args.json {
+        true => print_json(&rows, seed),
+        false => print(&results_text(&recorded, &rows)),
+    };
     if let Some(path) = &args.html {
         replay_page(&recorded, &rows).write(path)?;
     }
-    match args.json {
-        true => print_json(&rows, seed)?,
-        false => print(&results_text(&recorded, &rows))?,
-    }
-    outcome
+    printed.and(outcome)
 }
 
 /// Parses the storages of `--on`. Refuses a server and a memory region: a replay creates copies of

@@ -37,10 +37,20 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
             return Err(Failure::Interrupted);
         }
     }
+    let printed = print_tables(args, &tables, counted.as_deref());
     if let Some(path) = &args.html {
         let counted_text = counted.as_deref().map(wire_count::rows_text);
         page::reproduction_page(&tables, counted_text).write(path)?;
     }
+    printed
+}
+
+/// Prints the tables, and the counted READs of a real server, as text or JSON.
+fn print_tables(
+    args: &ReproduceArgs,
+    tables: &[ReproducedTable],
+    counted: Option<&[wire_count::WireRow]>,
+) -> CommandResult {
     if args.json {
         let value = |table: &ReproducedTable| {
             serde_json::to_value(table).expect("the row has only types that JSON can represent")
@@ -52,9 +62,9 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         }));
         return print_json(&results, args.seed);
     }
-    print(&verdict(&tables))?;
+    print(&verdict(tables))?;
     tables.iter().try_for_each(|table| print(&table_text(table)))?;
-    if let Some(counted) = &counted {
+    if let Some(counted) = counted {
         print(&wire_count::rows_text(counted))?;
     }
     Ok(())

@@ -37,10 +37,11 @@ pub fn run(args: &RunArgs) -> CommandResult {
             let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
             let outcome = job::run(&plan, &mut rows, recorded_events.as_mut());
             print_completed(&rows, outcome, |rows| {
+                let printed = output::print_rows(rows, args.seed, args.format());
                 if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
                     page::job_page(rows, recorded_events).write(path)?;
                 }
-                output::print_rows(rows, args.seed, args.format())
+                printed
             })
         }
         RunPlan::Loads(plan) => {
@@ -48,11 +49,12 @@ pub fn run(args: &RunArgs) -> CommandResult {
             let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
             let outcome = load::run(&plan, &mut rows, recorded_events.as_mut());
             print_completed(&rows, outcome, |rows| {
+                let is_json = args.format() == OutputFormat::Json;
+                let printed = output::print_load_rows(rows, args.seed, is_json);
                 if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
                     page::load_page(rows, recorded_events).write(path)?;
                 }
-                let is_json = args.format() == OutputFormat::Json;
-                output::print_load_rows(rows, args.seed, is_json)
+                printed
             })
         }
     }

@@ -307,6 +307,33 @@ fn explain_page_contains_pictures() {
     );
 }
 
+/// `/dev/full` fails at the first write, as a full disk does.
+#[test]
+fn results_are_printed_though_their_page_cannot_be_written() {
+    let scratch = Scratch::new("html-full");
+    scratch.file("j.fio", RANDOM);
+    let example = format!("{}/../../examples/one-at-a-time.rec", env!("CARGO_MANIFEST_DIR"));
+    if !Path::new("/dev/full").exists() {
+        return println!("skipped: needs /dev/full");
+    }
+    for command in [
+        "run j.fio --on ssd".to_owned(),
+        "run j.fio --on ssd --json".to_owned(),
+        format!("explain {example}"),
+        format!("replay {example} --on ssd"),
+        format!("cachesim {example} --sizes 1MiB"),
+        "eval eviction --cells loop --smoke".to_owned(),
+        "reproduce A".to_owned(),
+    ] {
+        let plain = scratch.run(&command);
+        plain.has_ended(0, &command);
+        let ran = scratch.run(&format!("{command} --html /dev/full"));
+        ran.has_ended(1, &command);
+        ran.says(&["/dev/full: can't be written: No space left"], &command);
+        assert_eq!(ran.stdout, plain.stdout, "{command}");
+    }
+}
+
 #[test]
 fn external_names_are_escaped_and_unwritable_pages_refused() {
     let scratch = Scratch::new("html-names");
