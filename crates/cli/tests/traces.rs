@@ -229,6 +229,28 @@ fn traces_from_pipes_are_read_or_refused() {
     recording.says(&["a recording is read twice"], "a recording");
 }
 
+/// A write on real storage is not widened, as it would overwrite the bytes next to it. Through the
+/// cache, 300 bytes can be written at byte 100.
+#[test]
+fn direct_writes_of_parts_of_blocks_are_refused_on_real_storage() {
+    let scratch = Scratch::new("part-writes");
+    let lines = "0 a add\n0 a open\n0 a write 100 300\n10 a read 5000 700\n20 a close\n";
+    scratch.file("un.log", format!("fio version 3 iolog\n{lines}"));
+    let job = "[j]\nread_iolog=un.log\n";
+    scratch.file("cached.fio", format!("{job}ioengine=psync\n"));
+    scratch.data("data", 1 << 20);
+    let words = ["un.log: its writes are no whole blocks of", "ioengine=psync"];
+    for storage in ["file:data", "kernel:data"] {
+        for depth in ["", "--closed 1"] {
+            let command = format!("run un.log --overwrite --on {storage} {depth}");
+            scratch.refused(&command, &words);
+        }
+        let ran = scratch.run(&format!("run cached.fio --overwrite --on {storage}"));
+        ran.has_ended(0, storage);
+    }
+    scratch.run("run un.log --on nvme").has_ended(0, "a model");
+}
+
 /// The recording has 581 reads of at least one byte, in 20 of which the offset or the size is no
 /// multiple of 512 bytes, the block of the modelled device.
 #[test]

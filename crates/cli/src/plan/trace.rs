@@ -131,6 +131,8 @@ struct TracePass {
     note: Option<String>,
     /// Largest power of two that divides all offsets and sizes, in bytes.
     granularity_bytes: u64,
+    /// Bits that are set in the offset or the size of any write.
+    write_bits: u64,
     /// Number of requests that were widened.
     widened_count: u64,
 }
@@ -148,10 +150,13 @@ impl TracePass {
         };
         let mut reader = TraceReader::new(packed::open(path)?, format);
         // Bits that are set in any offset or size, and number of widened requests.
-        let (mut set_bits, mut widened_count) = (0, 0);
+        let (mut set_bits, mut write_bits, mut widened_count) = (0, 0, 0);
         let kept = reader.by_ref().filter_map(|request| match request {
             Ok(request) => transform.apply(request).map(|kept| {
                 set_bits |= kept.offset | kept.bytes;
+                if kept.op == Op::Write {
+                    write_bits |= kept.offset | kept.bytes;
+                }
                 // Only widening changes the size of a request.
                 widened_count += u64::from(kept.bytes != request.bytes);
                 Ok(kept)
@@ -163,7 +168,7 @@ impl TracePass {
         let granularity_bytes = 1 << set_bits.trailing_zeros();
         let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
         let note = note::join(note, reader.time_order_note());
-        Ok(TracePass { summary, note, granularity_bytes, widened_count })
+        Ok(TracePass { summary, note, granularity_bytes, write_bits, widened_count })
     }
 }
 
@@ -372,7 +377,7 @@ impl TraceSource {
     /// Returns the transformation of the requests on a storage with blocks of `block_bytes` bytes,
     /// the summary after it, and a caveat with the number of widened requests. Reads the trace
     /// again unless its requests fit the blocks. Writes to real storage are not widened: they would
-    /// overwrite the bytes next to them.
+    /// overwrite the bytes next to them. They are refused if they do not fit.
     fn widened(
         &self,
         block_bytes: u64,
@@ -385,6 +390,13 @@ impl TraceSource {
         let widened_to = [block_bytes, written_block_bytes];
         let transform = RequestTransform { widened_to, ..self.transform };
         let pass = TracePass::read(&self.path, self.format, transform)?;
+        if is_real && !pass.write_bits.is_multiple_of(block_bytes) {
+            let name = printable(&self.path.display().to_string());
+            return Err(Failure::Usage(format!(
+                "{name}: its writes are no whole blocks of {block_bytes} bytes; replay it through \
+                 the cache, by a job with read_iolog={name} and ioengine=psync"
+            )));
+        }
         let note = (pass.widened_count > 0).then(|| {
             format!(
                 "{} of {} requests widened to whole blocks of {block_bytes} bytes",
