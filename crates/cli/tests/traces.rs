@@ -229,6 +229,20 @@ fn traces_from_pipes_are_read_or_refused() {
     recording.says(&["a recording is read twice"], "a recording");
 }
 
+/// A trace of reads has none left without its reads. A trace without requests has another remedy.
+#[test]
+fn skipping_all_requests_of_a_trace_names_the_option() {
+    let scratch = Scratch::new("skips-all");
+    let start = "fio version 3 iolog\n0 a add\n0 a open\n";
+    scratch.file("r.log", format!("{start}0 a read 0 4096\n20 a close\n"));
+    scratch.file("empty.log", start);
+    let job = |log| format!("[j]\nread_iolog={log}\nreplay_skip=read\n");
+    scratch.file("r.fio", job("r.log"));
+    scratch.file("empty.fio", job("empty.log"));
+    scratch.refused("run r.fio --on nvme", &["replay_skip leaves no request of r.log"]);
+    scratch.refused("run empty.fio --on nvme", &["there is no request in the trace"]);
+}
+
 /// A write on real storage is not widened, as it would overwrite the bytes next to it. Through the
 /// cache, 300 bytes can be written at byte 100.
 #[test]

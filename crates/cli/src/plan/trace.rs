@@ -9,6 +9,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::job::{self, Job, JobEngine, JobFile, LogOptions, ReplayOptions, printable};
 use readpath_sim::workload::Workload;
+use readpath_trace::TraceError;
 use readpath_trace::block_trace::{
     self, FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
 };
@@ -151,19 +152,31 @@ impl TracePass {
         let mut reader = TraceReader::new(packed::open(path)?, format);
         // Bits that are set in any offset or size, and number of widened requests.
         let (mut set_bits, mut write_bits, mut widened_count) = (0, 0, 0);
+        let mut has_skipped = false;
         let kept = reader.by_ref().filter_map(|request| match request {
-            Ok(request) => transform.apply(request).map(|kept| {
-                set_bits |= kept.offset | kept.bytes;
-                if kept.op == Op::Write {
-                    write_bits |= kept.offset | kept.bytes;
-                }
-                // Only widening changes the size of a request.
-                widened_count += u64::from(kept.bytes != request.bytes);
-                Ok(kept)
-            }),
+            Ok(request) => {
+                let kept = transform.apply(request);
+                has_skipped |= kept.is_none();
+                kept.map(|kept| {
+                    set_bits |= kept.offset | kept.bytes;
+                    if kept.op == Op::Write {
+                        write_bits |= kept.offset | kept.bytes;
+                    }
+                    // Only widening changes the size of a request.
+                    widened_count += u64::from(kept.bytes != request.bytes);
+                    Ok(kept)
+                })
+            }
             Err(error) => Some(Err(error)),
         });
-        let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
+        let summary = match TraceSummary::of(kept) {
+            Err(TraceError::Empty { .. }) if has_skipped => {
+                let name = printable(&path.display().to_string());
+                let text = format!("replay_skip leaves no request of {name}; take it out");
+                return Err(Failure::Usage(text));
+            }
+            summary => summary.map_err(|error| failure(&error))?,
+        };
         // The summary has at least one request, and a request one byte: a bit is set.
         let granularity_bytes = 1 << set_bits.trailing_zeros();
         let note = note::join(reader.note().map(str::to_owned), reader.left_out_note());
