@@ -346,8 +346,14 @@ fn simulate_row(
     // A failed read has no time of a read: the row would be faster than the program can be.
     if let Some(error) = &result.first_error {
         return Err(Failure::Run(format!(
-            "{}, {} bytes of memory: {} of {} reads failed; the first: {error}",
-            setup.device, setup.memory_bytes, result.errors, recorded.reads
+            "{}, readahead {}, eviction {}, {} bytes of memory: {} of {} reads failed; the first: \
+             {error}",
+            setup.device,
+            setup.readahead,
+            setup.eviction,
+            setup.memory_bytes,
+            result.errors,
+            recorded.reads
         )));
     }
     Ok(predicted_row(recorded, &setup, memory_bytes, &result, duration.seconds()))

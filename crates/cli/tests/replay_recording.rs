@@ -424,6 +424,9 @@ fn failed_reads_of_a_modelled_row_are_a_failure() {
         assert_eq!(ran.stdout, "", "{arguments}: a row without its reads is no prediction");
         ran.says(&words, arguments);
     }
+    // Each failure names its row.
+    let ran = scratch.run("replay r.rec --on nvme --memory 4MiB --readahead none,ondemand");
+    ran.says(&["readahead none, eviction two-lists", "readahead ondemand, eviction"], "two rows");
     // The rows before and after a failed one are printed.
     let partly = "replay r.rec --on nvme --readahead none --memory 16MiB,4MiB,32MiB --html p.html";
     let ran = scratch.run(&format!("{partly} --json"));
