@@ -150,6 +150,8 @@ pub struct ReadCounters {
     pub last: Time,
     /// Histogram of the latencies of successful operations.
     latency_ns: Histogram<u64>,
+    /// Maximum latency of successful operations in ns. The histogram has it to three digits only.
+    latency_max_ns: u64,
 }
 
 impl Default for ReadCounters {
@@ -165,6 +167,7 @@ impl Default for ReadCounters {
             // MiB.
             latency_ns: Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
                 .expect("these bounds and 3 digits are what it takes"),
+            latency_max_ns: 0,
         }
     }
 }
@@ -175,8 +178,7 @@ impl ReadCounters {
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.extend_period(issued, ended);
         self.bytes += bytes;
-        self.operations += 1;
-        self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
+        self.record_latencies(ended.since(issued).ns(), 1);
     }
 
     /// Drops all counts except the errors.
@@ -206,7 +208,8 @@ impl ReadCounters {
     /// histogram. Another process can merge them with [`ReadCounters::record_latencies`].
     pub fn latencies(&self) -> Vec<(u64, u64)> {
         let recorded = self.latency_ns.iter_recorded();
-        recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+        let ns = |bucket_end: u64| bucket_end.min(self.latency_max_ns);
+        recorded.map(|value| (ns(value.value_iterated_to()), value.count_at_value())).collect()
     }
 
     /// Records `operations` successful operations with a latency of `ns` each. Bytes and period
@@ -214,6 +217,7 @@ impl ReadCounters {
     pub fn record_latencies(&mut self, ns: u64, operations: u64) {
         self.operations += operations;
         self.latency_ns.saturating_record_n(ns.max(1), operations);
+        self.latency_max_ns = self.latency_max_ns.max(ns.max(1));
     }
 
     /// Adds other counters. The period from the first issue to the last end then covers both.
@@ -227,6 +231,7 @@ impl ReadCounters {
         };
         self.last = self.last.max(other.last);
         self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
     }
 
     /// Returns the latencies in microseconds.
@@ -236,10 +241,16 @@ impl ReadCounters {
         }
         let us = |ns: u64| Some(ns as f64 / 1e3);
         LatencySummary {
-            p50: us(self.latency_ns.value_at_quantile(0.5)),
-            p99: us(self.latency_ns.value_at_quantile(0.99)),
-            max: us(self.latency_ns.max()),
+            p50: us(self.latency_at(0.5)),
+            p99: us(self.latency_at(0.99)),
+            max: us(self.latency_max_ns),
         }
+    }
+
+    /// Latency in ns at a quantile from 0 to 1: the end of its bucket, or the maximum if that is
+    /// smaller.
+    fn latency_at(&self, quantile: f64) -> u64 {
+        self.latency_ns.value_at_quantile(quantile).min(self.latency_max_ns)
     }
 
     /// Builds the row of a section from the counters of its reads and its writes, in this order.
@@ -392,6 +403,27 @@ mod tests {
         assert_eq!((other.operations, other.latency()), (4, read_counters.latency()));
         let max = other.latency().max.unwrap();
         assert!((12_310.0..=12_380.0).contains(&max), "{max}");
+    }
+
+    /// A histogram of three digits has 1,000,741 ns in a bucket that ends at 1,000,959 ns.
+    #[test]
+    fn maximum_latency_is_exact_and_no_quantile_exceeds_it() {
+        let mut read_counters = ReadCounters::default();
+        for ns in [900_000, 1_000_741] {
+            read_counters.record(Time::ZERO, Time(ns), 4096);
+        }
+        let expected = (Some(1000.741), Some(1000.741));
+        let mut other = ReadCounters::default();
+        let latencies = read_counters.latencies();
+        latencies.into_iter().for_each(|(ns, count)| other.record_latencies(ns, count));
+        for counters in [&read_counters, &other] {
+            let latency = counters.latency();
+            assert_eq!((latency.p99, latency.max), expected);
+        }
+        let mut sum = ReadCounters::default();
+        sum.add(&read_counters);
+        let latencies = DirectionResults::of(&sum).latency_ns;
+        assert_eq!((latencies.max, latencies.percentiles.last()), (1_000_741, Some(&1_000_741)));
     }
 
     /// Counters without any operation or request: there is nothing to divide by.

@@ -46,12 +46,12 @@ impl DirectionResults {
     /// Computes the results of one direction from its counters.
     pub fn of(counters: &ReadCounters) -> DirectionResults {
         let latencies = &counters.latency_ns;
-        let latency_at = |percentile: f64| latencies.value_at_quantile(percentile / 100.0);
+        let latency_at = |percentile: f64| counters.latency_at(percentile / 100.0);
         let latency_ns = match latencies.is_empty() {
             true => Statistics::default(),
             false => Statistics {
                 min: latencies.min(),
-                max: latencies.max(),
+                max: counters.latency_max_ns,
                 mean: latencies.mean(),
                 deviation: latencies.stdev(),
                 percentiles: PERCENTILES.map(latency_at).to_vec(),
