@@ -11,8 +11,8 @@ pub enum Failure {
     /// Exit code 1: some operations of the run failed, or two things that should be equal differ.
     /// The measured figures have been printed. Also if a file with them can't be written then.
     Run(String),
-    /// Exit code 2: bad option or input file, or an output file that cannot be written at the start.
-    /// Most are found before the run starts.
+    /// Exit code 2: bad option or input file, or an output file that cannot be written at the
+    /// start. Most are found before the run starts.
     Usage(String),
     /// Exit code 3: the system lacks a requirement of the command.
     Unavailable(String),

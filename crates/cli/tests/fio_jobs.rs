@@ -164,8 +164,8 @@ fn ramp_time_is_not_measured_and_rate_limits_hold() {
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
 }
 
-/// Storage with 1 ms for each read serves 1,000 reads a second, at depth 4 4,000. The processor time
-/// of a read is below 1 µs. The second section begins after the first one.
+/// Storage with 1 ms for each read serves 1,000 reads a second, at depth 4 4,000. The processor
+/// time of a read is below 1 µs. The second section begins after the first one.
 #[test]
 fn excluded_time_does_not_count_in_the_rates() {
     let scratch = Scratch::new("excluded");
