@@ -78,7 +78,7 @@ impl ProcessShare {
     /// process ran.
     pub fn with_tally(self, read_counters: &ReadCounters) -> ProcessShare {
         let latency_max =
-            (read_counters.operations > 0).then(|| Time(read_counters.latency_max_ns));
+            (read_counters.operations > 0).then_some(Time(read_counters.latency_max_ns));
         ProcessShare {
             bytes: read_counters.bytes,
             first: read_counters.first,
