@@ -38,6 +38,19 @@ def test_rows_are_those_of_the_array(path):
     assert sums[2] == TABLE[2].sum()
 
 
+def test_integers_of_numpy_are_options_and_floats_are_refused(path):
+    expected = numpy.frombuffer(path.read_bytes(), "f4", 17 * 3, 68).reshape(3, 17)
+    options = {"offset": numpy.uint8(68), "count": numpy.int64(3)}
+    for shape in (17, numpy.int64(17), numpy.array([17]), [17]):
+        rows = Rows(path, "f4", shape, **options)
+        assert len(rows) == 3 and (rows.batch(range(3)) == expected).all()
+    for option, wrong in {"shape": 17.0, "offset": 68.0, "count": 3.0}.items():
+        with pytest.raises(TypeError, match=f"{option}: {wrong} is no integer"):
+            Rows(path, "f4", **{"shape": 17} | options | {option: wrong})
+    with pytest.raises(TypeError, match="shape: 1.5 is no integer"):
+        Rows(path, "f4", (17, 1.5), **options)
+
+
 def test_a_batch_is_one_submission(path, monkeypatch):
     rows = rows_of(path, page_cache="own", memory="1MiB")
     calls = []

@@ -143,6 +143,14 @@ def _version_of(file: Any) -> _Version:
     return _Version(file.size, os.uname().nodename, (found.st_ino, found.st_mtime_ns))
 
 
+def _integer(option: str, value: Any) -> int:
+    """Returns an option as an integer. Raises TypeError that names the option for another type, such as a float."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{option}: {value!r} is no integer") from None
+
+
 def _row_bytes_of(dtype: numpy.dtype[Any], shape: tuple[int, ...], offset: int, name: str) -> int:
     """Returns the size of a row in bytes. Raises ValueError for a row that no file can have."""
     if dtype.hasobject:
@@ -193,11 +201,12 @@ class Rows(_Samples):
                 raise TypeError(f"{name}: its header has the shape and number of the rows")
         else:
             self._dtype = numpy.dtype(dtype)
-            self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
-            self._offset = offset
+            lengths = shape if isinstance(shape, Iterable) else (shape,)
+            self._shape = tuple(_integer("shape", length) for length in lengths)
+            self._offset = _integer("offset", offset)
         self._row_bytes = row_bytes = _row_bytes_of(self._dtype, self._shape, self._offset, name)
         if dtype is not None and count is not None:
-            self._count = count
+            self._count = _integer("count", count)
         elif dtype is not None:
             self._count, rest = divmod(max(0, file.size - self._offset), row_bytes)
             # A rest would hide a wrong type or shape.
