@@ -341,6 +341,25 @@ def test_file_keeps_its_underlying_file_system_alive(archives):
     assert file.read() == TEXT
 
 
+@pytest.mark.parametrize("prefix", ["", "readpath::"])
+def test_parts_of_archives_at_plain_paths_are_read(tmp_path, monkeypatch, prefix):
+    with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
+        archive.writestr("text.csv", TEXT)
+    (tmp_path / "text.csv").write_bytes(TEXT)
+    with tarfile.open(tmp_path / "texts.tar", "w") as archive:
+        archive.add(tmp_path / "text.csv", "text.csv")
+    monkeypatch.chdir(tmp_path)
+    for kind in ("zip", "tar"):
+        for place in (tmp_path / f"texts.{kind}", f"texts.{kind}"):
+            with readpath.open(f"{prefix}{kind}://text.csv::{place}") as file:
+                assert file.read() == TEXT
+    # Two colons in the name of a part, whose archive is an option.
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        archive.writestr("a::b", TEXT[:9])
+    with readpath.open(f"{prefix}zip://a::b", zip={"fo": str(tmp_path / "odd.zip")}) as file:
+        assert file.read() == TEXT[:9]
+
+
 def test_opened_compressed_file_stays_open(archives):
     file = readpath.open(archives["csv.gz"], compression="gzip", skip_instance_cache=True)
     gc.collect()

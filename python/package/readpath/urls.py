@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import fsspec
@@ -36,7 +37,7 @@ def open_url(name: str, options: dict[str, Any]) -> Any:
     }
     if own:
         options["readpath"] = options.get("readpath", {}) | own
-    links = _links(name)
+    links = _links(name, options)
     # A single name with two colons of its own, perhaps below `readpath`.
     if "::" in links[-1] and (len(links) == 1 or links[0] == "readpath" and len(links) == 2):
         return _open_alone(links[-1], options)
@@ -50,19 +51,35 @@ def open_url(name: str, options: dict[str, Any]) -> Any:
     return file
 
 
-def _links(name: str) -> list[str]:
+def _links(name: str, options: dict[str, Any]) -> list[str]:
     """Returns the links of a chain. Two colons within a name, as in `http://[::1]/file`, separate no links."""
     known = fsspec.available_protocols()
     links: list[str] = []
     for part in name.split("::"):
         is_link = URL_START.match(part) or (PROTOCOL.fullmatch(part) and part in known)
-        # A path may end a chain that begins with bare protocols: `simplecache::/folder/file`.
+        # A path may end a chain that begins with bare protocols or with a part of an archive:
+        # `simplecache::/folder/file`, `zip://part::/folder/archive.zip`.
         ends_protocols = bool(links) and "://" not in links[-1] and links[-1] in known
-        if not links or is_link or ends_protocols:
+        if not links or is_link or ends_protocols or _needs_archive(links[-1], options):
             links.append(part)
         else:
             links[-1] += f"::{part}"
     return links
+
+
+def _needs_archive(link: str, options: dict[str, Any]) -> bool:
+    """Returns True for a part of an archive whose name is the next link, as it is not in the options (`fo`)."""
+    protocol, separator, _ = link.partition("://")
+    if not separator or protocol not in fsspec.available_protocols() or "fo" in options.get(protocol, {}):
+        return False
+    try:
+        kind = fsspec.get_filesystem_class(protocol)
+    except ImportError:
+        # Opening the URL raises this error, which names the missing package.
+        return False
+    target = inspect.signature(kind.__init__).parameters.get("fo")
+    # `readpath` and `dir` may have a target, by default None. An archive needs one.
+    return target is not None and target.default is not None
 
 
 def _open_alone(url: str, options: dict[str, Any]) -> Any:
