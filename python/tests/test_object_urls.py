@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -377,6 +378,19 @@ def test_address_of_version_6_is_read_by_the_own_client():
 def test_options_of_the_own_client_are_refused_at_urls_of_fsspec(url):
     with pytest.raises(TypeError, match="fsspec opens this URL, and has no option disk, retries; leave it out"):
         readpath.open(url, retries=3, disk="/tmp", memory="1MiB")
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        ("readpath", "memory://m"), ("readpath", "file:///m"), ("readpath", "zip://a::file:///m.zip"),
+        ("readpath", "simplecache::https://host/x"), ("readpath", "/m"), ("readpath", Path("m")),
+        ("fsspec", "/m"), ("fsspec", b"m"), ("fsspec", Path("m")), ("fsspec", "nfs://host/x"),
+    ],
+)  # fmt: skip
+def test_clients_are_refused_at_names_that_they_do_not_open(client, name):
+    with pytest.raises(ValueError, match=f"^client='{client}' opens .*; leave client out"):
+        readpath.open(name, client=client)
 
 
 def test_options_of_the_own_client_with_ones_of_fsspec_are_refused_with_the_remedy():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
 from readpath import _native
 from readpath.modelled import memory_bytes, size_bytes
-from readpath.options import OLD_NAMES, check_names, present_names
+from readpath.options import OLD_NAMES, check_client, check_names, present_names
 from readpath.places import Ranges, pairs_of
 
 if TYPE_CHECKING:
@@ -541,11 +541,11 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
     name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
-    if (client := options.pop("client", None)) not in (None, "fsspec", "readpath"):
-        raise ValueError(f"client={client!r}: the client of a URL is readpath or fsspec")
+    scheme = name.partition("://")[0] if is_url(path_or_url) else ""
+    check_client(client := options.pop("client", None), scheme, CLIENT_SCHEMES)
     # True if the package's own client opens the URL, and not fsspec.
-    is_own = client == "readpath" or client is None and _is_for_client(name, options)
-    if is_url(path_or_url) and not name.startswith("nfs://") and not is_own:
+    is_own = scheme in CLIENT_SCHEMES and (client == "readpath" or client is None and _is_for_client(name, options))
+    if scheme and scheme != "nfs" and not is_own:
         from readpath.urls import check_options, open_url
 
         check_options(name, options)

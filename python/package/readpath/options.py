@@ -26,6 +26,20 @@ def check_names(given: Iterable[str], known: Iterable[str], whose: str, else_whe
             raise TypeError(there_are + (f". {else_where}" if else_where else ""))
 
 
+def check_client(client: Any, scheme: str, own_schemes: Iterable[str]) -> None:
+    """Raises ValueError for a client that does not exist, or that does not open names of this scheme.
+
+    `scheme`: empty for a local path. `own_schemes`: the ones of objects that the client `readpath` opens.
+    """
+    if client not in (None, "fsspec", "readpath"):
+        raise ValueError(f"client={client!r}: the client of a URL is readpath or fsspec")
+    known = sorted({*own_schemes, "nfs"})
+    if client == "readpath" and scheme not in known:
+        raise ValueError(f"client='readpath' opens URLs with {', '.join(known)}; leave client out")
+    if client == "fsspec" and scheme in ("", "nfs"):
+        raise ValueError("client='fsspec' opens URLs other than nfs://…, and no local files; leave client out")
+
+
 OLD_NAMES = {"reclaim": "eviction"}
 """Old names of options, accepted for one release, and the present ones."""
 
