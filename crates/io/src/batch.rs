@@ -319,7 +319,12 @@ impl Batch {
                 }
                 // Not copied yet, or not available from the kernel page cache: the bytes go
                 // straight to the caller's buffer.
-                KernelReadStatus::LeftToCaller | KernelReadStatus::MustBypass => {
+                KernelReadStatus::LeftToCaller { is_awaited: true }
+                    if handle.read_awaited(offset, target) =>
+                {
+                    Ok(())
+                }
+                KernelReadStatus::LeftToCaller { .. } | KernelReadStatus::MustBypass => {
                     read_absent(&handle, offset, target)
                 }
                 KernelReadStatus::Failed(error) => Err(ReadError::from_machine(error)),
@@ -369,8 +374,12 @@ impl Batch {
             KernelReadStatus::Copied(copy) => Some(copy),
             // Not copied yet: the file system has no reads that never block, or no helper thread
             // was available. This copy may block. `None` if the kernel cannot provide the bytes.
-            KernelReadStatus::LeftToCaller => {
-                handle.copy_from_kernel(*offset, *bytes, || self.free_buffers.pop())
+            KernelReadStatus::LeftToCaller { is_awaited } => {
+                let mut copy = AlignedBytes::allocate(*bytes as usize, self.free_buffers.pop());
+                match is_awaited && handle.read_awaited(*offset, &mut copy) {
+                    true => Some(copy),
+                    false => handle.copy_from_kernel(*offset, *bytes, || Some(copy)),
+                }
             }
             // The kernel cannot provide the bytes.
             KernelReadStatus::MustBypass => None,

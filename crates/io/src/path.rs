@@ -167,8 +167,8 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// Bytes of cache memory that were used at least once and have not been returned to the system.
     pub used_memory_bytes: u64,
-    /// Reads that waited for the kernel to fill its page cache. Counted only with
-    /// [`PageCache::Kernel`].
+    /// Reads that waited for the kernel to fill its page cache, and reads of a batch with an absent
+    /// page at their submission. Counted only with [`PageCache::Kernel`].
     pub kernel_waits: u64,
     /// Bytes for which these reads waited.
     pub kernel_read_bytes: u64,

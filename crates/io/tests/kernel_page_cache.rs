@@ -169,6 +169,32 @@ fn batch_reads_are_started_together_and_are_right() {
     assert_eq!(path.stats().device_reads, 0);
 }
 
+/// Each read has two or five pages, and all were absent before the batch. Larger ones than 16 KiB
+/// are left to the caller by `wait_into`.
+#[test]
+fn batch_reads_of_absent_pages_count_as_awaited() {
+    const COUNT: u64 = 60;
+    for bytes in [8 << 10, 20 << 10] {
+        let Some((temp, content, path, file)) = cold() else { return };
+        file.advise(Advice::Random);
+        let offset = |row: u64| row * 31 * PAGE as u64;
+        let mut batch = path.batch();
+        (0..COUNT).for_each(|row| batch.read(&file, offset(row), bytes, row).unwrap());
+        assert!(comes_in(&temp, 59 * 31..59 * 31 + 2), "the last one was not begun");
+        let mut rows = vec![vec![0; bytes as usize]; COUNT as usize];
+        while let Some(put) = batch.wait_into(|row, _| &mut rows[row as usize][..]).unwrap() {
+            assert_eq!(put.bytes.unwrap() as u64, bytes);
+        }
+        for (row, read) in (0..COUNT).zip(&rows) {
+            assert!(read[..] == content[offset(row) as usize..][..bytes as usize]);
+        }
+        let (stats, path_stats) = (file.stats(), path.stats());
+        assert_eq!((stats.bytes, stats.kernel_read_bytes), (COUNT * bytes, COUNT * bytes));
+        let waited = (path_stats.kernel_waits, path_stats.kernel_read_bytes);
+        assert_eq!(waited, (COUNT, COUNT * bytes), "reads of {bytes} bytes");
+    }
+}
+
 /// The advised pages are tested on the modelled device.
 #[test]
 fn strided_and_descending_reads_are_right() {

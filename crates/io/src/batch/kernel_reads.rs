@@ -126,7 +126,9 @@ impl KernelReads {
                 };
                 let index = self.reads.iter().position(needs_thread);
                 let index = index.expect("a read had no thread, so it is unassigned");
-                return self.remove_read(index).map(|read| (read, KernelReadStatus::LeftToCaller));
+                // The caller's read counts its own wait.
+                let status = KernelReadStatus::LeftToCaller { is_awaited: false };
+                return self.remove_read(index).map(|read| (read, status));
             }
         }
         None

@@ -38,8 +38,9 @@ pub(crate) enum KernelReadStatus {
     Copied(AlignedBytes),
     /// The caller reads the bytes through the kernel page cache. The pages are resident as far as
     /// known, so that the call does not block. They may be absent only if no thread was available
-    /// to wait for them, or if the thread had no memory.
-    LeftToCaller,
+    /// to wait for them, or if the thread had no memory. `is_awaited` is true if they came in after
+    /// the submission: the caller then takes them by [`read_awaited`](Handle::read_awaited).
+    LeftToCaller { is_awaited: bool },
     /// The kernel cannot provide the bytes: the read must bypass its page cache.
     MustBypass,
     /// The read has failed. Another attempt could wait, because there is no `RWF_NOWAIT`.
@@ -65,7 +66,8 @@ impl Handle {
 
     /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel), without waiting.
     /// Returns `None` if the read has not completed. Only a copied read is counted here: a read
-    /// left to the caller is counted when the caller makes it.
+    /// left to the caller is counted when the caller makes it. A read submitted with absent pages
+    /// counts with all its bytes as awaited.
     ///
     /// A read of up to `copied_bytes_max` bytes is copied into memory of `free_buffers`. A larger
     /// read counts as resident if its last byte is resident, and is not copied. Without
@@ -85,8 +87,9 @@ impl Handle {
         if buffered_file.is_nowait_unsupported() {
             let is_resident = residency == SubmittedResidency::Resident
                 && !file.readahead.has_blocking_read(buffered_file.key);
-            return is_resident.then_some(KernelReadStatus::LeftToCaller);
+            return is_resident.then_some(KernelReadStatus::LeftToCaller { is_awaited: false });
         }
+        let is_awaited = residency == SubmittedResidency::Absent;
         if bytes > copied_bytes_max {
             // One byte is checked. The pages before it are assumed to have come first. If one has
             // not, the caller's read waits for it.
@@ -96,16 +99,36 @@ impl Handle {
             let is_resident =
                 buffered_file.read_nowait(last_offset, KernelReadahead::Enabled, buffers)
                     == Some(1);
-            return is_resident.then_some(KernelReadStatus::LeftToCaller);
+            if is_resident && is_awaited {
+                file.readahead.record_wait(bytes);
+            }
+            return is_resident.then_some(KernelReadStatus::LeftToCaller { is_awaited });
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
-            self.record_resident_read(bytes, offset);
+            if is_awaited {
+                file.readahead.record_wait(bytes);
+            }
+            self.record_kernel_read(bytes, if is_awaited { bytes } else { 0 }, offset);
             return Some(KernelReadStatus::Copied(copy));
         }
         // Not all bytes are resident: the memory is kept for the next copy.
         free_buffers.push(copy);
         None
+    }
+
+    /// Reads a submitted read that was left to the caller, and whose pages came in since, into
+    /// `buffer`. Counts all its bytes as awaited. Returns false, and counts nothing, if a page is
+    /// absent again. Waits for the device only without `RWF_NOWAIT`.
+    pub(crate) fn read_awaited(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let Some((_, buffered_file)) = self.opened_kernel_file() else { return false };
+        let bytes = buffer.len() as u64;
+        let is_read = match buffered_file.is_nowait_unsupported() {
+            true => buffered_file.read_blocking(offset, buffer),
+            false => buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)]),
+        };
+        let awaited_bytes = bytes;
+        is_read && self.record_kernel_read(bytes, awaited_bytes, offset)
     }
 
     /// Returns the open file for a submitted read in an io_uring, without `O_NONBLOCK`. Returns
@@ -208,8 +231,9 @@ impl Handle {
 /// also makes a read for which the thread had none.
 fn status_without_content(error: Option<ReadError>) -> KernelReadStatus {
     match error {
-        None | Some(ReadError::Device { error: DeviceError::Other(libc::ENOMEM), .. }) => {
-            KernelReadStatus::LeftToCaller
+        None => KernelReadStatus::LeftToCaller { is_awaited: true },
+        Some(ReadError::Device { error: DeviceError::Other(libc::ENOMEM), .. }) => {
+            KernelReadStatus::LeftToCaller { is_awaited: false }
         }
         Some(error) => KernelReadStatus::Failed(error),
     }
@@ -239,7 +263,7 @@ mod tests {
     fn caller_makes_a_read_for_which_the_thread_had_no_memory() {
         let status = |error| status_without_content(Some(ReadError::Device { offset: 0, error }));
         let no_memory = status(DeviceError::Other(libc::ENOMEM));
-        assert!(matches!(no_memory, KernelReadStatus::LeftToCaller));
+        assert!(matches!(no_memory, KernelReadStatus::LeftToCaller { is_awaited: false }));
         assert!(matches!(status(DeviceError::Medium), KernelReadStatus::Failed(_)));
     }
 }
