@@ -192,7 +192,8 @@ pub struct ReadRange {
 pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure> {
     let mut batch = file.read_path().batch();
     // Indices of the ranges that are too large for a batch, or refused because of other callers'
-    // reads. They are read one after the other at the end.
+    // reads. They are read one after the other at the end. The batch refuses a range of more bytes
+    // than its limit at once, and one whose pages exceed the memory as a completed read.
     let mut left_over = Vec::new();
     let (mut next_index, mut in_flight) = (0, 0);
     let mut signals = SignalChecks::new();
@@ -218,7 +219,7 @@ pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure
         in_flight -= 1;
         let range = range_of(read.ticket);
         let copied_bytes = match read.bytes {
-            Err(ReadError::TooManyReads { .. }) => {
+            Err(ReadError::TooManyReads { .. } | ReadError::TooLarge { .. }) => {
                 left_over.push(read.ticket as usize);
                 continue;
             }

@@ -91,6 +91,13 @@ def test_readat_many_accepts_ranges_as_an_array(within, path, data):
             file.readat_many(numpy.array([(1, 2), (-5, 1)]))
 
 
+@pytest.mark.parametrize("memory", ["8KiB", "12KiB", "64KiB"])
+def test_ranges_across_pages_are_read_with_the_least_memory(path, data, memory):
+    asked = [(4_095, 2), (5, 4_096), (5, 4_097), (5, 2_048), (0, 40_000), (SIZE - 9_000, 9_000)] * 3
+    with readpath.open(path, memory=memory, kernel_cache=False) as file:
+        assert file.readat_many(asked) == [data[offset : offset + size] for offset, size in asked]
+
+
 def test_readinto_many_reads_rows_into_their_places(within, path, data):
     numpy = pytest.importorskip("numpy")
     rows = numpy.random.default_rng(1).integers(0, SIZE // 256, 5_000)
