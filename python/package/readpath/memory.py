@@ -259,8 +259,9 @@ def map(
 
     In a child of `fork` arrays over it stay usable through the kernel's mapping of the file, but
     `stats` does not. The kernel maps the file if userfaultfd is missing or forbidden, or if the kernel
-    page cache holds the file. Then `mapping.mode` is `kernel`, and `mapping.fallback` gives the reason.
-    Raises OSError if the file cannot be opened.
+    page cache holds the file. With default options it also maps a file that it reads in no slower than
+    a served mapping does. Then `mapping.mode` is `kernel`, and `mapping.fallback` gives the reason.
+    `memory` has no effect then, and `stats` stays 0. Raises OSError if the file cannot be opened.
     """
     return Mapping(path, memory, readahead, backend, kernel_cache)
 
