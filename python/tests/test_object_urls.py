@@ -380,6 +380,17 @@ def test_options_of_the_own_client_are_refused_at_urls_of_fsspec(url):
         readpath.open(url, retries=3, disk="/tmp", memory="1MiB")
 
 
+@pytest.mark.parametrize("name", ["http://127.0.0.1:1/x", "s3://bucket/x", "nfs://127.0.0.1/x", "/x"])
+def test_options_without_effect_on_a_file_are_refused(name):
+    """No name is looked for: an error of the connection or the file would be an OSError."""
+    with pytest.raises(ValueError, match="^keep_files: "):
+        readpath.open(name, keep_files=3)
+    if "://" in name:
+        for option, value in {"backend": "threads", "kernel_cache": False}.items():
+            with pytest.raises(ValueError, match=f"^{option}: only local files have this option"):
+                readpath.open(name, page_cache="own", **{option: value})
+
+
 @pytest.mark.parametrize(
     ("client", "name"),
     [

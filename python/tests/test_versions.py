@@ -215,9 +215,14 @@ def test_server_without_ranges_still_returns_the_bytes():
 
 def test_cached_closed_file_is_not_mixed_with_a_new_version():
     with served(("strong",)) as (store, url):
-        options = SMALL | {"keep_files": 2}
+        options = SMALL | {"keep_files": 2, "client": "fsspec"}
         with readpath.open(url, **options) as file:
             assert file.read(1000) == OLD[:1000]
+        # The only request of another opening is the one for the version.
+        store.asked.clear()
+        with readpath.open(url, **options) as file:
+            assert file.read(1000) == OLD[:1000]
+        assert len(store.asked) == 1
         store.overwrite()
         with readpath.open(url, **options) as file:
             assert file.read() == NEW

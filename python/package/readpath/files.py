@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
 from readpath import _native
 from readpath.modelled import memory_bytes, size_bytes
-from readpath.options import OLD_NAMES, check_client, check_names, present_names
+from readpath.options import OLD_NAMES, check_client, check_effects, check_names, present_names
 from readpath.places import Ranges, pairs_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class ReadPath:
     - `scheduler`, default `adaptive`; `depth`: maximum number of requests in the storage, default
       128; `backend`: `aio`, `io_uring`, `threads`, or `auto` for the first suitable one.
       `stats()["backend"]` names it. For the page caches `own` and `none`.
-    - `keep_files`: number of closed files that stay open with their cached pages, the most recently
-      opened ones. Each keeps a descriptor, and the disk space of a deleted file.
+    - `keep_files`: number of closed local files that stay open with their cached pages, the most
+      recently opened ones. Each keeps a descriptor, and the disk space of a deleted file.
     - `kernel_cache`: for an own page cache. True, the default, if pages that are resident in the
       kernel are read from there. Otherwise every page is read from the device once.
     - `whole_file_memory`: for the page cache `kernel`. Largest file that a lone random reader may
@@ -82,7 +82,8 @@ class ReadPath:
       processes may share it. A new version of an object never gets bytes of an old one. Default: none.
       A refused folder is an OSError: `ENOTDIR`, `EPERM` for another owner, `EACCES` for an open mode.
 
-    An option without effect is a ValueError, as one for URLs is for a single local file.
+    An option without effect is a ValueError, as one for URLs is for a single local file, and
+    `backend`, `kernel_cache` or `keep_files` for a single URL.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache",
@@ -216,9 +217,6 @@ def _disk_tier(folder: PathLike | None, size: str | int | None) -> tuple[str, in
         return None
     return os.path.abspath(os.fsdecode(folder)), size_bytes(size, "disk_size")
 
-
-OF_OBJECTS = ("request", "retries", "storage_options", "disk", "disk_size")
-"""Options of `ReadPath` for the URLs of objects alone."""
 
 FSSPEC_TOO = frozenset({"memory", "readahead", "request", "depth", "backend", "keep_files"})
 """Options of files by URL that a file through fsspec has too."""
@@ -521,15 +519,16 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     """Opens a file, a block device, or a URL for reading.
 
     A path or `nfs://HOST[:PORT]/EXPORT/PATH` returns a `File`. The options are the arguments of `ReadPath`, and
-    create a separate read path for this file.
+    create a separate read path for this file, which closes with it: `keep_files` is a ValueError.
 
     A URL with `https`, `http`, `s3`, `gs`, `az` or `abfss` returns a `File` too, of one version of the object:
     an object that changes while it is read is an OSError with `errno.ESTALE`. `client="fsspec"` opens it
     through fsspec. So do `http` URLs with a query (presigned ones), and options that only fsspec has. An object
     without ETag and time of modification, on a server without byte ranges, or with an escape in the path of its
     `http` URL that the client would change, such as `%2F`, is opened through fsspec too. Options that fsspec has
-    not are an OSError with `errno.EOPNOTSUPP` then. Behind the bucket, the text of a URL is the object's key,
-    without escapes: `s3://bucket/a%20b` has a percent sign in its key.
+    not are an OSError with `errno.EOPNOTSUPP` then. `keep_files` needs `client="fsspec"`.
+    Behind the bucket, the text of a URL is the object's key, without escapes: `s3://bucket/a%20b` has a percent
+    sign in its key.
 
     Any other URL known to fsspec returns a `readpath.filesystem.ReadpathFile`. The options are the fields of
     `readpath.reader.Options`, and options of the target storage under its protocol's name:
@@ -557,8 +556,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
-    if not is_own and (unused := [option for option in OF_OBJECTS if present.get(option) is not None]):
-        raise ValueError(f"{', '.join(unused)}: only objects by URL (https, s3, …) have this option; leave it out")
+    check_effects(present, scheme, is_own)
     # Only an own page cache can hold an object, so that its options apply.
     implied = {"page_cache": "own"} if is_own and present else {}
     path = ReadPath(**implied | present) if present else usual()

@@ -40,6 +40,27 @@ def check_client(client: Any, scheme: str, own_schemes: Iterable[str]) -> None:
         raise ValueError("client='fsspec' opens URLs other than nfs://…, and no local files; leave client out")
 
 
+OF_OBJECTS = ("request", "retries", "storage_options", "disk", "disk_size")
+"""Options of `ReadPath` for the URLs of objects alone."""
+
+OF_DEVICES = ("backend", "kernel_cache")
+"""Options of `ReadPath` for local files and devices alone."""
+
+
+def check_effects(options: Mapping[str, Any], scheme: str, is_object: bool) -> None:
+    """Raises ValueError for options of `readpath.open` without effect at a file that fsspec does not open.
+
+    `scheme`: of the file's URL, empty for a local path. `is_object`: the URL is the one of an object.
+    """
+    if not is_object and (unused := [name for name in OF_OBJECTS if options.get(name) is not None]):
+        raise ValueError(f"{', '.join(unused)}: only objects by URL (https, s3, …) have this option; leave it out")
+    if scheme and (unused := [name for name in OF_DEVICES if options.get(name) is not None]):
+        raise ValueError(f"{', '.join(unused)}: only local files have this option; leave it out")
+    if options.get("keep_files"):
+        remedy = "give client='fsspec' too" if is_object else "open the files by one `ReadPath(keep_files=…)`"
+        raise ValueError(f"keep_files: the read path of this file ends when it is closed; {remedy}")
+
+
 OLD_NAMES = {"reclaim": "eviction"}
 """Old names of options, accepted for one release, and the present ones."""
 
