@@ -439,3 +439,21 @@ fn stalls_of_a_device_without_a_name_are_described() {
         devices.map(|name| format!("few answers of {name} take far longer than the others"));
     assert_eq!(titles, expected);
 }
+
+/// A read behind the end of a file of 1 GiB returns no byte. The file is as long as before: a
+/// longer one was not found when the gain was to be measured.
+#[test]
+fn read_past_the_end_of_a_file_does_not_lengthen_it() {
+    let mut made = Made::new();
+    for record in &mut made.records {
+        if let Record::File(file) = record {
+            file.bytes = Some(1 << 30);
+        }
+    }
+    (0..300).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+    made.read(0, ReadMethod::Pread, (2 << 30, 4 * KIB), 0, 0);
+    let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
+    read.outcome = ReadOutcome::Bytes(0);
+    let explanation = made.explained();
+    assert_eq!(explanation.samples[&WaitCause::Depth].files[0].bytes, Some(1 << 30));
+}

@@ -159,7 +159,10 @@ impl RecordingData {
         }
         let is_small_call = self.calls.add_if_small(self.source, read, waited_ns, step.is_adjacent);
         let file = self.files.entry(read.file).or_default();
-        file.raise_length(read.offset + read.bytes_read());
+        // A read that returned no byte may begin behind the end of the file.
+        if read.bytes_read() > 0 {
+            file.raise_length(read.offset + read.bytes_read());
+        }
         if is_small_call {
             file.small_calls.add(read.offset);
         }
