@@ -144,7 +144,7 @@ fn call_syscall(
 }
 
 /// Describes a call by its method number (see `layout::ADVICE`), descriptor, offset and requested
-/// bytes (`None`: a vector).
+/// bytes (`None`: a vector or a copy).
 #[inline(always)]
 fn recorded_call(
     method: u64,
@@ -179,11 +179,12 @@ fn vectored_read(descriptor: c_int, offset: off64_t) -> RecordedCall {
 }
 
 /// Describes a copy within the kernel, from the offset at an address. A null address means the
-/// position of the descriptor.
-fn copy_call(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> RecordedCall {
+/// position of the descriptor. The requested bytes are unknown: programs pass the largest possible
+/// number for the rest of a file.
+fn copy_call(descriptor: c_int, offset: *const off64_t) -> RecordedCall {
     let position =
         if offset.is_null() { ReadPosition::Current } else { ReadPosition::AtAddress(offset) };
-    recorded_call(method::COPY, descriptor, position, Some(requested_bytes))
+    recorded_call(method::COPY, descriptor, position, None)
 }
 
 /// Number of the advice `WILLNEED` of `posix_fadvise(2)`.
@@ -264,13 +265,13 @@ before! {
     fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
         => |real| vectored_read(fd, offset).call_and_record(real);
     fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copy_call(fd, offset, bytes).call_and_record(real);
+        => |real| copy_call(fd, offset).call_and_record(real);
     fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copy_call(fd, offset, bytes).call_and_record(real);
+        => |real| copy_call(fd, offset).call_and_record(real);
     fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
-        -> ssize_t => |real| copy_call(fd, offset, bytes).call_and_record(real);
+        -> ssize_t => |real| copy_call(fd, offset).call_and_record(real);
     fn splice(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
-        -> ssize_t => |real| copy_call(fd, offset, bytes).call_and_record(real);
+        -> ssize_t => |real| copy_call(fd, offset).call_and_record(real);
     fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
         => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int

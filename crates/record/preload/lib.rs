@@ -211,9 +211,9 @@ struct RecordedCall {
     descriptor: c_int,
     /// Source of the offset of the first byte.
     position: ReadPosition,
-    /// Requested bytes, or `None` for a vector. The library must not read the vector: a wrong
-    /// address is an error of the call, and would end the program here. The number of bytes read
-    /// replaces it.
+    /// Requested bytes, or `None` for a vector and for a copy. The library must not read the vector:
+    /// a wrong address is an error of the call, and would end the program here. The number of bytes
+    /// read replaces it.
     requested_bytes: Option<usize>,
 }
 

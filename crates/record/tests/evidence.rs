@@ -457,3 +457,14 @@ fn read_past_the_end_of_a_file_does_not_lengthen_it() {
     let explanation = made.explained();
     assert_eq!(explanation.samples[&WaitCause::Depth].files[0].bytes, Some(1 << 30));
 }
+
+/// A copy of 256 KiB, and a second one that finds no byte left.
+#[test]
+fn copy_of_no_bytes_has_no_size() {
+    let mut made = Made::new();
+    made.read(0, ReadMethod::Copied, (0, 256 * KIB), 256 * KIB, 100);
+    made.read(0, ReadMethod::Copied, (256 * KIB, 0), 0, 0);
+    let shape = made.explained().shape;
+    let sizes: Vec<(u64, u64)> = shape.sizes.iter().map(|size| (size.from, size.count)).collect();
+    assert_eq!((sizes, shape.reads), (vec![(256 * KIB, 1)], 2));
+}

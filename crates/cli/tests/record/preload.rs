@@ -229,3 +229,36 @@ fn file_opened_again_for_direct_reads_is_recorded_again_without_root() {
     let [header, rest] = [Some(false), Some(true)];
     assert_eq!(reads, [(0, header), (8192, rest), (4096, header), (12_288, rest)]);
 }
+
+/// Program for the test below: it copies a file of 256 KiB until no byte is left. The standard
+/// library requests 1 GiB a call, and cp(1) nearly 8 EiB.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn copier() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let (mut from, mut to) = (File::open("data").unwrap(), File::create("copy").unwrap());
+    assert_eq!(std::io::copy(&mut from, &mut to).unwrap(), 256 << 10);
+}
+
+/// The number of bytes that a copy requests for the rest of a file is no size of a read.
+#[test]
+fn copies_without_root_have_the_copied_bytes() {
+    let scratch = scratch("preload-copied");
+    let own = std::env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "--exact", "preload::copier", "--ignored"];
+    let arguments = [&["record", "-o", "r.rec", "--"][..], &program].concat();
+    let Some(mut command) = as_nobody(&scratch, &arguments) else {
+        return println!("skipped: no setpriv(1)");
+    };
+    let ran = Ran::of(command.env(PROGRAM, "copier").output().unwrap());
+    ran.has_ended(0, "record");
+    let records = records_of(&scratch, "r.rec");
+    let copies: Vec<_> = of_kind(&records, "read")
+        .into_iter()
+        .filter(|read| read["way"] == "copied")
+        .map(|read| (read["offset"].as_u64(), read["asked_bytes"].as_u64()))
+        .collect();
+    assert_eq!(copies, [(Some(0), Some(256 << 10)), (Some(256 << 10), Some(0))]);
+}

@@ -312,7 +312,10 @@ impl RecordingData {
             *self.errors.entry(error).or_default() += 1;
         }
         *self.by_method.entry(read.way).or_default() += 1;
-        *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
+        // A copy that found no byte left has no size.
+        if let Some(size_log2) = read.asked_bytes.checked_ilog2() {
+            *self.sizes.entry(size_log2).or_default() += 1;
+        }
         let file = self.files.entry(read.file).or_default();
         file.reads += 1;
         file.submitted_reads += u64::from(matches!(read.way, ReadMethod::Aio | ReadMethod::Uring));
