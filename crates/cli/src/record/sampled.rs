@@ -55,28 +55,38 @@ pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Optio
     Some(print_samples(&sampled.finish()))
 }
 
-/// Prints the samples of a process: the kernel's counters, and a table of at most `ROWS_MAX` files
-/// that were read or are cached. Files with the most added pages come first, as in `samples`.
+/// Prints the samples of a process.
 pub fn print_samples(samples: &Samples) -> CommandResult {
+    print(&format_samples(samples))
+}
+
+/// Formats the samples of a process: the kernel's counters, and a table of at most `ROWS_MAX` files
+/// that were read or are cached. Open files for which the kernel reports nothing are listed too:
+/// `pread` moves no position. Files with the most added pages come first, as in `samples`.
+fn format_samples(samples: &Samples) -> String {
     let Samples { seconds, looks, counts, files, has_more } = samples;
-    let is_listed = |file: &&SampledFile| {
-        file.moved_bytes > 0
-            || file.cache.is_some_and(|cache| cache.last_pages + cache.removed_pages > 0)
+    let is_listed = |file: &&SampledFile| match &file.cache {
+        Some(cache) => file.moved_bytes + cache.last_pages + cache.removed_pages > 0,
+        None => file.moved_bytes > 0 || !file.is_mapped,
     };
     let rows: Vec<SampledFile> = files.iter().filter(is_listed).take(ROWS_MAX).cloned().collect();
     let mut text = format_counters(*counts, *seconds);
     text += &format!("{looks} samples, MiB:\n\n");
     match rows.is_empty() {
-        true => text += "no open file was read or is cached\n",
+        true => text += "no open file is known to have been read or to be cached\n",
         false => {
             // The first two columns are text, and the others are right-aligned.
             let numbers_from = 2;
             text += &Table::of(&rows, &COLUMNS, numbers_from).to_string();
         }
     }
-    let left_out = files.len() - rows.len();
-    if left_out > 0 {
-        text += &format!("\n{left_out} more files were open or mapped, with smaller figures.\n");
+    let left_out = match files.len() - rows.len() {
+        0 => None,
+        1 => Some("1 more file was".to_owned()),
+        count => Some(format!("{count} more files were")),
+    };
+    if let Some(left_out) = left_out {
+        text += &format!("\n{left_out} open or mapped, with smaller figures or none.\n");
     }
     if *has_more {
         text += "\nMore files were open than are sampled.\n";
@@ -86,7 +96,7 @@ pub fn print_samples(samples: &Samples) -> CommandResult {
         by any process, so these are lower bounds. `-`: the kernel reports it only to the file's \
         owner and to users with write permission. The requested bytes, and thus the unused \
         readahead, is not known without root.\n";
-    print(&text)
+    text
 }
 
 /// Prints the kernel's counters of a process over `seconds` seconds.
@@ -130,4 +140,44 @@ const COLUMNS: [table::Column<SampledFile>; 9] = [
 /// Formats a number of cached pages in MiB; `-` if unknown.
 fn cached_mib(file: &SampledFile, page_count: fn(&SampledCache) -> u64) -> String {
     table::mib(file.cache.as_ref().map(|cache| page_count(cache) * PAGE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text about a process that sampled files of another user, for which the kernel reports no
+    /// residency, and no position that moved.
+    fn text_of_unknown(files: &[(&str, bool)]) -> String {
+        let file = |&(path, is_mapped): &(&str, bool)| SampledFile {
+            path: path.to_owned(),
+            bytes: 100 << 20,
+            is_mapped,
+            moved_bytes: 0,
+            cache: None,
+        };
+        format_samples(&Samples {
+            seconds: 1.0,
+            looks: 10,
+            counts: KernelCounts { reads: 831, bytes: 831 << 12, device_bytes: 831 << 12 },
+            files: files.iter().map(file).collect(),
+            has_more: false,
+        })
+    }
+
+    /// A program reads a file of root with `pread`, which moves no position. The text said that the
+    /// file was not read.
+    #[test]
+    fn open_file_without_known_figures_is_listed() {
+        let text = text_of_unknown(&[("/data", false), ("/library", true)]);
+        assert!(!text.contains("no open file"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("/data ")).expect(&text);
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["/data", "open", "100.0", "0.0", "-", "-", "-", "-", "-"]);
+        assert!(text.contains("1 more file was open or mapped, with smaller figures or none."));
+
+        let text = text_of_unknown(&[("/library", true), ("/program", true)]);
+        assert!(text.contains("no open file is known to have been read or to be cached\n"));
+        assert!(text.contains("2 more files were open or mapped, with smaller figures or none."));
+    }
 }
