@@ -138,9 +138,17 @@ fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> S
     // exact size.
     let [present, chosen] =
         [0, trial.chosen].map(|window_index| trial.tried[window_index].bytes >> 10);
+    // The times are in ascending order: the slowest round of the chosen window comes last.
+    let [present_times, chosen_times] =
+        [0, trial.chosen].map(|window_index| &trial.tried[window_index].seconds_per_byte);
+    let is_clear = chosen_times.last() < present_times.first();
     let advice = match trial.chosen {
         0 => format!(
             "The present window of {present} KiB is as fast as the fastest; none is proposed."
+        ),
+        _ if !is_clear => format!(
+            "{chosen} KiB is the smallest of the fastest, but not in every round faster than the\n\
+             present window of {present} KiB; none is proposed."
         ),
         _ => format!(
             "The present window is {} KiB. As root, this sets the smallest of the fastest:\n\n  \
@@ -158,4 +166,39 @@ fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> S
 /// Formats a rate in MiB/s from seconds per byte.
 fn format_rate(seconds_per_byte: f64) -> String {
     table::number(Some(1.0 / seconds_per_byte / f64::from(1 << 20)), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text about three rounds of each window in KiB, the present one first. Their rates in MiB a
+    /// second descend.
+    fn text_of_rates(windows: &[(u64, [f64; 3])]) -> String {
+        let tried = |&(kib, rates): &(u64, [f64; 3])| TriedWindow {
+            bytes: kib << 10,
+            requests: 24,
+            seconds_per_byte: rates.map(|rate| 1.0 / rate / f64::from(1 << 20)).to_vec(),
+        };
+        let path = PathBuf::from("/sys/block/loop0/queue/read_ahead_kb");
+        let setting = ReadaheadSetting { path, bytes: windows[0].0 << 10 };
+        let tried: Vec<TriedWindow> = windows.iter().map(tried).collect();
+        let trial = WindowTrial { tried, chosen: 1, is_complete: true };
+        trial_text(Path::new("/data"), &setting, &trial)
+    }
+
+    /// Rates of an idle device, on which a second comparison proposed another window.
+    #[test]
+    fn window_that_is_faster_in_some_rounds_only_is_not_proposed() {
+        let text = text_of_rates(&[
+            (2560, [860.0, 615.0, 487.0]),
+            (2048, [841.0, 722.0, 470.0]),
+            (8192, [882.0, 776.0, 735.0]),
+        ]);
+        assert!(!text.contains("echo"), "{text}");
+        assert!(text.contains("none is proposed"), "{text}");
+        // On a device of 1 ms a request all rounds of the larger window are faster.
+        let text = text_of_rates(&[(128, [240.0, 235.0, 230.0]), (2048, [1400.0, 1300.0, 241.0])]);
+        assert!(text.contains("echo 2048 > /sys/block/loop0/"), "{text}");
+    }
 }
