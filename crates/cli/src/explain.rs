@@ -33,8 +33,8 @@ use pictures::Pictures;
     after_help = "With a COMMAND, --pid or --cgroup the program is recorded first, as by `readpath \
     record`. The\nrecording is removed afterwards unless -o names it. Ctrl-C ends the recording and explains \
     the\nreads so far. --pid and --cgroup need root.\n\n\
-    The explanation covers the time in which the program waited for a device, and the processor time\n\
-    of small reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and\n\
+    The explanation covers the time in which the program waited for reads of files, and the processor\n\
+    time of small reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and\n\
     16 waits on, with its evidence and the remedy.\n\n\
     What a remedy would gain is measured: some of the reads that waited are repeated as recorded and\n\
     as the remedy would request them. They are read directly, without the page cache, for at most\n\
@@ -169,9 +169,10 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
     printed
 }
 
-/// First line: the program, its duration, and the share of the time it waited. The share is a lower
-/// bound if there are hidden waits: long waits for files that no recorded read explains. A trace of
-/// requests has no waits, and gets its duration alone.
+/// First line: the program, its duration, and the share of the time it waited for reads of
+/// files, without metadata and writes. The share is a lower bound if there are hidden waits: long
+/// waits for files that no recorded read explains. A trace of requests has no waits, and gets its
+/// duration alone.
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
@@ -187,7 +188,7 @@ fn headline(explanation: &Explanation) -> String {
     let at_least = if explanation.hidden_waits.is_some() { "at least " } else { "" };
     format!(
         "{program}: {seconds:.2} s, of which {at_least}{waited_seconds:.2} s ({share:.0} %) waited \
-         for a device{processor_text}"
+         for reads of files{processor_text}"
     )
 }
 
@@ -494,5 +495,17 @@ mod tests {
             assert!(text.starts_with(diagnosis), "{text}");
             assert!(text.contains("100 reads in order waited 2.00 s for "), "{text}");
         }
+    }
+
+    /// A program that lists folders waits for their metadata, which are no reads of files. The
+    /// first line said that it had not waited for a device.
+    #[test]
+    fn first_line_is_about_reads_of_files() {
+        let mut explanation = Explainer::default().finish();
+        (explanation.seconds, explanation.waited_seconds) = (2.13, Some(0.0));
+        assert_eq!(
+            headline(&explanation),
+            "The program: 2.13 s, of which 0.00 s (0 %) waited for reads of files"
+        );
     }
 }

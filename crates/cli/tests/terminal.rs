@@ -75,7 +75,7 @@ fn commands() -> [(String, &'static str); 8] {
         (format!("run {loads} --on ssd --swapin none,adaptive"), "fastest"),
         (format!("replay {recording} --on hdd,nvme"), "The time of"),
         (format!("cachesim {trace}"), "misses least"),
-        (format!("explain {recording}"), "waited for a device"),
+        (format!("explain {recording}"), "waited for reads of files"),
         ("devices ssd".to_owned(), "ssd"),
         ("run --fio-options".to_owned(), ""),
     ]

@@ -234,8 +234,8 @@ pub struct Explanation {
     pub program: String,
     /// Duration of the recording in seconds.
     pub seconds: f64,
-    /// Time in seconds in which at least one thread waited for a device. `None` for a trace of
-    /// requests, which has no waits.
+    /// Time in seconds in which at least one thread waited for a read of a file. Waits for metadata
+    /// and writes are in `time`. `None` for a trace of requests, which has no waits.
     pub waited_seconds: Option<f64>,
     /// Processor time of the program in seconds, if known.
     pub processor_seconds: Option<f64>,
