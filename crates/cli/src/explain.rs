@@ -242,8 +242,9 @@ fn unmeasured_text(waits: &ReadaheadWaits) -> String {
         true => ("larger requests are faster", ""),
         false => ("a larger window is faster", " (`readpath advise --mount` compares windows)"),
     };
+    let reads = if waits.waits == 1 { "read" } else { "reads" };
     format!(
-        "; {} reads in order waited {:.2} s for {waited_for}, and whether {remedy} is not \
+        "; {} {reads} in order waited {:.2} s for {waited_for}, and whether {remedy} is not \
          known{hint}",
         waits.waits, waits.seconds
     )
@@ -324,9 +325,13 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
-/// Name of the fetched bytes. If less than half of them were requested from a device, as with holes
+/// Name of the fetched bytes. It says so if the kernel's readahead is not among them. If less than
+/// half of them were requested from a device, as with holes
 /// of files, the name says so.
 fn name_of_fetch(shape: &ReadShape) -> String {
+    if shape.misses_readahead {
+        return "fetched by reads that waited (readahead is not recorded)".to_owned();
+    }
     match shape.few_device_bytes() {
         Some(bytes) => {
             let bytes = table::mib(Some(bytes));
@@ -506,6 +511,18 @@ mod tests {
         assert_eq!(
             headline(&explanation),
             "The program: 2.13 s, of which 0.00 s (0 %) waited for reads of files"
+        );
+    }
+
+    /// The fetched bytes of a recording without the kernel's readahead have a name that says so.
+    #[test]
+    fn fetched_bytes_without_readahead_are_named() {
+        let mut shape = Explainer::default().finish().shape;
+        assert_eq!(name_of_fetch(&shape), "fetched");
+        shape.misses_readahead = true;
+        assert_eq!(
+            name_of_fetch(&shape),
+            "fetched by reads that waited (readahead is not recorded)"
         );
     }
 }

@@ -468,3 +468,21 @@ fn copy_of_no_bytes_has_no_size() {
     let sizes: Vec<(u64, u64)> = shape.sizes.iter().map(|size| (size.from, size.count)).collect();
     assert_eq!((sizes, shape.reads), (vec![(256 * KIB, 1)], 2));
 }
+
+/// The kernel's readahead is recorded as insertions into the page cache, which only tracepoints
+/// report. Direct reads have none: `/file-1` is open for direct reads.
+#[test]
+fn fetched_bytes_miss_readahead_without_tracepoints() {
+    for (source, file, expected) in [
+        (RecordingMethod::Tracepoints, 0, false),
+        (RecordingMethod::Preload, 0, true),
+        (RecordingMethod::Preload, 1, false),
+        (RecordingMethod::Strace, 0, true),
+        (RecordingMethod::Requests, 0, false),
+    ] {
+        let mut made = Made::by(source);
+        made.read(file, ReadMethod::Pread, (0, 4 * KIB), 0, 100);
+        let shape = made.explained().shape;
+        assert_eq!(shape.misses_readahead, expected, "{source:?} {file}");
+    }
+}

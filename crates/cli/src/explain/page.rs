@@ -181,9 +181,12 @@ fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
 fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
-    let fetched = match shape.few_device_bytes() {
-        Some(_) => "brought into the page cache",
-        None => "fetched from devices",
+    let (fetched, rest) = match shape.few_device_bytes() {
+        _ if shape.misses_readahead => {
+            ("fetched by reads that waited", "in memory, or fetched by readahead")
+        }
+        Some(_) => ("brought into the page cache", "in memory"),
+        None => ("fetched from devices", "in memory"),
     };
     let bars = [
         ChartBar::new("returned to the program", mib(shape.got_bytes), colours::GREEN),
@@ -191,8 +194,8 @@ fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
         ChartBar::new("of that, fetched before", mib(shape.again_bytes), colours::ORANGE),
         ChartBar::new("of that, not requested", mib(shape.unused_bytes), colours::ORANGE),
     ];
-    let caption = "MiB. Bytes that were returned but not fetched were in memory.";
-    page.picture(caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
+    let caption = format!("MiB. Bytes that were returned but not fetched were {rest}.");
+    page.picture(&caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
 }
 
 /// Draws the miss ratio over the size of a memory. The sizes of `shape.reuse` ascend. Without one

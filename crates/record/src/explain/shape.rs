@@ -22,6 +22,10 @@ pub struct ReadShape {
     pub got_bytes: u64,
     /// Bytes brought into the page cache for it, or read past it. Holes of files are among them.
     pub fetched_bytes: u64,
+    /// True if `fetched_bytes` are an estimate: the bytes of the reads that waited. The recording
+    /// has no insertions into the page cache, and thus none of the kernel's readahead. False if
+    /// each read was direct.
+    pub misses_readahead: bool,
     /// Bytes of its own read requests to block devices, with their metadata. `None` if the
     /// recording has no requests, or if the program made none and read no file on a block device.
     pub device_bytes: Option<u64>,
@@ -130,6 +134,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         errors: gathered.errors.values().sum(),
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
+        misses_readahead: misses_readahead(gathered),
         device_bytes: device_bytes(gathered),
         again_bytes: files.clone().map(|file| file.refetched_bytes).sum(),
         unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
@@ -146,6 +151,13 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         threads: top_threads(gathered),
         reuse: gathered.reuse.curve(),
     }
+}
+
+/// Returns true if a read may have used readahead that the recording does not report. A trace of
+/// requests has all of them, and direct reads have no readahead.
+fn misses_readahead(gathered: &RecordingData) -> bool {
+    let has_buffered = gathered.files.values().any(|file| file.direct_reads < file.reads);
+    !gathered.has_measured_waits() && !gathered.is_request_trace() && has_buffered
 }
 
 /// Returns the bytes of the program's read requests to block devices. `None` if they are unknown:
