@@ -120,7 +120,7 @@ fn two_mappings(folder: &Path) {
 fn warm(folder: &Path) {
     let file = File::open(folder.join("data")).unwrap();
     sum(mapped(&file, 0, DATA_BYTES as usize, 0));
-    // The page map, which has the sizes of folios that were in memory before, ends with the process.
+    // The page map has the sizes of folios that were in memory before. It ends with the process.
     std::thread::sleep(Duration::from_millis(100));
 }
 
