@@ -192,8 +192,8 @@ fn headline(explanation: &Explanation) -> String {
     )
 }
 
-/// Sentence for a program without findings: the limit of its speed. `Program`: it rarely waited.
-/// `Device`: it waited for a device that was used well. `Unseen`: too many reads were not recorded.
+/// Sentence for a program without findings: the limit of its speed. `Program`: it rarely waited, or
+/// other work took longer. `Device`: it waited for a device most of its time. `Unseen`: too many reads were not recorded.
 /// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for. `Untimed`: the
 /// recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
@@ -213,6 +213,9 @@ fn no_findings_text(explanation: &Explanation) -> String {
             "No fault was found in its reads; it waits for the device"
         }
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
+        ProgramLimit::Program if time::has_idle_waits(explanation) => {
+            "No fault was found in its reads, and other work takes longer"
+        }
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
         ProgramLimit::Nothing | ProgramLimit::Unknown | ProgramLimit::Untimed => "No diagnosis",
         ProgramLimit::Unseen if explanation.shape.reads > 0 => {
@@ -458,7 +461,8 @@ fn format_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use readpath_record::explain::SampledFile;
+    use readpath_record::explain::{ActivityTime, SampledFile};
+    use readpath_trace::recording::Activity;
 
     use super::*;
 
@@ -524,5 +528,25 @@ mod tests {
             name_of_fetch(&shape),
             "fetched by reads that waited (readahead is not recorded)"
         );
+    }
+
+    /// A program of 1 s without findings that computes most of its time. Faster reads save at most
+    /// 0.2 s, or 0.02 s next to other work.
+    #[test]
+    fn program_that_computes_is_limited_by_its_processor() {
+        for (read_seconds, diagnosis) in [
+            (0.2, "No fault was found in its reads, and other work takes longer: "),
+            (0.02, "Its reads have no fault; they do not limit the program: "),
+        ] {
+            let mut explanation = Explainer::default().finish();
+            (explanation.seconds, explanation.limit) = (1.0, ProgramLimit::Program);
+            explanation.waited_seconds = Some(0.2);
+            let times = [(Activity::Processor, 1.0 - read_seconds), (Activity::Read, read_seconds)];
+            explanation.time =
+                times.map(|(activity, seconds)| ActivityTime { activity, seconds }).to_vec();
+            let text = no_findings_text(&explanation);
+            assert!(text.starts_with(diagnosis), "{text}");
+            assert!(text.contains("most of its time: running on a processor, "), "{text}");
+        }
     }
 }

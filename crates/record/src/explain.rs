@@ -121,7 +121,7 @@ pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
 const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
 
 /// Activities in which a program has no other work than to wait for reads.
-const STORAGE_ACTIVITIES: [Activity; 4] =
+pub const STORAGE_ACTIVITIES: [Activity; 4] =
     [Activity::Read, Activity::Fault, Activity::SwapIn, Activity::AsyncIo];
 
 /// Fraction of the recording's duration above which a cause is reported. Chosen.
@@ -191,9 +191,10 @@ pub struct Finding {
 pub enum ProgramLimit {
     /// The program read no files.
     Nothing,
-    /// It rarely waited for a device: its data was in memory or arrived in time.
+    /// It waited less for devices than it did other work. Mostly its data was in memory or arrived
+    /// in time.
     Program,
-    /// It waited for a device that was used well.
+    /// It waited for devices for the greatest part of its time.
     Device,
     /// Too many of its reads were not seen.
     Unseen,

@@ -1,7 +1,7 @@
 //! Diagnoses of reads and times that a recording lacks, and of copies, as recordings worked by
 //! hand.
 
-use readpath_record::explain::{ProgramLimit, WaitCause};
+use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
     Activity, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod,
     TimeSpent,
@@ -96,28 +96,55 @@ fn reads_that_a_program_polls_for_are_no_verdict() {
     assert_eq!((cached.limit, cached.hidden_waits), (ProgramLimit::Program, None));
 }
 
-/// Reads that fetch ahead wait 30 of 100 ms at one device. All but 2 ms of it, other threads work.
+/// Reads that fetch ahead wait 30 of 40 ms at one device. All but 2 ms of it, other threads work.
 /// The device was said to be the limit. Next to waits of 30 ms without other work, it is.
 #[test]
 fn device_is_no_limit_of_a_program_that_works_meanwhile() {
-    let explanation = |read_ms: u64| {
-        let mut made = Made::new();
-        for at in 0..3 {
-            let place = (at * 1024 * KIB, 1024 * KIB);
-            made.read(0, ReadMethod::Pread, place, 1024 * KIB, 10_000);
-        }
-        made.compute(100_000 - made.now / US);
-        for (activity, ms) in [(Activity::Processor, 100 - read_ms), (Activity::Read, read_ms)] {
-            let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
-            made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
-        }
-        made.explained()
-    };
-    let overlapped = explanation(2);
+    let overlapped = next_to_work(40, 2);
     assert_eq!((overlapped.limit, causes(&overlapped)), (ProgramLimit::Program, Vec::new()));
     let text = overlapped.limit_text;
     assert!(text.contains("waited 30.0 ms for reads, and in all but 2.0 ms"), "{text}");
-    assert_eq!(explanation(30).limit, ProgramLimit::Device);
+    // By hand: 12 of 40 ms are no small part of the program, but less than half of the waits.
+    let text = next_to_work(40, 12).limit_text;
+    assert!(text.contains("waited 30.0 ms for reads, and in all but 12.0 ms"), "{text}");
+    assert_eq!(next_to_work(40, 30).limit, ProgramLimit::Device);
+}
+
+/// Reads that fetch ahead wait 30 of `all_ms` ms at one device, `read_ms` of it without other work.
+fn next_to_work(all_ms: u64, read_ms: u64) -> Explanation {
+    let mut made = next_to_other_time(all_ms);
+    for (activity, ms) in [(Activity::Processor, all_ms - read_ms), (Activity::Read, read_ms)] {
+        let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+    }
+    made.explained()
+}
+
+/// Recording of `all_ms` ms with three reads of 10 ms each.
+fn next_to_other_time(all_ms: u64) -> Made {
+    let mut made = Made::new();
+    for at in 0..3 {
+        let place = (at * 1024 * KIB, 1024 * KIB);
+        made.read(0, ReadMethod::Pread, place, 1024 * KIB, 10_000);
+    }
+    made.compute(all_ms * 1000 - made.now / US);
+    made
+}
+
+/// 30 of 150 ms are waits: a device without any delay saves a fifth. Without times by activity, the
+/// processor time of 120 ms is the rest. With 30 of 50 ms the device is the limit.
+#[test]
+fn device_is_no_limit_of_a_program_that_mostly_computes() {
+    let untimed =
+        |all_ms: u64| next_to_other_time(all_ms).explained_with(Some((all_ms - 30) * 1000 * US));
+    for explanation in [next_to_work(150, 30), untimed(150)] {
+        assert_eq!((explanation.limit, causes(&explanation)), (ProgramLimit::Program, Vec::new()));
+        let text = explanation.limit_text;
+        assert!(text.contains("it waited 30.0 ms of 150.0 ms for the device"), "{text}");
+    }
+    for explanation in [next_to_work(50, 30), untimed(50)] {
+        assert_eq!(explanation.limit, ProgramLimit::Device);
+    }
 }
 
 /// 64 reads of 1 MiB in a hole of a file, which no request brings in, and 16 pages from a device.

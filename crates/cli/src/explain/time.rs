@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use readpath_record::explain::{ActivityTime, Explanation};
+use readpath_record::explain::{ActivityTime, Explanation, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES};
 use readpath_trace::recording::{Activity, ReadMethod};
 
 /// Share of the duration from which time of unknown use is reported. Below it, the known times
@@ -52,6 +52,20 @@ pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fm
         write_line("other", rest_seconds)?;
     }
     Ok(())
+}
+
+/// True if the program had no other work than to wait for storage in [`REPORTED_SHARE_MIN`] of its
+/// time or more. Without times by activity, all waits count.
+pub(super) fn has_idle_waits(explanation: &Explanation) -> bool {
+    let idle_seconds: f64 = match explanation.time.is_empty() {
+        true => explanation.waited_seconds.unwrap_or(0.0),
+        false => {
+            let times = explanation.time.iter();
+            let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
+            idle_times.map(|time| time.seconds).sum()
+        }
+    };
+    idle_seconds >= REPORTED_SHARE_MIN * explanation.seconds
 }
 
 /// Longest activity with its time, if it is known and reads have no part in it. `None` also for a

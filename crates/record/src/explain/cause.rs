@@ -12,7 +12,7 @@ use super::{
     Finding, ProgramLimit, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, SmallCalls, UNKNOWN_SHARE_MAX,
     WAITS_MIN, WaitCause,
 };
-use readpath_trace::recording::{AdviceType, ReadMethod};
+use readpath_trace::recording::{Activity, AdviceType, ReadMethod};
 
 mod advice;
 mod again;
@@ -327,8 +327,8 @@ fn untimed_text(gathered: &RecordingData) -> String {
 
 /// Returns the limit of a program and its text, by its waits. The order of precedence is:
 /// unrecorded reads, reads without a sleep, no reads, failed reads, time of unknown use, few waits,
-/// waits next to other work. Waits for the device are last. `hidden`: waits that no recorded read
-/// contains.
+/// waits next to other work, waits that are not most of the time. Waits for the device are last.
+/// `hidden`: waits that no recorded read contains.
 fn limit_by_waits(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,
@@ -378,7 +378,39 @@ fn limit_by_waits(
     if let Some(text) = overlapped_waits_text(gathered) {
         return (ProgramLimit::Program, text);
     }
-    // The program waited for devices: their rate shows how well they were used.
+    if !is_storage_longest(gathered) {
+        let text = format!(
+            "it waited {} of {} for the device{}",
+            duration_text(waited_ns as f64),
+            duration_text(gathered.length_ns as f64),
+            late_announcements_text(gathered),
+        );
+        return (ProgramLimit::Program, text);
+    }
+    (ProgramLimit::Device, device_limit_text(gathered))
+}
+
+/// Returns true if no other activity of the program took longer than its waits for storage. Without
+/// times by activity, the waits must take half of the time.
+fn is_storage_longest(gathered: &RecordingData) -> bool {
+    if gathered.spent_ns.is_empty() {
+        return gathered.waits.union_ns() * 2 >= gathered.length_ns;
+    }
+    let is_other = |activity: &Activity| !STORAGE_ACTIVITIES.contains(activity);
+    let others = gathered.spent_ns.iter().filter(|(activity, _)| is_other(activity));
+    let longest_ns = others.map(|(_, ns)| *ns).max().unwrap_or(0);
+    idle_ns(gathered) >= longest_ns as f64
+}
+
+/// Returns the time in nanoseconds in which the program had no other work than to wait for storage.
+fn idle_ns(gathered: &RecordingData) -> f64 {
+    STORAGE_ACTIVITIES.map(|activity| gathered.spent_ns(activity)).iter().sum()
+}
+
+/// Returns a text about a program that waited most of its time for devices: their rate and the
+/// number of requests in flight show how well they were used.
+fn device_limit_text(gathered: &RecordingData) -> String {
+    let waited_ns = gathered.waits.union_ns();
     let busy_ns: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let read_bytes: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
     if read_bytes == 0 {
@@ -386,7 +418,7 @@ fn limit_by_waits(
         if gathered.has_measured_waits() {
             text += ", and no request of its own was seen at a device";
         }
-        return (ProgramLimit::Device, text);
+        return text;
     }
     let bytes_per_second = read_bytes as f64 / (busy_ns.max(1) as f64 / 1e9);
     let mut text = format!(
@@ -396,7 +428,7 @@ fn limit_by_waits(
         gathered.mean_depth(),
     );
     text += &late_announcements_text(gathered);
-    (ProgramLimit::Device, text)
+    text
 }
 
 /// Returns a text about a recording without reads of files.
@@ -470,13 +502,16 @@ fn unrecorded_polls_text(gathered: &RecordingData) -> &'static str {
     }
 }
 
-/// Returns a text about waits next to work, if nearly all waits for reads passed in other
-/// activities. Only a program with several reading threads is known to have other threads. `None`
+/// Returns a text about waits next to work, if nearly all of the program's time passed in other
+/// activities than waits for storage. Also if another activity took longer, and most waits passed
+/// next to work. Only a program with several reading threads is known to have other threads. `None`
 /// otherwise, and without times by activity.
 fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
-    let idle_ns: f64 = STORAGE_ACTIVITIES.map(|activity| gathered.spent_ns(activity)).iter().sum();
-    let is_overlapped =
-        !gathered.spent_ns.is_empty() && idle_ns < REPORTED_SHARE_MIN * gathered.length_ns as f64;
+    let idle_ns = idle_ns(gathered);
+    let is_small = idle_ns < REPORTED_SHARE_MIN * gathered.length_ns as f64;
+    let are_most_overlapped = idle_ns * 2.0 < gathered.waits.union_ns() as f64;
+    let is_overlapped = !gathered.spent_ns.is_empty()
+        && (is_small || (are_most_overlapped && !is_storage_longest(gathered)));
     let reader_count = gathered.threads.values().filter(|thread| thread.reads > 0).count();
     let (readers, meanwhile) = match reader_count > 1 {
         true => ("threads", "other threads of it ran or waited for a processor"),
