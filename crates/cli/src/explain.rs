@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use readpath_record::explain::gain::REMEDY_DEPTH;
 use readpath_record::explain::readahead::ReadaheadWaits;
 use readpath_record::explain::{self, Explainer, Explanation, OtherReads, ProgramLimit, ReadShape};
 use readpath_sim::job::printable;
@@ -202,14 +203,15 @@ fn no_findings_text(explanation: &Explanation) -> String {
     let single = in_order.clone().filter(|waits| waits.request_bytes.is_some());
     let single_seconds: f64 = single.map(|waits| waits.seconds).sum();
     // Half of the waited time or more. False if the waited time is unknown.
-    let are_most_single = single_seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
-    // A device with fewer requests may be faster with more.
-    let is_depth_low = explanation.shape.depth < DEVICE_DEPTH_MIN;
+    let are_most = |seconds: f64| seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
+    // A device with fewer requests may be faster with more, unless larger ones gained nothing.
+    let is_depth_untried =
+        explanation.shape.depth < REMEDY_DEPTH as f64 && !are_most(explanation.none_faster_seconds);
     let diagnosis = match explanation.limit {
         // Most of its waits are for single requests in order. Larger ones may be faster, which no
         // measurement has shown.
-        ProgramLimit::Device if are_most_single => "No diagnosis",
-        ProgramLimit::Device if is_depth_low => {
+        ProgramLimit::Device if are_most(single_seconds) => "No diagnosis",
+        ProgramLimit::Device if is_depth_untried => {
             "No fault was found in its reads; it waits for the device"
         }
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
@@ -230,6 +232,9 @@ fn no_findings_text(explanation: &Explanation) -> String {
         notes.into_iter().flatten().for_each(|note| text += &format!("; {note}"));
     }
     if explanation.limit == ProgramLimit::Device {
+        if is_depth_untried && in_order.clone().next().is_none() {
+            text += "; whether more of them in flight are faster is not known";
+        }
         in_order.for_each(|waits| text += &unmeasured_text(waits));
     }
     text + "."
@@ -252,10 +257,6 @@ fn unmeasured_text(waits: &ReadaheadWaits) -> String {
         waits.waits, waits.seconds
     )
 }
-
-/// Number of requests in flight from which on a device is said to be the limit. Chosen, not
-/// measured.
-const DEVICE_DEPTH_MIN: f64 = 2.0;
 
 /// Sentence about the reads of other programs on a device. Their amount is the mean number in
 /// flight if it is known, else the bytes per second.
@@ -487,14 +488,15 @@ mod tests {
         no_findings_text(&explanation)
     }
 
-    /// The kernel keeps two of its windows in flight for a plain reader, which has no fault. With
-    /// one request in flight a device may be faster with more. Requests of 64 KiB of the program's
-    /// own, one at a time, may be too small: there is no verdict on them. Each text has the note.
+    /// The kernel keeps two of its windows in flight for a plain reader. With fewer requests in
+    /// flight than a remedy proposes, a device may be faster with more. Requests of 64 KiB of the
+    /// program's own, one at a time, may be too small: there is no verdict on them. Each text has
+    /// the note.
     #[test]
     fn plain_reader_in_order_has_no_fault() {
         let cases = [
-            (2.0, None, "Its reads have no fault; the device is the limit: "),
-            (1.5, None, "No fault was found in its reads; it waits for the device: "),
+            (16.0, None, "Its reads have no fault; the device is the limit: "),
+            (2.0, None, "No fault was found in its reads; it waits for the device: "),
             (1.0, Some(64 << 10), "No diagnosis: "),
             // Other reads had a high depth. The single requests in order did not.
             (8.0, Some(64 << 10), "No diagnosis: "),
@@ -528,6 +530,28 @@ mod tests {
             name_of_fetch(&shape),
             "fetched by reads that waited (readahead is not recorded)"
         );
+    }
+
+    /// 16 threads read twice as fast as four on an emulated device of 1 ms a request. The device was
+    /// said to be the limit of four. A stream is limited by it if larger windows are not faster,
+    /// measured for most of the waits of 2 s.
+    #[test]
+    fn device_is_the_limit_only_with_evidence_that_more_requests_do_not_help() {
+        let limit = "Its reads have no fault; the device is the limit: ";
+        let untried = "No fault was found in its reads; it waits for the device: ";
+        for (depth, none_faster_seconds, diagnosis) in
+            [(3.8, 0.0, untried), (16.0, 0.0, limit), (2.0, 1.5, limit), (2.0, 0.5, untried)]
+        {
+            let mut explanation = Explainer::default().finish();
+            explanation.limit = ProgramLimit::Device;
+            (explanation.waited_seconds, explanation.shape.depth) = (Some(2.0), depth);
+            explanation.none_faster_seconds = none_faster_seconds;
+            let text = no_findings_text(&explanation);
+            assert!(text.starts_with(diagnosis), "{text}");
+            let is_unknown =
+                text.contains("whether more of them in flight are faster is not known");
+            assert_eq!(is_unknown, diagnosis == untried, "{text}");
+        }
     }
 
     /// A program of 1 s without findings that computes most of its time. Faster reads save at most

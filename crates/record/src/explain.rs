@@ -276,6 +276,10 @@ pub struct Explanation {
     /// measurement shows that larger requests are faster.
     #[serde(skip)]
     pub direct_in_order: Option<ReadaheadWaits>,
+    /// Waits in seconds of reads in order for which a measurement showed that no larger size is
+    /// faster. 0 before the measurement.
+    #[serde(skip)]
+    pub none_faster_seconds: f64,
     /// Used parts of over-read files, if the time of requests for them is assumed. A measurement
     /// replaces the assumption.
     #[serde(skip)]
@@ -426,6 +430,7 @@ impl Explainer {
             samples,
             readahead: in_order(false),
             direct_in_order: in_order(true),
+            none_faster_seconds: 0.0,
             assumed_parts,
             small_calls: cause::small_calls(gathered),
         }

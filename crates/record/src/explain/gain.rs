@@ -47,7 +47,7 @@ const CHANGE_MAX: f64 = 2.0;
 const PROCESSOR_SECONDS: f64 = 20e-6;
 
 /// Number of requests in flight that a remedy proposes, chosen.
-const REMEDY_DEPTH: usize = 16;
+pub const REMEDY_DEPTH: usize = 16;
 
 /// Size of the requests that the remedy of small reads proposes, in bytes. Chosen.
 const LARGE_READ_BYTES: u64 = 256 << 10;
