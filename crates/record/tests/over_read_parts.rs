@@ -17,7 +17,7 @@ fn touches(made: &mut Made, window_bytes: u64) {
 
 /// A touch is no lack of depth if its window is large. The cost of requests is assumed all the
 /// same: the recording has one size. The file of the recording is missing, so no request can be
-/// measured, and the gain is unknown.
+/// measured, the gain is unknown, and the remedy needs a trial.
 #[test]
 fn assumed_cost_with_large_windows_is_measured_or_its_gain_is_unknown() {
     let mut made = Made::new();
@@ -31,6 +31,8 @@ fn assumed_cost_with_large_windows_is_measured_or_its_gain_is_unknown() {
     measure(&mut explanation, &mut || true);
     let gain = explanation.findings[0].gain.as_ref();
     assert!(matches!(gain, Some(Gain::Unknown(_))), "{gain:?}");
+    let remedy = &explanation.findings[0].remedy;
+    assert!(remedy.starts_with("only if a trial shows a gain"), "{remedy}");
 }
 
 /// Touches in the first phase have unused bytes. Random reads of another file in the second phase

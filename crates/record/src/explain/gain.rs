@@ -10,7 +10,8 @@
 //! A gain is unknown if no file is the recorded one with direct reads, if a read fails, if the
 //! reads are too few, or if the storage has changed. It has changed if it answers more than
 //! `CHANGE_MAX` times as fast as recorded, or as slowly. Also unknown if
-//! a device with a tenth of the reads has no file that can be read.
+//! a device with a tenth of the reads has no file that can be read. Separate requests in place of
+//! readahead have no gain if they take longer than the recorded waits, also on changed storage.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -28,6 +29,7 @@ use crate::capture::path_of_text;
 use crate::direct_reads::{self, Request, seconds_per_read};
 use crate::median::median;
 
+use super::cause::over_read::losses;
 use super::{
     AssumedParts, Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause,
 };
@@ -220,8 +222,8 @@ impl Trial {
             return Some(Gain::Unknown(too_few_text(&runs)));
         };
         let start = Instant::now();
-        let (mut recorded_request_seconds, mut saved_per_read, mut requests) =
-            (Vec::new(), Vec::new(), 0);
+        let (mut recorded_request_seconds, mut remedy_seconds) = (Vec::new(), Vec::new());
+        let (mut saved_per_read, mut requests) = (Vec::new(), 0);
         let mut untried_runs = &runs[..];
         for _ in 0..rounds {
             if !should_continue() {
@@ -243,11 +245,15 @@ impl Trial {
             let read_seconds = round.read_seconds;
             // Requests in flight share the time, so a single one takes longer.
             recorded_request_seconds.push(read_seconds[0] * self.depths[0] as f64);
+            remedy_seconds.push(read_seconds[1]);
             saved_per_read.push(read_seconds[0] - read_seconds[1]);
         }
         let present_seconds = median(&mut recorded_request_seconds);
         if let Err(reason) = check_unchanged(present_seconds, recorded_seconds) {
-            return Some(Gain::Unknown(reason));
+            match self.losses(recorded_seconds, &mut remedy_seconds) {
+                Some(losses) => saved_per_read = losses,
+                None => return Some(Gain::Unknown(reason)),
+            }
         }
         // Waits at the same time overlap, and other findings may have taken a part of them. The
         // minimum avoids a division by 0.
@@ -268,6 +274,11 @@ impl Trial {
             high: total_seconds(saved_per_read[saved_per_read.len() - 1 - excluded]),
             requests,
         })
+    }
+
+    /// Returns the time that separate requests saved per read, if it is negative: see [`losses`].
+    fn losses(&self, recorded_seconds: f64, remedy_seconds: &mut [f64]) -> Option<Vec<f64>> {
+        self.parts.and_then(|_| losses(recorded_seconds, self.depths[0], remedy_seconds))
     }
 
     /// Repeats the reads of one round: the first runs as recorded, the others with the remedy.

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::call_cost;
+use super::cause::over_read::TRIAL_CONDITION;
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
 use super::{
@@ -79,7 +80,8 @@ fn recorded_depth(sample: &SampledWaits) -> usize {
 
 /// Measures separate requests for the used parts where their time is assumed, and charges the
 /// measured difference to `OverRead`. The rest of the waits goes to `Depth` where these lack it.
-/// Without a certain measurement the assumption stays, and the gain is unknown.
+/// Without a certain measurement the assumption stays, with the condition of a trial, and the gain
+/// is unknown.
 ///
 /// The reads of this measurement are taken out of the sample of `Depth` and returned: a repeated
 /// read may come out of a cache. Returns `None` if it was interrupted.
@@ -119,6 +121,9 @@ fn measure_parts(
         parts.judged_seconds - lost_seconds,
         parts.judged_seconds
     );
+    if let Some(remedy) = over_read.remedy.strip_prefix(TRIAL_CONDITION) {
+        over_read.remedy = remedy.to_owned();
+    }
     over_read.gain = Some(gain);
     charge_lost_seconds(findings, parts, lost_seconds);
     Some(taken_runs)
