@@ -66,6 +66,7 @@ use readpath_trace::recording::{Activity, DeviceOperation, ReadMethod, Record};
 mod call_cost;
 mod cause;
 mod depth_sweep;
+mod followers;
 pub mod gain;
 mod gather;
 mod interference;

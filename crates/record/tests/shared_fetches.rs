@@ -7,7 +7,7 @@ use readpath_trace::recording::{
 };
 
 use super::diagnoses::causes;
-use super::explain::{KIB, Made, US, far};
+use super::explain::{KIB, Made, US, far, found};
 
 /// Number of pages that each thread reads, far from each other.
 const PAGES: u64 = 100;
@@ -94,4 +94,46 @@ fn pages_that_left_memory_are_fetched_again_by_two_threads() {
     let explanation = explained(2, &[FETCH, second]);
     assert_eq!(fetched(&explanation), (2 * PAGES * 4 * KIB, PAGES * 4 * KIB));
     assert!(causes(&explanation).contains(&WaitCause::Again), "{explanation:?}");
+}
+
+/// Three processes wait for each page that one of them fetches in 500 µs. One begins before the
+/// fetch, and one ends after it. A device has one request at a time: as many as for the first
+/// process alone. By hand: 500 µs less 20 for the call and 4 for the copy, 100 times, are 48 ms.
+#[test]
+fn waits_for_one_fetch_are_one_request_at_a_time() {
+    let fetch = |begin_us| Reader { begin_us, duration_us: 500, is_counted: false };
+    let alone = explained(1, &[fetch(20)]);
+    let early = Reader { begin_us: 0, duration_us: 520, is_counted: false };
+    let late = Reader { begin_us: 60, duration_us: 470, is_counted: false };
+    let together = explained(1, &[fetch(20), early, late]);
+    for explanation in [alone, together] {
+        assert_eq!(found(&explanation), [(WaitCause::Depth, 48)]);
+        let depth = explanation.shape.depth;
+        assert!((depth - 1.0).abs() < 0.05, "{depth}");
+    }
+}
+
+/// As root, four processes wait 1 ms for each of 300 pages, for which one sends a request. The
+/// share of the cause was a quarter of the 300 ms.
+#[test]
+fn waits_for_the_request_of_another_process_have_its_cause() {
+    let mut made = Made::new();
+    for at in 0..300 {
+        let begin_ns = made.now;
+        made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 1000);
+        let Some(Record::Read(fetch)) = made.records.last().cloned() else { unreachable!() };
+        for thread in 1..4 {
+            let (begin_ns, end_ns) = (begin_ns, fetch.end_ns);
+            made.records.push(Record::Read(ReadRecord {
+                thread,
+                begin_ns,
+                end_ns,
+                ..fetch.clone()
+            }));
+        }
+    }
+    let explanation = made.explained();
+    assert_eq!(found(&explanation), [(WaitCause::Depth, 300)]);
+    assert!(explanation.findings[0].evidence.starts_with("300 reads"), "{explanation:?}");
+    assert!((explanation.findings[0].share - 1.0).abs() < 0.01, "{explanation:?}");
 }

@@ -248,7 +248,9 @@ impl RecordingData {
                 let sample = self.samples.entry(WaitCause::OverRead).or_default();
                 sample.add_read(wait.file, wait.offset, wait.bytes, wait.waited_ns);
             }
-            for cause in [wait.cause, wait.many_files].into_iter().flatten() {
+            // A read that waits for the request of another adds none to a repetition.
+            let causes = [wait.cause, wait.many_files].into_iter().flatten();
+            for cause in causes.filter(|_| !ended.is_following) {
                 // More requests in flight are no remedy for waits that had them.
                 let needs_low_depth = matches!(cause, WaitCause::Depth | WaitCause::ManyFiles);
                 if needs_low_depth {
@@ -290,11 +292,11 @@ impl RecordingData {
     }
 
     /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
-    /// the mean number of concurrent waits.
+    /// the mean number of concurrent waits. Several waits for pages that one of them fetches are one.
     pub fn mean_depth(&self) -> f64 {
         let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
         if count == 0 {
-            return self.waits.mean_depth();
+            return if self.waits.count() == 0 { 0.0 } else { self.depth_sweep.mean_waits() };
         }
         let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
         let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();

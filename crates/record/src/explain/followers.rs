@@ -1,0 +1,113 @@
+//! Waits for pages that another wait in progress fetches.
+//!
+//! Several threads may wait for the same pages at a time. One of them fetches the pages, and the
+//! others *follow*: they send no request of their own, and more requests at a time would end their
+//! waits as early as the fetch. A follower has no part of the time in which the fetch is in
+//! progress. The fetch has this time alone, with its cause.
+
+use std::collections::BTreeMap;
+
+use super::depth_sweep::ChargedWait;
+use readpath_trace::page_set::PAGE_BYTES;
+
+/// Waits in progress of one page that fetch nothing.
+#[derive(Debug, Default)]
+struct FollowedPage {
+    /// Number of these waits.
+    waits: u64,
+    /// True if a wait in progress fetches the page.
+    is_fetched: bool,
+    /// Integral of the share of a wait at the begin of that fetch, in nanoseconds.
+    fetch_begin_ns: f64,
+    /// Increase of the integral during the fetches that have ended, in nanoseconds.
+    fetched_ns: f64,
+}
+
+/// Waits in progress, by their pages. Each `passed_ns` is the integral of the share of a wait, in
+/// nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct Followers {
+    /// Number of fetches by file, first page and end (exclusive).
+    fetches: BTreeMap<(u32, u64, u64), u64>,
+    /// Waits that fetch nothing, by file and first page.
+    pages: BTreeMap<(u32, u64), FollowedPage>,
+}
+
+impl Followers {
+    /// Begins a wait. Returns the change of the number of waits that share the time.
+    pub fn begin(&mut self, wait: &ChargedWait, passed_ns: f64) -> i64 {
+        let key @ (file, first, end) = pages_of(wait);
+        if wait.fetched_bytes == 0 {
+            let is_fetched = self.is_fetched(file, first);
+            let new = FollowedPage { is_fetched, fetch_begin_ns: passed_ns, ..Default::default() };
+            let page = self.pages.entry((file, first)).or_insert(new);
+            page.waits += 1;
+            return i64::from(!page.is_fetched);
+        }
+        *self.fetches.entry(key).or_default() += 1;
+        let pages = self.pages.range_mut((file, first)..(file, end)).map(|(_, page)| page);
+        let mut change = 1;
+        for page in pages.filter(|page| !page.is_fetched) {
+            (page.is_fetched, page.fetch_begin_ns) = (true, passed_ns);
+            change -= page.waits as i64;
+        }
+        change
+    }
+
+    /// Ends a wait that has begun. Returns the change of the number of waits that share the time.
+    pub fn end(&mut self, wait: &ChargedWait, passed_ns: f64) -> i64 {
+        let key @ (file, first, end) = pages_of(wait);
+        if wait.fetched_bytes == 0 {
+            let page = self.pages.get_mut(&(file, first)).expect("the wait is in progress");
+            page.waits -= 1;
+            let change = -i64::from(!page.is_fetched);
+            if page.waits == 0 {
+                self.pages.remove(&(file, first));
+            }
+            return change;
+        }
+        let fetches = self.fetches.get_mut(&key).expect("the fetch is in progress");
+        *fetches -= 1;
+        if *fetches == 0 {
+            self.fetches.remove(&key);
+        }
+        let followed = self.pages.range((file, first)..(file, end));
+        let left: Vec<u64> = followed
+            .filter(|((_, number), page)| page.is_fetched && !self.is_fetched(file, *number))
+            .map(|((_, number), _)| *number)
+            .collect();
+        let mut change = -1;
+        for number in left {
+            let page = self.pages.get_mut(&(file, number)).expect("the page is in the map");
+            page.is_fetched = false;
+            page.fetched_ns += passed_ns - page.fetch_begin_ns;
+            change += page.waits as i64;
+        }
+        change
+    }
+
+    /// Returns the increase of `passed_ns` during fetches of the page for which a wait in progress
+    /// waits, since a wait for it is in progress. 0 for a wait that fetches itself.
+    pub fn fetched_ns(&self, wait: &ChargedWait, passed_ns: f64) -> f64 {
+        let (file, first, _) = pages_of(wait);
+        let page = self.pages.get(&(file, first)).filter(|_| wait.fetched_bytes == 0);
+        page.map_or(0.0, |page| match page.is_fetched {
+            true => page.fetched_ns + passed_ns - page.fetch_begin_ns,
+            false => page.fetched_ns,
+        })
+    }
+
+    /// Returns true if a fetch in progress has the page. Of several fetches, only one with the
+    /// nearest first page is compared.
+    fn is_fetched(&self, file: u32, page: u64) -> bool {
+        let nearest = self.fetches.range((file, 0, 0)..=(file, page, u64::MAX)).next_back();
+        nearest.is_some_and(|((_, _, end), _)| *end > page)
+    }
+}
+
+/// Returns the file of a wait, its first page, and the end of its pages (exclusive).
+fn pages_of(wait: &ChargedWait) -> (u32, u64, u64) {
+    let first = wait.offset / PAGE_BYTES;
+    let end = wait.offset.saturating_add(wait.bytes).div_ceil(PAGE_BYTES);
+    (wait.file, first, end.max(first + 1))
+}
