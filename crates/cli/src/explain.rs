@@ -194,9 +194,9 @@ fn headline(explanation: &Explanation) -> String {
 }
 
 /// Sentence for a program without findings: the limit of its speed. `Program`: it rarely waited, or
-/// other work took longer. `Device`: it waited for a device most of its time. `Unseen`: too many reads were not recorded.
-/// `Nothing`: it read no files. `Unknown`: much of its time is not accounted for. `Untimed`: the
-/// recording has no waits.
+/// other work took longer. `Device`: it waited for a device most of its time. `Unseen`: too many
+/// reads were not recorded. `Nothing`: it read no files. `Unknown`: much of its time is not
+/// accounted for. `Untimed`: the recording has no waits.
 fn no_findings_text(explanation: &Explanation) -> String {
     let in_order = [&explanation.readahead, &explanation.direct_in_order].into_iter().flatten();
     // Waits for the kernel's readahead have no `request_bytes`.
@@ -532,9 +532,9 @@ mod tests {
         );
     }
 
-    /// 16 threads read twice as fast as four on an emulated device of 1 ms a request. The device was
-    /// said to be the limit of four. A stream is limited by it if larger windows are not faster,
-    /// measured for most of the waits of 2 s.
+    /// 16 threads read twice as fast as four on an emulated device of 1 ms a request. The device
+    /// was said to be the limit of four. A stream is limited by it if larger windows are not
+    /// faster, measured for most of the waits of 2 s.
     #[test]
     fn device_is_the_limit_only_with_evidence_that_more_requests_do_not_help() {
         let limit = "Its reads have no fault; the device is the limit: ";

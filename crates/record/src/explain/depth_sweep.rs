@@ -11,8 +11,8 @@
 //! Waits at the same time share the time that passes: a third integral is the share of one of them.
 //! The shares of all waits sum to the time in which at least one thread waited.
 //!
-//! A wait for pages that another wait in progress fetches has no part of that time, and stands for no
-//! request: see [`Followers`].
+//! A wait for pages that another wait in progress fetches has no part of that time, and stands for
+//! no request: see [`Followers`].
 //!
 //! A wait is recorded at its end, so its begin precedes the records before it. The events are kept
 //! up to a number of them. A wait that is longer than the kept time counts from its seen part on.
@@ -461,9 +461,9 @@ mod tests {
         assert_eq!(passed(&[(0, 20), (10, 30)]), [15, 15]);
         assert_eq!(passed(&[(0, 2000); 4]), [500; 4]);
     }
-    /// By hand, in ms: a wait from 5 to 30 for the second page of a fetch from 10 to 20 has 5 before
-    /// it and 10 after it. A second one, from 12 to 26, shares 6 of these 10. A wait for another
-    /// page shares 10 to 20 with the fetch. All four pass in 25.
+    /// By hand, in ms: a wait from 5 to 30 for the second page of a fetch from 10 to 20 has 5
+    /// before it and 10 after it. A second one, from 12 to 26, shares 6 of these 10. A wait for
+    /// another page shares 10 to 20 with the fetch. All four pass in 25.
     #[test]
     fn waits_for_a_page_that_another_wait_fetches_have_none_of_its_time() {
         let mut sweep = DepthSweep::default();

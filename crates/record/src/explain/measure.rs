@@ -169,7 +169,8 @@ fn take_runs(sample: Option<&mut SampledWaits>, tried: &SampledWaits) -> Vec<Sam
 }
 
 /// Measures larger readahead windows, and larger direct reads. A faster one becomes a finding. If
-/// none is faster, the waits are taken out, and their time is kept. Without a measurement they stay.
+/// none is faster, the waits are taken out, and their time is kept. Without a measurement they
+/// stay.
 fn measure_readahead(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
     for waits in [&mut explanation.readahead, &mut explanation.direct_in_order] {
         match waits.as_ref().and_then(|waits| readahead::measure(waits, should_continue)) {

@@ -292,7 +292,8 @@ impl RecordingData {
     }
 
     /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
-    /// the mean number of concurrent waits. Several waits for pages that one of them fetches are one.
+    /// the mean number of concurrent waits. Several waits for pages that one of them fetches are
+    /// one.
     pub fn mean_depth(&self) -> f64 {
         let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
         if count == 0 {
