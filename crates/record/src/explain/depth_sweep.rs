@@ -20,7 +20,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::followers::Followers;
+use super::followers::{Followers, WaitedPages};
 use super::interference::RECORD_DELAY_NS;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::recording::RequestRecord;
@@ -89,6 +89,13 @@ pub(super) struct ChargedWait {
     pub waited_ns: u64,
     /// True if the program had announced the first page.
     pub is_announced: bool,
+}
+
+impl ChargedWait {
+    /// Returns the pages for which it waits.
+    fn pages(&self) -> WaitedPages {
+        WaitedPages::new(self.file, self.offset, self.bytes, self.fetched_bytes > 0)
+    }
 }
 
 /// Wait with its surroundings.
@@ -250,16 +257,16 @@ impl DepthSweep {
             }
             Change::WaitBegins { wait, end_ns } => {
                 let (at_ns, integrals) = (self.at_ns, self.integrals);
-                let change = self.followers.begin(&wait, integrals.passed_ns);
+                let change = self.followers.begin(wait.pages(), integrals.passed_ns);
                 self.waits = self.waits.saturating_add_signed(change);
-                let fetched_ns = self.followers.fetched_ns(&wait, integrals.passed_ns);
+                let fetched_ns = self.followers.fetched_ns(wait.pages(), integrals.passed_ns);
                 let begin = WaitBegin { at_ns, integrals, fetched_ns };
                 let change = Change::WaitEnds { wait, begin };
                 self.events.push(Event { at_ns: end_ns, change });
             }
             Change::WaitEnds { wait, begin } => {
                 self.ended.push(self.ended_wait(wait, begin));
-                let change = self.followers.end(&wait, self.integrals.passed_ns);
+                let change = self.followers.end(wait.pages(), self.integrals.passed_ns);
                 self.waits = self.waits.saturating_add_signed(change);
             }
         }
@@ -273,7 +280,7 @@ impl DepthSweep {
         let waits = self.integrals.waits.since(begin.integrals.waits);
         let passed_ns = self.integrals.passed_ns - begin.integrals.passed_ns;
         let fetched_ns =
-            self.followers.fetched_ns(&wait, self.integrals.passed_ns) - begin.fetched_ns;
+            self.followers.fetched_ns(wait.pages(), self.integrals.passed_ns) - begin.fetched_ns;
         // Without a request in flight, the waits stand for requests.
         let depth = if requests.busy_ns > 0 { requests } else { waits };
         let seen_ns = self.at_ns - begin.at_ns;

@@ -7,8 +7,29 @@
 
 use std::collections::BTreeMap;
 
-use super::depth_sweep::ChargedWait;
 use readpath_trace::page_set::PAGE_BYTES;
+
+/// Pages for which a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitedPages {
+    /// Number of the file in the recording.
+    file: u32,
+    /// First page.
+    first: u64,
+    /// End of the pages (exclusive).
+    end: u64,
+    /// True if the wait fetches them, false if it follows another fetch, or needs none.
+    is_fetch: bool,
+}
+
+impl WaitedPages {
+    /// Returns the pages of `bytes` bytes from `offset` on, at least one.
+    pub fn new(file: u32, offset: u64, bytes: u64, is_fetch: bool) -> WaitedPages {
+        let first = offset / PAGE_BYTES;
+        let end = offset.saturating_add(bytes).div_ceil(PAGE_BYTES).max(first + 1);
+        WaitedPages { file, first, end, is_fetch }
+    }
+}
 
 /// Waits in progress of one page that fetch nothing.
 #[derive(Debug, Default)]
@@ -35,16 +56,16 @@ pub(super) struct Followers {
 
 impl Followers {
     /// Begins a wait. Returns the change of the number of waits that share the time.
-    pub fn begin(&mut self, wait: &ChargedWait, passed_ns: f64) -> i64 {
-        let key @ (file, first, end) = pages_of(wait);
-        if wait.fetched_bytes == 0 {
+    pub fn begin(&mut self, wait: WaitedPages, passed_ns: f64) -> i64 {
+        let WaitedPages { file, first, end, is_fetch } = wait;
+        if !is_fetch {
             let is_fetched = self.is_fetched(file, first);
             let new = FollowedPage { is_fetched, fetch_begin_ns: passed_ns, ..Default::default() };
             let page = self.pages.entry((file, first)).or_insert(new);
             page.waits += 1;
             return i64::from(!page.is_fetched);
         }
-        *self.fetches.entry(key).or_default() += 1;
+        *self.fetches.entry((file, first, end)).or_default() += 1;
         let pages = self.pages.range_mut((file, first)..(file, end)).map(|(_, page)| page);
         let mut change = 1;
         for page in pages.filter(|page| !page.is_fetched) {
@@ -55,9 +76,9 @@ impl Followers {
     }
 
     /// Ends a wait that has begun. Returns the change of the number of waits that share the time.
-    pub fn end(&mut self, wait: &ChargedWait, passed_ns: f64) -> i64 {
-        let key @ (file, first, end) = pages_of(wait);
-        if wait.fetched_bytes == 0 {
+    pub fn end(&mut self, wait: WaitedPages, passed_ns: f64) -> i64 {
+        let WaitedPages { file, first, end, is_fetch } = wait;
+        if !is_fetch {
             let page = self.pages.get_mut(&(file, first)).expect("the wait is in progress");
             page.waits -= 1;
             let change = -i64::from(!page.is_fetched);
@@ -66,10 +87,10 @@ impl Followers {
             }
             return change;
         }
-        let fetches = self.fetches.get_mut(&key).expect("the fetch is in progress");
+        let fetches = self.fetches.get_mut(&(file, first, end)).expect("the fetch is in progress");
         *fetches -= 1;
         if *fetches == 0 {
-            self.fetches.remove(&key);
+            self.fetches.remove(&(file, first, end));
         }
         let followed = self.pages.range((file, first)..(file, end));
         let left: Vec<u64> = followed
@@ -88,9 +109,8 @@ impl Followers {
 
     /// Returns the increase of `passed_ns` during fetches of the page for which a wait in progress
     /// waits, since a wait for it is in progress. 0 for a wait that fetches itself.
-    pub fn fetched_ns(&self, wait: &ChargedWait, passed_ns: f64) -> f64 {
-        let (file, first, _) = pages_of(wait);
-        let page = self.pages.get(&(file, first)).filter(|_| wait.fetched_bytes == 0);
+    pub fn fetched_ns(&self, wait: WaitedPages, passed_ns: f64) -> f64 {
+        let page = self.pages.get(&(wait.file, wait.first)).filter(|_| !wait.is_fetch);
         page.map_or(0.0, |page| match page.is_fetched {
             true => page.fetched_ns + passed_ns - page.fetch_begin_ns,
             false => page.fetched_ns,
@@ -103,11 +123,4 @@ impl Followers {
         let nearest = self.fetches.range((file, 0, 0)..=(file, page, u64::MAX)).next_back();
         nearest.is_some_and(|((_, _, end), _)| *end > page)
     }
-}
-
-/// Returns the file of a wait, its first page, and the end of its pages (exclusive).
-fn pages_of(wait: &ChargedWait) -> (u32, u64, u64) {
-    let first = wait.offset / PAGE_BYTES;
-    let end = wait.offset.saturating_add(wait.bytes).div_ceil(PAGE_BYTES);
-    (wait.file, first, end.max(first + 1))
 }
