@@ -44,13 +44,13 @@ fn raw_write_over_the_file_size_limit_names_the_limit() {
 
 const MIB: u64 = 1 << 20;
 
-/// Result of a child whose data has a limit.
+/// Result of a child whose data has a limit. 0 and 1 are the codes of `status_of_child`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitOutcome {
     /// The limit is high enough.
-    Served = 1,
+    Served = 2,
     /// The limit is too low, and an error or a mode says so.
-    Refused = 2,
+    Refused = 3,
 }
 
 /// Runs `outcome` in a child for each of the limits, `extra_bytes` beyond the data that the child
