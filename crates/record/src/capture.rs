@@ -33,6 +33,7 @@ mod event;
 mod folios;
 mod follow;
 mod group;
+mod kcmp;
 mod layout;
 mod main_threads;
 mod maps;

@@ -339,7 +339,14 @@ mod tests {
     /// The process that mapped a file has ended. Its page table shows no page any more.
     #[test]
     fn file_of_an_ended_process_is_searched_again() {
-        let mut program = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // Its first byte comes after its execve. Before, it has the memory of this process.
+        let mut program = std::process::Command::new("sh")
+            .args(["-c", "echo; read line"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let (sender, _faults) = std::sync::mpsc::channel();
         let mut samples = FaultSamples::new(sender);
         let (process, page_table) = (program.id(), open_page_table(program.id()).unwrap());

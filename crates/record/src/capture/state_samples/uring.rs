@@ -24,6 +24,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::super::event::AT_POSITION;
+use super::super::kcmp::compare_open_files;
 use super::super::names::OpenFile;
 use super::super::now_ns;
 use super::super::submitted::FIXED_FILE;
@@ -339,16 +340,9 @@ impl Ring {
     /// True if a descriptor is this ring. If the kernel does not compare descriptors for this user,
     /// rings of two processes with one number count as the same.
     fn is_at(&self, process: u32, descriptor: u64) -> bool {
-        /// Comparison of two open files by `kcmp(2)`.
-        const KCMP_FILE: libc::c_int = 0;
-        let processes = [std::process::id(), process].map(|number| number as libc::pid_t);
-        let numbers = [self.file.as_raw_fd() as u64, descriptor];
-        // SAFETY: the call only compares; it has no pointers.
-        let order = unsafe {
-            let [own, other] = processes;
-            libc::syscall(libc::SYS_kcmp, own, other, KCMP_FILE, numbers[0], numbers[1])
-        };
-        order == 0 || (order < 0 && self.descriptor == descriptor)
+        let own = (std::process::id(), self.file.as_raw_fd() as u64);
+        let order = compare_open_files(own, (process, descriptor));
+        order.map_or(self.descriptor == descriptor, |order| order.is_eq())
     }
 
     /// Takes a sample: the requests that the kernel has taken and completed since the last one.
