@@ -102,7 +102,7 @@ fn path_beyond_the_limit_of_data_is_an_error_that_names_it() {
 }
 
 /// A region, served or with an error that names the limit. Its writable memory is its length and
-/// its frames, and its tables are some more. The limits leave about as much.
+/// its frames, and its tables are some more. The limits leave about as much, or at most the tables.
 #[test]
 fn region_at_the_limit_of_data_is_served_or_an_error_that_names_it() {
     if !can_serve() {
@@ -111,7 +111,8 @@ fn region_at_the_limit_of_data_is_served_or_an_error_that_names_it() {
     let (bytes, memory_bytes) = (256 * MIB, 16 * MIB);
     // The frames are 4 MiB more than the memory, for pinned pages.
     let near_areas = bytes + memory_bytes + 4 * MIB..bytes + memory_bytes + 10 * MIB;
-    check_at_limits_of_data(near_areas.step_by(MIB as usize / 8), || {
+    let near_tables = (MIB / 32..4 * MIB).step_by(MIB as usize / 16);
+    check_at_limits_of_data(near_tables.chain(near_areas.step_by(MIB as usize / 8)), || {
         let built = Region::builder().memory(memory_bytes);
         match built.in_folder(bytes, env!("CARGO_TARGET_TMPDIR")) {
             Ok(mut region) => {
@@ -126,20 +127,27 @@ fn region_at_the_limit_of_data_is_served_or_an_error_that_names_it() {
     });
 }
 
-/// A mapping, served or mapped by the kernel with a reason that names the limit. Its writable
-/// memory is twice the length of the file, and its tables are some more.
+/// A mapping, served, or mapped by the kernel with a reason that names the limit, or an error that
+/// does. Its writable memory is twice the length of the file, and its tables are some more.
 #[test]
-fn mapping_at_the_limit_of_data_is_served_or_mapped_by_the_kernel() {
+fn mapping_at_the_limit_of_data_is_served_or_names_it() {
     if !can_serve() {
         return;
     }
     let bytes = 64 * MIB;
     let temp = TempFile::new(bytes as usize);
     let near_areas = 2 * bytes - MIB..2 * bytes + 12 * MIB;
-    check_at_limits_of_data(near_areas.step_by(MIB as usize / 8), || {
+    let near_tables = (MIB / 32..4 * MIB).step_by(MIB as usize / 16);
+    check_at_limits_of_data(near_tables.chain(near_areas.step_by(MIB as usize / 8)), || {
         let built = Mapping::builder().memory(bytes).kernel_cache(false);
         // SAFETY: no process changes the file.
-        let mapping = unsafe { built.open(&temp.path) }.unwrap();
+        let mapping = match unsafe { built.open(&temp.path) } {
+            Ok(mapping) => mapping,
+            Err(error) if error.to_string().contains("`ulimit -d`") => {
+                return LimitOutcome::Refused;
+            }
+            Err(error) => panic!("{error}"),
+        };
         let first_bytes = mapping.as_slice().iter().step_by(4096).map(|&byte| u64::from(byte));
         assert!(first_bytes.sum::<u64>() > 0);
         match mapping.mode() {

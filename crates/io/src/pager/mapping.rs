@@ -164,7 +164,7 @@ impl MappingBuilder {
     /// # Errors
     /// The file cannot be opened or is empty, memory is short, a policy is unknown, or the kernel
     /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if the system permits
-    /// no userfaultfd, if twice its length exceeds a limit of writable memory, or if it is
+    /// no userfaultfd, if twice its length and its tables exceed a limit of memory, or if it is
     /// [left](MappingBuilder::kernel_cache) to the kernel.
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
@@ -293,8 +293,8 @@ pub enum KernelMappingReason {
     Forked,
     /// Faults cannot be served in user space here. The error names a remedy.
     NoUserfaultfd(UffdError),
-    /// A mapping with a server takes twice the file's length of writable memory, which exceeds a
-    /// limit of the process or of the system.
+    /// A mapping with a server takes twice the file's length of writable memory, and its tables,
+    /// which exceed a limit of the process or of the system.
     NoWritableMemory {
         /// Error number of the system, as in `errno(3)`.
         errno: i32,
@@ -312,7 +312,7 @@ impl std::fmt::Display for KernelMappingReason {
             KernelMappingReason::NoUserfaultfd(why) => why.fmt(f),
             KernelMappingReason::NoWritableMemory { errno } => write!(
                 f,
-                "twice its length of writable memory is over a limit ({}); raise the limit \
+                "twice its length of memory, and its tables, are over a limit ({}); raise it \
                  (`ulimit -d`), or set vm.overcommit_memory to 0",
                 std::io::Error::from_raw_os_error(*errno)
             ),

@@ -212,8 +212,9 @@ impl RegionBuilder {
                 needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
-        let table_bytes = table_bytes(pages, slots);
-        if !can_allocate(table_bytes.saturating_add(page_metadata_bytes(memory_pages_max))) {
+        let table_bytes =
+            table_bytes(pages, slots).saturating_add(page_metadata_bytes(memory_pages_max));
+        if !can_allocate(table_bytes) {
             return Err(PagerError::Tables { bytes, table_bytes, errno: libc::ENOMEM });
         }
         let areas = AnonymousArea::new(pages)
