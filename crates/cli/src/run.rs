@@ -16,6 +16,9 @@ mod region;
 mod repeated;
 mod start;
 
+use std::iter;
+use std::path::Path;
+
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
@@ -62,18 +65,15 @@ pub fn run(args: &RunArgs) -> CommandResult {
 
 /// Refuses a log or a page that would overwrite the job, its trace, a storage or the other one.
 fn check_outputs(args: &RunArgs, plan: &RunPlan) -> CommandResult {
-    let mut inputs = vec![args.job.as_path()];
-    match plan {
-        RunPlan::Job(plan) => {
-            inputs.extend(plan.rows.iter().filter_map(|row| row.runner.path()));
-            inputs.extend(plan.run.trace.as_ref().map(|trace| trace.path.as_path()));
-        }
+    let inputs = match plan {
+        RunPlan::Job(plan) => job::input_paths(plan),
         RunPlan::Loads(plan) => {
-            inputs.extend(plan.rows.iter().filter_map(|row| row.runner.path()));
+            let storages = plan.rows.iter().filter_map(|row| row.runner.path());
+            iter::once(args.job.as_path()).chain(storages).map(Path::to_owned).collect()
         }
-    }
+    };
     check_not_needed(args.log.as_deref(), &inputs)?;
-    check_not_needed(args.html.as_deref(), inputs.into_iter().chain(args.log.as_deref()))
+    check_not_needed(args.html.as_deref(), inputs.iter().chain(&args.log))
 }
 
 /// Prints the completed rows, even if a later one failed, and returns `outcome`. A failure before

@@ -217,14 +217,12 @@ fn recorded_program_receives_non_utf8_arguments() {
 #[test]
 fn ignored_property_of_a_drive_is_reported_once() {
     let scratch = Scratch::new("notices");
-    let mut texts = include_str!("../../models/src/hdd/file_tests.rs")
-        .split("r#\"")
-        .skip(1)
-        .map(|text| text.split("\"#").next().unwrap());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/src/hdd");
+    let text_of = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,";
-    let drive = texts.next().unwrap().replace("Max queue length = 4,", sneaky);
+    let drive = text_of("tiny.diskspecs").replace("Max queue length = 4,", sneaky);
     scratch.file("tiny.diskspecs", drive);
-    scratch.file("tiny.model", texts.next().unwrap());
+    scratch.file("tiny.model", text_of("tiny.model"));
     scratch.file("tiny.seek", "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n");
     scratch.file("j.fio", "[j]\nrw=read\nbs=4k\nsize=64k\n");
     let ran = scratch.run("run j.fio --on hdd,disksim=tiny.diskspecs");

@@ -110,7 +110,8 @@ fn free_slots_are_reads_that_can_be_started_before_completions_are_taken() {
     (0..2).for_each(|id| peer.read(RequestId(id), 0, 4096));
     let mut started = 2;
     for _ in 0..10 {
-        peer.wait(Some(Time::ZERO)).unwrap();
+        let deadline = peer.now() + Time::from_ms(10);
+        peer.wait(Some(deadline)).unwrap();
         for _ in 0..peer.free_slots() {
             peer.read(RequestId(started), 0, 4096);
             started += 1;

@@ -140,8 +140,8 @@ fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Fai
     Ok(created_files)
 }
 
-/// Returns the input files and storages of the run, which a log must not overwrite.
-fn input_paths(plan: &JobPlan) -> Vec<PathBuf> {
+/// Returns the input files and storages of the run, which no output may overwrite.
+pub(super) fn input_paths(plan: &JobPlan) -> Vec<PathBuf> {
     let trace = plan.run.trace.as_ref().map(|trace| trace.path.as_path());
     let storages = plan.rows.iter().filter_map(|row| row.runner.path());
     let paths = [Some(plan.run.path.as_path()), trace].into_iter().flatten().chain(storages);

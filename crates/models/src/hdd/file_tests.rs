@@ -10,68 +10,10 @@ use super::drive::DriveDescription;
 use crate::fields::{FileError, toml_text};
 
 /// The tiny drive's electronics and cache.
-const SPECS: &str = r#"
-disksim_disk TINY {
-   Model = source tiny.model,
-   Per-request overhead time = 0.0, Time scale for overheads = 1.0,
-   Bulk sector transfer time = 0.1,
-   Immediate buffer read = 0, Immediate buffer write = 0,
-   Max queue length = 4,
-   Number of buffer segments = 3, Maximum number of write segments = 1,
-   Segment size (in blks) = 64, Fast write level = 2,
-   Read-ahead over requested = 1, Enable caching in buffer = 1,
-   Buffer continuous read = 3,
-   Minimum read-ahead (blks) = 0,
-   Maximum read-ahead (blks) = 64,
-   Set watermark by reqsize = 1, High (read) water mark = 0.0,
-   Read hit over. after read = 0.1, Read hit over. after write = 0.2,
-   Read miss over. after read = 0.3, Read miss over. after write = 0.4,
-   Write hit over. after read = 0.5, Write hit over. after write = 0.6,
-   Write miss over. after read = 0.7, Write miss over. after write = 0.8,
-   Read completion overhead = 0.0, Write completion overhead = 0.0,
-   Data preparation overhead = 0.0, First reselect overhead = 0.0,
-   Extradisc command overhead = 0.0, Extradisc disconnect overhead = 0.0,
-   Extradisc inter-disconnect delay = 0.0, Extradisc seek delta = 0.0,
-   Minimum seek delay = 0.0
-} # end
-"#;
+const SPECS: &str = include_str!("tiny.diskspecs");
 
 /// The tiny drive's surfaces and mechanics.
-const MODEL: &str = r#"
-dm_disk TINY_model {
-   Number of data surfaces = 2,
-   Number of cylinders = 10,
-   Block count = 320,
-   Layout Model = dm_layout_g1 {
-      LBN-to-PBN mapping scheme = 0,
-      Sparing scheme used = 0,
-      Rangesize for sparing = 1,
-      Zones = [
-         dm_layout_g1_zone {
-            First cylinder number = 0,
-            Last cylinder number = 9,
-            Blocks per track = 16,
-            Offset of first block = 0.0,
-            Empty space at zone front = 0,
-            Skew for track switch = 2.0,
-            Skew for cylinder switch = 3.0,
-            Number of spares = 0,
-            slips = [ ],
-            defects = [ ]
-         }
-      ]
-   },
-   Mechanical Model = dm_mech_g1 {
-      Access time type = trackSwitchPlusRotation,
-      Seek type = extracted,
-      Full seek curve = tiny.seek,
-      Add. write settling delay = 0.5,
-      Head switch time = 0.5,
-      Rotation speed (in rpms) = 6000,
-      Percent error in rpms = 0.0
-   }
-}
-"#;
+const MODEL: &str = include_str!("tiny.model");
 
 /// The tiny drive's seek curve: distances in cylinders and times in ms.
 const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
