@@ -212,8 +212,7 @@ impl RegionBuilder {
                 needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
-        let table_bytes =
-            table_bytes(pages, slots).saturating_add(page_metadata_bytes(memory_pages_max));
+        let table_bytes = table_bytes(pages, slots, memory_pages_max);
         if !can_allocate(table_bytes) {
             return Err(PagerError::Tables { bytes, table_bytes, errno: libc::ENOMEM });
         }
@@ -300,11 +299,11 @@ fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
-/// Size of the tables of a region in bytes, without the metadata of its memory: the frame and the
-/// slot of each page, 4 bytes each, and the page of each slot, 8 bytes. A failure at their real
-/// allocation would abort the process.
-fn table_bytes(pages: u64, slots: u64) -> u64 {
-    8 * pages + 8 * slots
+/// Size of the tables of a region in bytes: the frame and the slot of each page, 4 bytes each, the
+/// page of each slot, 8 bytes, and the metadata of the memory. A failure at their real allocation
+/// would abort the process.
+fn table_bytes(pages: u64, slots: u64, memory_pages_max: u64) -> u64 {
+    (8 * pages + 8 * slots).saturating_add(page_metadata_bytes(memory_pages_max))
 }
 
 /// Number of storage slots for a region of `bytes` bytes. A slot has one page.
