@@ -99,9 +99,6 @@ impl Handle {
             let is_resident =
                 buffered_file.read_nowait(last_offset, KernelReadahead::Enabled, buffers)
                     == Some(1);
-            if is_resident && is_awaited {
-                file.readahead.record_wait(bytes);
-            }
             return is_resident.then_some(KernelReadStatus::LeftToCaller { is_awaited });
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
@@ -121,12 +118,17 @@ impl Handle {
     /// `buffer`. Counts all its bytes as awaited. Returns false, and counts nothing, if a page is
     /// absent again. Waits for the device only without `RWF_NOWAIT`.
     pub(crate) fn read_awaited(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let Some((_, buffered_file)) = self.opened_kernel_file() else { return false };
+        let Some((file, buffered_file)) = self.opened_kernel_file() else { return false };
         let bytes = buffer.len() as u64;
-        let is_read = match buffered_file.is_nowait_unsupported() {
+        // Without `RWF_NOWAIT` a thread has read the bytes, and its wait is counted.
+        let is_wait_counted = buffered_file.is_nowait_unsupported();
+        let is_read = match is_wait_counted {
             true => buffered_file.read_blocking(offset, buffer),
             false => buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)]),
         };
+        if is_read && !is_wait_counted {
+            file.readahead.record_wait(bytes);
+        }
         let awaited_bytes = bytes;
         is_read && self.record_kernel_read(bytes, awaited_bytes, offset)
     }
