@@ -205,8 +205,8 @@ fn no_findings_text(explanation: &Explanation) -> String {
     // Half of the waited time or more. False if the waited time is unknown.
     let are_most = |seconds: f64| seconds * 2.0 >= explanation.waited_seconds.unwrap_or(f64::MAX);
     // A device with fewer requests may be faster with more, unless larger ones gained nothing.
-    let is_depth_untried =
-        explanation.shape.depth < REMEDY_DEPTH as f64 && !are_most(explanation.none_faster_seconds);
+    let is_depth_untried = explanation.shape.depth.round() < REMEDY_DEPTH as f64
+        && !are_most(explanation.none_faster_seconds);
     let diagnosis = match explanation.limit {
         // Most of its waits are for single requests in order. Larger ones may be faster, which no
         // measurement has shown.
@@ -540,7 +540,7 @@ mod tests {
         let limit = "Its reads have no fault; the device is the limit: ";
         let untried = "No fault was found in its reads; it waits for the device: ";
         for (depth, none_faster_seconds, diagnosis) in
-            [(3.8, 0.0, untried), (16.0, 0.0, limit), (2.0, 1.5, limit), (2.0, 0.5, untried)]
+            [(3.8, 0.0, untried), (15.6, 0.0, limit), (2.0, 1.5, limit), (2.0, 0.5, untried)]
         {
             let mut explanation = Explainer::default().finish();
             explanation.limit = ProgramLimit::Device;

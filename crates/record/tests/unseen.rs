@@ -140,7 +140,7 @@ fn device_is_no_limit_of_a_program_that_mostly_computes() {
     for explanation in [next_to_work(150, 30), untimed(150)] {
         assert_eq!((explanation.limit, causes(&explanation)), (ProgramLimit::Program, Vec::new()));
         let text = explanation.limit_text;
-        assert!(text.contains("it waited 30.0 ms of 150.0 ms for the device"), "{text}");
+        assert!(text.contains("it waited 30.0 ms of 150.0 ms for reads"), "{text}");
     }
     for explanation in [next_to_work(50, 30), untimed(50)] {
         assert_eq!(explanation.limit, ProgramLimit::Device);

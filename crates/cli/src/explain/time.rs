@@ -54,18 +54,20 @@ pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fm
     Ok(())
 }
 
-/// True if the program had no other work than to wait for storage in [`REPORTED_SHARE_MIN`] of its
-/// time or more. Without times by activity, all waits count.
+/// True if reads made the program wait for [`REPORTED_SHARE_MIN`] of its time or more, and it had
+/// no other work than to wait for storage in as much. Without times by activity, all waits count.
 pub(super) fn has_idle_waits(explanation: &Explanation) -> bool {
+    let least_seconds = REPORTED_SHARE_MIN * explanation.seconds;
+    let waited_seconds = explanation.waited_seconds.unwrap_or(0.0);
     let idle_seconds: f64 = match explanation.time.is_empty() {
-        true => explanation.waited_seconds.unwrap_or(0.0),
+        true => waited_seconds,
         false => {
             let times = explanation.time.iter();
             let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
             idle_times.map(|time| time.seconds).sum()
         }
     };
-    idle_seconds >= REPORTED_SHARE_MIN * explanation.seconds
+    idle_seconds.min(waited_seconds) >= least_seconds
 }
 
 /// Longest activity with its time, if it is known and reads have no part in it. `None` also for a

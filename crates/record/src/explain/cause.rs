@@ -380,7 +380,7 @@ fn limit_by_waits(
     }
     if !is_storage_longest(gathered) {
         let text = format!(
-            "it waited {} of {} for the device{}",
+            "it waited {} of {} for reads{}",
             duration_text(waited_ns as f64),
             duration_text(gathered.length_ns as f64),
             late_announcements_text(gathered),

@@ -184,6 +184,8 @@ pub(super) fn measure(
     // The first tried window is the present one.
     check_rate(&trial.tried[0], recorded_seconds_per_byte(waits, &trial.tried[0])).ok()?;
     let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
+    let has_tried_larger =
+        trial.tried.iter().any(|tried| tried.bytes > present_bytes.max(window_bytes));
     let finding = match &setting {
         Some(setting) => build_finding(waits, setting, &trial),
         None => direct_finding(waits, &trial),
@@ -193,8 +195,8 @@ pub(super) fn measure(
     match is_larger && !gain.is_none(waits.seconds) {
         true if gain.is_uncertain() => None,
         true => Some(Comparison::Faster(finding)),
-        // A size that was left out may be faster.
-        false if !trial.is_complete => None,
+        // A size that was left out may be faster, and so may a larger one than the largest.
+        false if !trial.is_complete || !has_tried_larger => None,
         false => Some(Comparison::NoneFaster),
     }
 }
