@@ -34,7 +34,7 @@ impl OutputFile {
     /// Begins the output to `path`. A file of this name stays as it is until
     /// [`finish`](OutputFile::finish), and for good if the value is dropped before. An output that
     /// no other file can replace (a pipe, a device, a descriptor of this process) is written
-    /// directly, a regular file from length 0.
+    /// directly, a regular file from length 0 unless it is the standard output.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
         let failure = |error: io::Error| Failure::usage_of(path.display(), error);
         let (target, old_permissions) = match open_existing(path).map_err(failure)? {
@@ -42,7 +42,8 @@ impl OutputFile {
             Some(file) => {
                 let metadata = file.metadata().map_err(failure)?;
                 if !can_be_replaced(path, &metadata) {
-                    if metadata.is_file() {
+                    // Text that was printed before stays.
+                    if metadata.is_file() && !is_standard_output(&metadata) {
                         file.set_len(0).map_err(failure)?;
                     }
                     return Ok(OutputFile { writer: BufWriter::new(file), partial_file: None });
@@ -145,6 +146,12 @@ pub fn is_same_file(left: &Path, right: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// True if this is the file of the standard output.
+fn is_standard_output(metadata: &Metadata) -> bool {
+    let output = rustix::fs::fstat(io::stdout());
+    output.is_ok_and(|output| (output.st_dev, output.st_ino) == (metadata.dev(), metadata.ino()))
 }
 
 /// Opens an existing file for writing, so that a file without write permission is refused. `None`

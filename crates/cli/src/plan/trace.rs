@@ -390,7 +390,8 @@ impl TraceSource {
     /// Returns the transformation of the requests on a storage with blocks of `block_bytes` bytes,
     /// the summary after it, and a caveat with the number of widened requests. Reads the trace
     /// again unless its requests fit the blocks. Writes to real storage are not widened: they would
-    /// overwrite the bytes next to them. They are refused if they do not fit.
+    /// overwrite the bytes next to them. They are refused if they do not fit: the kernel and a
+    /// batch reject them, and a single one also reads the blocks at its edges.
     fn widened(
         &self,
         block_bytes: u64,

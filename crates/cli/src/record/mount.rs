@@ -24,7 +24,7 @@ const SEARCH_TIME: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 20_000;
 
 /// Measures the readahead window of the storage at `path_argument`, a folder, a file or a block
-/// device. Prints the command that sets the best window, or that the present one is as good.
+/// device. Prints the command that sets the best window, or why none is proposed.
 pub fn run(path_argument: &Path) -> CommandResult {
     let interrupt = Interrupt::listen();
     let failure = |error| Failure::usage_of(path_argument.display(), error);
@@ -147,8 +147,8 @@ fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> S
             "The present window of {present} KiB is as fast as the fastest; none is proposed."
         ),
         _ if !is_clear => format!(
-            "{chosen} KiB is the smallest of the fastest, but not in every round faster than the\n\
-             present window of {present} KiB; none is proposed."
+            "{chosen} KiB is the smallest of the fastest, but its slowest round is not faster than\n\
+             the fastest one of the present window of {present} KiB; none is proposed."
         ),
         _ => format!(
             "The present window is {} KiB. As root, this sets the smallest of the fastest:\n\n  \

@@ -61,8 +61,9 @@ pub fn print_samples(samples: &Samples) -> CommandResult {
 }
 
 /// Formats the samples of a process: the kernel's counters, and a table of at most `ROWS_MAX` files
-/// that were read or are cached. Open files for which the kernel reports nothing are listed too:
-/// `pread` moves no position. Files with the most added pages come first, as in `samples`.
+/// that were read or are cached. Open files for which the kernel reports nothing are listed too,
+/// unless they are also mapped: `pread` moves no position. Files with the most added pages come
+/// first, as in `samples`.
 fn format_samples(samples: &Samples) -> String {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_listed = |file: &&SampledFile| match &file.cache {
