@@ -108,8 +108,9 @@ impl Reader {
             Err(error) => {
                 let (bytes, reusable) = (readable_bytes(error, position)?, None);
                 let mut copy = AlignedBytes::allocate(bytes, reusable);
-                self.file.read_exact_at(&mut copy, position)?;
-                PageGuard::from_copy(copy)
+                // The file may have become shorter since.
+                let bytes = self.file.read_at(&mut copy, position)?;
+                PageGuard::from_copy(AlignedBytes::allocate(bytes, Some(copy)))
             }
         });
         Ok(())
