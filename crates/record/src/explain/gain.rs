@@ -250,9 +250,7 @@ impl Trial {
         }
         let present_seconds = median(&mut recorded_request_seconds);
         if let Err(reason) = check_unchanged(present_seconds, recorded_seconds) {
-            // Slower storage makes both forms of the reads slower.
-            let is_faster = median(&mut saved_per_read) > 0.0;
-            match self.losses(recorded_seconds, &mut remedy_seconds).filter(|_| !is_faster) {
+            match self.losses(recorded_seconds, &mut saved_per_read, &mut remedy_seconds) {
                 Some(losses) => saved_per_read = losses,
                 None => return Some(Gain::Unknown(reason)),
             }
@@ -279,8 +277,16 @@ impl Trial {
     }
 
     /// Returns the time that separate requests saved per read, if it is negative: see [`losses`].
-    fn losses(&self, recorded_seconds: f64, remedy_seconds: &mut [f64]) -> Option<Vec<f64>> {
-        self.parts.and_then(|_| losses(recorded_seconds, self.depths[0], remedy_seconds))
+    /// `None` too if they are faster than the same reads of today, on storage that has become
+    /// slower.
+    fn losses(
+        &self,
+        recorded_seconds: f64,
+        saved_per_read: &mut [f64],
+        remedy_seconds: &mut [f64],
+    ) -> Option<Vec<f64>> {
+        self.parts.filter(|_| median(saved_per_read) <= 0.0)?;
+        losses(recorded_seconds, self.depths[0], remedy_seconds)
     }
 
     /// Repeats the reads of one round: the first runs as recorded, the others with the remedy.
