@@ -191,8 +191,8 @@ fn wrong_byte_in_a_short_last_page_is_described() {
 }
 
 /// Seeds that found a failure with the scenarios of that time. 2,008,107: a batch waited for its
-/// own lock, because it held the last handle of a file. 10,261: a reader asked for the readable part
-/// of a window again, which had become shorter since. The last two, among a million: a file
+/// own lock, because it held the last handle of a file. 10,261: a reader asked again for the
+/// readable part of a window, which had become shorter since. The last two, among a million: a file
 /// stayed open, because the scheduler kept the device for a process that had ended before its last
 /// request returned.
 #[test]
