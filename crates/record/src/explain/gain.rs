@@ -250,7 +250,7 @@ impl Trial {
         }
         let present_seconds = median(&mut recorded_request_seconds);
         if let Err(reason) = check_unchanged(present_seconds, recorded_seconds) {
-            match self.losses(recorded_seconds, &mut saved_per_read, &mut remedy_seconds) {
+            match self.losses(recorded_seconds, [&mut saved_per_read, &mut remedy_seconds]) {
                 Some(losses) => saved_per_read = losses,
                 None => return Some(Gain::Unknown(reason)),
             }
@@ -277,14 +277,9 @@ impl Trial {
     }
 
     /// Returns the time that separate requests saved per read, if it is negative: see [`losses`].
-    /// `None` too if they are faster than the same reads of today, on storage that has become
-    /// slower.
-    fn losses(
-        &self,
-        recorded_seconds: f64,
-        saved_per_read: &mut [f64],
-        remedy_seconds: &mut [f64],
-    ) -> Option<Vec<f64>> {
+    /// `None` too if the reads as recorded take longer than separate requests today.
+    fn losses(&self, recorded_seconds: f64, rounds: [&mut [f64]; 2]) -> Option<Vec<f64>> {
+        let [saved_per_read, remedy_seconds] = rounds;
         self.parts.filter(|_| median(saved_per_read) <= 0.0)?;
         losses(recorded_seconds, self.depths[0], remedy_seconds)
     }
