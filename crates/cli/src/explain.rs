@@ -329,9 +329,8 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
-/// Name of the fetched bytes. It says so if the kernel's readahead is not among them. If less than
-/// half of them were requested from a device, as with holes
-/// of files, the name says so.
+/// Name of the fetched bytes. The name says so if the kernel's readahead is not among them, or if
+/// less than half of them were requested from a device, as with holes of files.
 fn name_of_fetch(shape: &ReadShape) -> String {
     if shape.misses_readahead {
         return "fetched by reads that waited (readahead is not recorded)".to_owned();

@@ -122,7 +122,7 @@ pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
 const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
 
 /// Activities in which a program has no other work than to wait for reads.
-pub const STORAGE_ACTIVITIES: [Activity; 4] =
+const STORAGE_ACTIVITIES: [Activity; 4] =
     [Activity::Read, Activity::Fault, Activity::SwapIn, Activity::AsyncIo];
 
 /// Fraction of the recording's duration above which a cause is reported. Chosen.
@@ -288,6 +288,16 @@ pub struct Explanation {
     /// Small reads by system calls. A measurement subtracts the cost of the recorder.
     #[serde(skip)]
     pub small_calls: Option<SmallCalls>,
+}
+
+impl Explanation {
+    /// Returns the time in seconds in which the program had no other work than to wait for storage.
+    /// 0 without times by activity.
+    pub fn idle_seconds(&self) -> f64 {
+        let times = self.time.iter().filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
+        // The sum of no times is -0.0.
+        0.0 + times.map(|time| time.seconds).sum::<f64>()
+    }
 }
 
 /// Sample of the reads that waited for one cause.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use readpath_record::explain::{ActivityTime, Explanation, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES};
+use readpath_record::explain::{ActivityTime, Explanation, REPORTED_SHARE_MIN};
 use readpath_trace::recording::{Activity, ReadMethod};
 
 /// Share of the duration from which time of unknown use is reported. Below it, the known times
@@ -61,11 +61,7 @@ pub(super) fn has_idle_waits(explanation: &Explanation) -> bool {
     let waited_seconds = explanation.waited_seconds.unwrap_or(0.0);
     let idle_seconds: f64 = match explanation.time.is_empty() {
         true => waited_seconds,
-        false => {
-            let times = explanation.time.iter();
-            let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
-            idle_times.map(|time| time.seconds).sum()
-        }
+        false => explanation.idle_seconds(),
     };
     idle_seconds.min(waited_seconds) >= least_seconds
 }

@@ -254,15 +254,16 @@ impl Sampled {
                 order.unwrap_or(Ordering::Less)
             });
             match place {
-                Err(_) if !is_compared => {
-                    alone.push(PositionGroup { descriptors: vec![descriptor], open });
-                }
                 Ok(index) => {
                     groups[index].descriptors.push(descriptor);
                     groups[index].open = open;
                 }
                 Err(index) => {
-                    groups.insert(index, PositionGroup { descriptors: vec![descriptor], open });
+                    let group = PositionGroup { descriptors: vec![descriptor], open };
+                    match is_compared {
+                        true => groups.insert(index, group),
+                        false => alone.push(group),
+                    }
                 }
             }
         }

@@ -332,8 +332,8 @@ impl Functions {
         Some((start, line.len() - name.len()))
     }
 
-    /// Returns the name of the last function that begins at or before an address, or `None`. Of
-    /// several names it is the last in the alphabet.
+    /// Returns the name of the last function that begins at or before an address, or `None`. The
+    /// last one in the alphabet counts if an address has several.
     fn function_at(&self, address: u64) -> Option<&str> {
         let next = self.starts.partition_point(|(start, _)| *start <= address);
         let (last, _) = self.starts.get(next.checked_sub(1)?)?;

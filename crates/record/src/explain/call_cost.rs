@@ -174,7 +174,7 @@ fn repeat_drawn(
         let offset = first + splitmix::mixed(draw) % (last - first + 1);
         // To users without the right to write, the kernel shows all pages as if in memory.
         let pages = PageRange::covering(offset, calls.read_bytes);
-        if !residency_flags(file, pages)?.into_iter().all(|is_resident| is_resident) {
+        if residency_flags(file, pages)?.contains(&false) {
             continue;
         }
         let begin = reads.len() * page_bytes + (offset % PAGE_BYTES) as usize;

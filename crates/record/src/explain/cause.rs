@@ -325,10 +325,12 @@ fn untimed_text(gathered: &RecordingData) -> String {
     )
 }
 
-/// Returns the limit of a program and its text, by its waits. The order of precedence is:
-/// unrecorded reads, reads without a sleep, no reads, failed reads, time of unknown use, few waits,
-/// waits next to other work, waits that are not most of the time. Waits for the device are last.
-/// `hidden`: waits that no recorded read contains.
+/// Returns the limit of a program and its text, by its waits. `hidden`: waits that no recorded read
+/// contains.
+///
+/// Reads that give no verdict precede: unrecorded ones, ones without a sleep, none, and failed
+/// ones. Time of unknown use follows, and then the waits: few ones, ones next to other work, and
+/// ones shorter than other work. Waits for the device are last.
 fn limit_by_waits(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,

@@ -1,9 +1,9 @@
 //! Waits for pages that another wait in progress fetches.
 //!
 //! Several threads may wait for the same pages at a time. One of them fetches the pages, and the
-//! others *follow*: they send no request of their own, and more requests at a time would end their
-//! waits as early as the fetch. A follower has no part of the time in which the fetch is in
-//! progress. The fetch has this time alone, with its cause.
+//! others *follow*: they send no request of their own. What ends the fetch earlier ends their waits
+//! as early. A follower has no part of the time in which the fetch is in progress. The fetch has
+//! this time alone, with its cause.
 
 use std::collections::BTreeMap;
 
@@ -107,8 +107,9 @@ impl Followers {
         change
     }
 
-    /// Returns the increase of `passed_ns` during fetches of the page for which a wait in progress
-    /// waits, since a wait for it is in progress. 0 for a wait that fetches itself.
+    /// Returns the increase of `passed_ns` during fetches of the first page of a wait in progress.
+    /// The increase counts from the first wait for this page that is followed by others without a
+    /// pause. 0 for a wait that fetches itself.
     pub fn fetched_ns(&self, wait: WaitedPages, passed_ns: f64) -> f64 {
         let page = self.pages.get(&(wait.file, wait.first)).filter(|_| !wait.is_fetch);
         page.map_or(0.0, |page| match page.is_fetched {
@@ -117,8 +118,8 @@ impl Followers {
         })
     }
 
-    /// Returns true if a fetch in progress has the page. Of several fetches, only one with the
-    /// nearest first page is compared.
+    /// Returns true if a fetch in progress has the page. Only the fetch with the nearest first page
+    /// before it is compared.
     fn is_fetched(&self, file: u32, page: u64) -> bool {
         let nearest = self.fetches.range((file, 0, 0)..=(file, page, u64::MAX)).next_back();
         nearest.is_some_and(|((_, _, end), _)| *end > page)

@@ -12,8 +12,8 @@ use super::cause::over_read::TRIAL_CONDITION;
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
 use super::{
-    AssumedParts, Explanation, Finding, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, SampledFile,
-    SampledRun, SampledWaits, WaitCause,
+    AssumedParts, Explanation, Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits,
+    WaitCause,
 };
 
 /// Part of a gain, chosen, that must have passed without other work of the program. A program that
@@ -203,10 +203,7 @@ fn limit_gains(explanation: &mut Explanation) {
     if explanation.time.is_empty() {
         return;
     }
-    let times = explanation.time.iter();
-    let idle_times = times.filter(|time| STORAGE_ACTIVITIES.contains(&time.activity));
-    // The sum of no times is -0.0.
-    let idle_seconds = 0.0 + idle_times.map(|time| time.seconds).sum::<f64>();
+    let idle_seconds = explanation.idle_seconds();
     let meanwhile = match explanation.shape.threads.len() > 1 {
         true => "other threads of it run or wait for a processor",
         false => "it runs or waits for something else",

@@ -183,9 +183,9 @@ pub(super) fn measure(
     let trial = compare_sizes(&file, offset, &sizes, should_continue).ok()??;
     // The first tried window is the present one.
     check_rate(&trial.tried[0], recorded_seconds_per_byte(waits, &trial.tried[0])).ok()?;
-    let is_larger = trial.tried[trial.chosen].bytes > present_bytes.max(window_bytes);
-    let has_tried_larger =
-        trial.tried.iter().any(|tried| tried.bytes > present_bytes.max(window_bytes));
+    let largest_present_bytes = present_bytes.max(window_bytes);
+    let is_larger = trial.tried[trial.chosen].bytes > largest_present_bytes;
+    let has_tried_larger = trial.tried.iter().any(|tried| tried.bytes > largest_present_bytes);
     let finding = match &setting {
         Some(setting) => build_finding(waits, setting, &trial),
         None => direct_finding(waits, &trial),

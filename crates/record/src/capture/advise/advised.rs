@@ -302,13 +302,12 @@ mod tests {
         }
     }
 
-    /// The files 0 and 1 of the recording have one inode number, on two partitions of a disk. Only
-    /// the first one is advised.
-    #[test]
-    fn reads_of_another_partition_count_for_no_advised_file() {
-        let name = format!("advised-partition-{}", std::process::id());
+    /// Returns an advisor that has opened a file of `pages` pages, with the file's inode. The file
+    /// is removed.
+    fn advisor_of_a_file(name_prefix: &str, pages: usize) -> (Advisor, Inode) {
+        let name = format!("{name_prefix}-{}", std::process::id());
         let path = std::env::current_exe().unwrap().with_file_name(name);
-        std::fs::write(&path, vec![7; 33 * 4096]).unwrap();
+        std::fs::write(&path, vec![7; 4096 * pages]).unwrap();
         let metadata = std::fs::metadata(&path).unwrap();
         let inode = super::super::super::mounts::inode_at(&path, &metadata);
         let mut names = UnknownLengths(path.to_str().unwrap().to_owned());
@@ -316,6 +315,14 @@ mod tests {
         let missed = (inode, PageRange::new(0, 1));
         advisor.add_file(std::process::id(), missed, &mut names, 1);
         std::fs::remove_file(&path).unwrap();
+        (advisor, inode)
+    }
+
+    /// The files 0 and 1 of the recording have one inode number, on two partitions of a disk. Only
+    /// the first one is advised.
+    #[test]
+    fn reads_of_another_partition_count_for_no_advised_file() {
+        let (mut advisor, inode) = advisor_of_a_file("advised-partition", 33);
         advisor.on_file(0, inode);
         advisor.on_file(1, Inode { device: inode.device + 1, ..inode });
         for (file, waited_ns) in [(0, 100), (1, 900)] {
@@ -330,17 +337,8 @@ mod tests {
     /// after they were opened.
     #[test]
     fn file_without_a_known_length_counts_as_short_once_it_is_opened() {
-        for (pages, short_files) in [(32_u64, 1), (33, 0)] {
-            let name = format!("advised-{pages}-{}", std::process::id());
-            let path = std::env::current_exe().unwrap().with_file_name(name);
-            std::fs::write(&path, vec![7; 4096 * pages as usize]).unwrap();
-            let metadata = std::fs::metadata(&path).unwrap();
-            let inode = super::super::super::mounts::inode_at(&path, &metadata);
-            let mut names = UnknownLengths(path.to_str().unwrap().to_owned());
-            let mut advisor = Advisor::new(256 << 20);
-            let missed = (inode, PageRange::new(0, 1));
-            advisor.add_file(std::process::id(), missed, &mut names, 1);
-            std::fs::remove_file(&path).unwrap();
+        for (pages, short_files) in [(32, 1), (33, 0)] {
+            let (advisor, _inode) = advisor_of_a_file(&format!("advised-{pages}"), pages);
             assert_eq!(advisor.short_files(), short_files, "{pages} pages");
         }
     }

@@ -106,9 +106,9 @@ impl TouchSamples {
     /// Adds the mappings that the processes made since the last search, and removes the mappings
     /// and processes that have ended. A call of execve ends all mappings of a process.
     fn search(&mut self, processes: Vec<u32>) {
-        self.processes.retain(|process, _| processes.contains(process));
+        let mut formers = std::mem::take(&mut self.processes);
         for process in processes {
-            let former = self.processes.remove(&process);
+            let former = formers.remove(&process);
             // An open page table stays bound to the memory before a call of execve. A child has the
             // memory of its parent before it, after vfork(2).
             let Some(page_table) = open_page_table(process) else { continue };
