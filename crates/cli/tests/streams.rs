@@ -223,7 +223,7 @@ fn ignored_property_of_a_drive_is_reported_once() {
     let drive = text_of("tiny.diskspecs").replace("Max queue length = 4,", sneaky);
     scratch.file("tiny.diskspecs", drive);
     scratch.file("tiny.model", text_of("tiny.model"));
-    scratch.file("tiny.seek", "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n");
+    scratch.file("tiny.seek", text_of("tiny.seek"));
     scratch.file("j.fio", "[j]\nrw=read\nbs=4k\nsize=64k\n");
     let ran = scratch.run("run j.fio --on hdd,disksim=tiny.diskspecs");
     ran.has_ended(0, "a job on the drive");

@@ -289,8 +289,7 @@ impl ResultRow {
     /// Creates a row from the counters of all reads and writes. The duration is from time 0 to the
     /// end of the last operation. All other values are unknown.
     pub fn new(job: &str, storage: &str, counters: &ReadCounters) -> ResultRow {
-        let seconds = counters.last.seconds();
-        ResultRow {
+        let row = ResultRow {
             job: job.to_owned(),
             storage: storage.to_owned(),
             page_cache: None,
@@ -300,10 +299,10 @@ impl ResultRow {
             raw: None,
             engine: None,
             bytes: counters.bytes,
-            seconds,
-            mib_per_s: per_second(mib(counters.bytes), seconds),
+            seconds: 0.0,
+            mib_per_s: None,
             runs_mib_per_s: None,
-            iops: per_second(counters.operations as f64, seconds),
+            iops: None,
             latency_us: counters.latency(),
             device_requests: None,
             device_bytes: None,
@@ -322,7 +321,8 @@ impl ResultRow {
             sections: Vec::new(),
             streams: Vec::new(),
             jain_index: None,
-        }
+        };
+        row.without_time(Time::ZERO, counters)
     }
 
     /// Takes the time of dropped operations, as of a ramp time, out of the duration and the rates.

@@ -358,12 +358,12 @@ impl<R: BufRead> TraceReader<R> {
             Some(Ok(_)) => return Ok(TraceRead::Blank),
         };
         let range = fields::checked_range(read.offset, read.bytes_read());
-        let (Some((offset, bytes)), true) = (range, read.begin_ns < fields::TIME_NS_LIMIT) else {
+        let (Some((offset, bytes)), Some(at)) = (range, fields::checked_time(read.begin_ns)) else {
             let expected = columns::expected_form(self.format);
             return Err(TraceError::unexpected(self.line_number, &format!("{read:?}"), expected));
         };
         // The number of the file stands for the device's name.
-        let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
+        let device = read.file.to_le_bytes();
         // A recording has one record for each read: no other event precedes it.
         let event = Event::Queued;
         let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };

@@ -106,7 +106,7 @@ fn ms_to_ns(ms: f64) -> u64 {
 }
 
 /// Converts ms to whole ns, also below 0.
-fn ms_to_signed_ns(ms: f64) -> i64 {
+pub(super) fn ms_to_signed_ns(ms: f64) -> i64 {
     (ms * 1e6).round() as i64
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::describe_toml::read_data_sheet_seeks;
+use super::describe_toml::{ms_to_signed_ns, read_data_sheet_seeks};
 use super::disksim_syntax::ReadText;
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Geometry, check_layout};
@@ -200,7 +200,7 @@ pub(super) fn read_mechanics(
         seek,
         head_switch_ns: ms_to_ns(block.number("Head switch time", MS)?),
         write_seek: None,
-        write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6).round() as i64,
+        write_settle_ns: ms_to_signed_ns(block.number("Add. write settling delay", SETTLE)?),
         access,
         zero_latency_read,
         zero_latency_write,

@@ -16,7 +16,7 @@ const SPECS: &str = include_str!("tiny.diskspecs");
 const MODEL: &str = include_str!("tiny.model");
 
 /// The tiny drive's seek curve: distances in cylinders and times in ms.
-const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
+const SEEK: &str = include_str!("tiny.seek");
 
 /// Loads the tiny drive with `from` replaced by `to` in the file `name`.
 fn load_tiny(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {

@@ -99,14 +99,16 @@ impl ProcessShare {
 /// process performs operations that count.
 pub fn dropped_time(streams: &[ProcessShare]) -> Time {
     // Each period of a process: start, end, and true if its operations count.
-    let periods = streams.iter().filter_map(|stream| Some((stream, stream.first?)));
-    let periods = periods.flat_map(|(stream, first)| {
+    let periods = streams.iter().filter_map(|stream| {
+        let first = stream.first?;
         let dropped = (stream.dropped_from.unwrap_or(first), first, false);
-        [dropped, (first, stream.last, true)]
+        Some([dropped, (first, stream.last, true)])
     });
     // The number of dropped and of counted periods changes by 1 at each start and each end.
-    let mut changes: Vec<(Time, bool, i64)> =
-        periods.flat_map(|(start, end, counts)| [(start, counts, 1), (end, counts, -1)]).collect();
+    let mut changes: Vec<(Time, bool, i64)> = periods
+        .flatten()
+        .flat_map(|(start, end, counts)| [(start, counts, 1), (end, counts, -1)])
+        .collect();
     changes.sort_unstable();
     let (mut dropped, mut since) = (Time::ZERO, Time::ZERO);
     let mut running = [0, 0];
