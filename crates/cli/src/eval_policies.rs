@@ -111,7 +111,7 @@ struct MatrixDocument<'a> {
     /// True if a sixty-fourth of the work was done.
     smoke: bool,
     /// Names of the tested policies.
-    policies: String,
+    policies: &'a str,
     /// Summary of the cells in the tuning set; null if the run has none.
     developed: Option<MatrixSummary>,
     /// Summary of the cells in the held-out set; null if the run has none.
@@ -295,8 +295,6 @@ fn print_results(
         (Some(_), None) => "nothing set".to_owned(),
         _ => format!("{} {}", policies.readahead, policies.scheduler),
     };
-    let page_of = |path| (path, page::matrix_page(judged, &summary, &sentences, &policies));
-    let page = args.html.as_ref().map(page_of);
     let printed = if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = MatrixDocument {
@@ -304,7 +302,7 @@ fn print_results(
             seed: args.seed,
             seeds: args.seeds,
             smoke: args.smoke,
-            policies,
+            policies: &policies,
             developed,
             held_out,
             summary: &summary,
@@ -315,8 +313,8 @@ fn print_results(
     } else {
         print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
     };
-    if let Some((path, page)) = page {
-        page.write(path)?;
+    if let Some(path) = &args.html {
+        page::matrix_page(judged, &summary, &sentences, &policies).write(path)?;
     }
     printed
 }

@@ -136,16 +136,16 @@ fn print_and_write(
     // The figures are printed in any case; a description with contradictions needs --noisy.
     let is_refused = !reliability.contradictions.is_empty() && !args.noisy;
     let written_path = args.toml.as_ref().filter(|_| !is_refused);
-    let spread_text = format!("\n{}\n", tell::spread_sentence(&reliability));
+    let spread = tell::spread_sentence(&reliability);
     let printed = match args.json {
         true => tell::print_cells(samples),
-        false => print(&(tell::tables(description, samples) + &spread_text)),
+        false => print(&format!("{}\n{spread}\n", tell::tables(description, samples))),
     };
     if let Some(path) = written_path {
         let mut head = vec![
             format!("`readpath devices measure {}` measured this.", args.path.display()),
             format!("It is what `--on measured,toml={}` takes.", path.display()),
-            tell::spread_sentence(&reliability),
+            spread,
         ];
         head.extend(warnings);
         write_results(path, &description.to_toml(&head))?;
@@ -363,9 +363,9 @@ mod tests {
 
     use super::*;
 
-    /// At its limits from the start, a cell of depth 4 reads 4 blocks to fill the queue, 8 as its
-    /// sample, and the 3 that are in flight at the end: 15 blocks of 4 KiB. A limit of 20 blocks
-    /// holds for all its reads.
+    /// A cell of depth 4, at its limits from the start: 4 blocks fill the queue, 8 are its sample,
+    /// and 3 are in flight at the end. These are 15 blocks of 4 KiB. A limit of 20 blocks holds for
+    /// all its reads.
     #[test]
     fn reads_that_fill_and_empty_the_queue_count_toward_the_limit() {
         let name = format!("readpath-measure-test-{}", std::process::id());

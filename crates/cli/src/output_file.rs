@@ -34,7 +34,7 @@ impl OutputFile {
     /// Begins the output to `path`. A file of this name stays as it is until
     /// [`finish`](OutputFile::finish), and for good if the value is dropped before. An output that
     /// no other file can replace (a pipe, a device, a descriptor of this process) is written
-    /// directly, a regular file from length 0 unless it is the standard output.
+    /// directly. A regular file then begins with length 0, unless it is the standard output.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
         let failure = |error: io::Error| Failure::usage_of(path.display(), error);
         let (target, old_permissions) = match open_existing(path).map_err(failure)? {

@@ -14,11 +14,8 @@ use std::time::{Duration, Instant};
 
 use readpath_core::unit::PageRange;
 use readpath_record::cold;
-use readpath_trace::recording::{
-    FileRecord, Mapped, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingStart,
-    RecordingWriter, ThreadName,
-};
-use support::{Ran, Scratch};
+use readpath_trace::recording::{FileRecord, Mapped, ReadOutcome, ReadRecord, Record, ThreadName};
+use support::{Ran, Scratch, begin_recording, end_recording};
 
 const PAGE: u64 = 4096;
 const FILE_PAGES: u64 = 2048;
@@ -27,13 +24,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Recording of reads and touches of a file: first page and number of pages, the last one a touch.
 fn recording(file: &Path, bytes: u64, ranges: &[(u64, u64)]) -> Vec<u8> {
-    let mut written = Vec::new();
-    let mut writer = RecordingWriter::new(&mut written).unwrap();
-    let start = RecordingStart { page_bytes: PAGE, ..RecordingStart::default() };
+    let mut writer = begin_recording();
     let inode = fs::metadata(file).map_or(7, |file| file.ino());
     let path = file.to_str().unwrap().to_owned();
     let named = FileRecord { file: 0, inode, bytes: Some(bytes), path, ..FileRecord::default() };
-    let names = [Record::Start(start), Record::File(named), Record::Thread(ThreadName::default())];
+    let names = [Record::File(named), Record::Thread(ThreadName::default())];
     names.into_iter().for_each(|record| writer.put(record).unwrap());
     for (nth, &(first, count)) in ranges.iter().enumerate() {
         let (offset, bytes) = (first * PAGE, count * PAGE);
@@ -49,9 +44,7 @@ fn recording(file: &Path, bytes: u64, ranges: &[(u64, u64)]) -> Vec<u8> {
             })
             .unwrap();
     }
-    writer.put(Record::End(RecordingEnd::default())).unwrap();
-    writer.finish().unwrap();
-    written
+    end_recording(writer, 0)
 }
 
 /// Pages of a file that are in the page cache.

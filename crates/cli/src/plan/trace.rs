@@ -153,21 +153,23 @@ impl TracePass {
         // Bits that are set in any offset or size, and number of widened requests.
         let (mut set_bits, mut write_bits, mut widened_count) = (0, 0, 0);
         let mut has_skipped = false;
-        let kept = reader.by_ref().filter_map(|request| match request {
-            Ok(request) => {
-                let kept = transform.apply(request);
-                has_skipped |= kept.is_none();
-                kept.map(|kept| {
-                    set_bits |= kept.offset | kept.bytes;
-                    if kept.op == Op::Write {
-                        write_bits |= kept.offset | kept.bytes;
-                    }
-                    // Only widening changes the size of a request.
-                    widened_count += u64::from(kept.bytes != request.bytes);
-                    Ok(kept)
-                })
+        let kept = reader.by_ref().filter_map(|request| {
+            let request = match request {
+                Ok(request) => request,
+                Err(error) => return Some(Err(error)),
+            };
+            let Some(kept) = transform.apply(request) else {
+                has_skipped = true;
+                return None;
+            };
+            let bits = kept.offset | kept.bytes;
+            set_bits |= bits;
+            if kept.op == Op::Write {
+                write_bits |= bits;
             }
-            Err(error) => Some(Err(error)),
+            // Only widening changes the size of a request.
+            widened_count += u64::from(kept.bytes != request.bytes);
+            Some(Ok(kept))
         });
         let summary = match TraceSummary::of(kept) {
             Err(TraceError::Empty { .. }) if has_skipped => {
