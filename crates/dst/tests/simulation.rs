@@ -190,11 +190,12 @@ fn wrong_byte_in_a_short_last_page_is_described() {
     assert!(failure.contains("a window shows other bytes at 4096: [ff]"), "{failure}");
 }
 
-/// Seeds that found a failure with the scenarios of that time. 2,008,107: a batch waited for its
-/// own lock, because it held the last handle of a file. 10,261: a reader asked again for the
-/// readable part of a window, which had become shorter since. The last two, among a million: a file
-/// stayed open, because the scheduler kept the device for a process that had ended before its last
-/// request returned.
+/// Seeds that found a failure with the scenarios of that time.
+///
+/// - 2,008,107: a batch waited for its own lock, because it held the last handle of a file.
+/// - 10,261: a reader asked again for the bytes before an error, and the file had become shorter.
+/// - The last two, among a million: a file stayed open. The scheduler kept the device for a process
+///   that had ended before its last request returned.
 #[test]
 fn seeds_of_earlier_failures_pass() {
     for (seed, actions) in [

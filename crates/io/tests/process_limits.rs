@@ -53,6 +53,15 @@ enum LimitOutcome {
     Refused = 3,
 }
 
+impl LimitOutcome {
+    /// Outcome of a refusal, whose text must name the limit of data.
+    fn refused_by(refusal: &dyn std::fmt::Display) -> LimitOutcome {
+        let text = refusal.to_string();
+        assert!(text.contains("`ulimit -d`"), "{text}");
+        LimitOutcome::Refused
+    }
+}
+
 /// Runs `outcome` in a child for each of the limits, `extra_bytes` beyond the data that the child
 /// has. Fails unless each returns, and unless both outcomes occur.
 fn check_at_limits_of_data(
@@ -94,8 +103,7 @@ fn path_beyond_the_limit_of_data_is_an_error_that_names_it() {
                     file.read_exact_at(&mut [0; 9_000], 70_000).unwrap();
                     LimitOutcome::Served
                 }
-                Err(error) if error.to_string().contains("`ulimit -d`") => LimitOutcome::Refused,
-                Err(error) => panic!("{error}"),
+                Err(error) => LimitOutcome::refused_by(&error),
             }
         });
     }
@@ -121,8 +129,7 @@ fn region_at_the_limit_of_data_is_served_or_an_error_that_names_it() {
                 pages.take(5_000).for_each(|page| page[0] = 1);
                 LimitOutcome::Served
             }
-            Err(error) if error.to_string().contains("`ulimit -d`") => LimitOutcome::Refused,
-            Err(error) => panic!("{error}"),
+            Err(error) => LimitOutcome::refused_by(&error),
         }
     });
 }
@@ -143,19 +150,13 @@ fn mapping_at_the_limit_of_data_is_served_or_names_it() {
         // SAFETY: no process changes the file.
         let mapping = match unsafe { built.open(&temp.path) } {
             Ok(mapping) => mapping,
-            Err(error) if error.to_string().contains("`ulimit -d`") => {
-                return LimitOutcome::Refused;
-            }
-            Err(error) => panic!("{error}"),
+            Err(error) => return LimitOutcome::refused_by(&error),
         };
         let first_bytes = mapping.as_slice().iter().step_by(4096).map(|&byte| u64::from(byte));
         assert!(first_bytes.sum::<u64>() > 0);
         match mapping.mode() {
             MappingMode::Served => LimitOutcome::Served,
-            mode => {
-                assert!(mode.to_string().contains("`ulimit -d`"), "{mode}");
-                LimitOutcome::Refused
-            }
+            mode => LimitOutcome::refused_by(&mode),
         }
     });
 }

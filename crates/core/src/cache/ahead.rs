@@ -409,7 +409,7 @@ mod tests {
         fn allow_pins(&mut self, _may_pin: bool) {}
     }
 
-    /// Of 128 pages one is prefetched. 70 others are added, more than the first lifetime of 64. A
+    /// One of 128 pages is prefetched. 70 others are added, more than the first lifetime of 64. A
     /// reader uses the page at its recall, so that it stays, as a page of the policy. Three
     /// quarters of the memory may be prefetched: 96.
     #[test]

@@ -132,7 +132,6 @@ impl fmt::Display for SwapError {
                 f.write_str("; give a smaller area")
             }
             SwapError::Second => f.write_str("there is a swap area already; one is all there is"),
-            // 2^32 pages of 4 KiB are 16 TiB.
             SwapError::TooManyPages { pages } => write!(
                 f,
                 "a mapping of {pages} pages is too large to be numbered; give at most 4294967294"

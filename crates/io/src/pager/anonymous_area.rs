@@ -23,8 +23,8 @@ use super::uffd::{RangeRegistration, Uffd};
 use crate::os::frames::can_allocate;
 
 /// Memory that a serving thread needs next to its tables, in bytes: for its backend, and to serve.
-/// Without it, limits of data (`ulimit -d`) in a range of 224 KiB ended a program with a region of
-/// 256 MiB and 16 MiB of memory (crates/io/tests/process_limits.rs, in steps of 16 KiB).
+/// Without it, limits of data (`ulimit -d`) in a range of 224 KiB ended a program. It had a region
+/// of 256 MiB and 16 MiB of memory (crates/io/tests/process_limits.rs, in steps of 16 KiB).
 const SERVING_BYTES: u64 = 1 << 20;
 
 /// Private anonymous memory of whole pages, initially absent.

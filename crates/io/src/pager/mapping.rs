@@ -163,9 +163,9 @@ impl MappingBuilder {
     ///
     /// # Errors
     /// The file cannot be opened or is empty, memory is short, a policy is unknown, or the kernel
-    /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if the system permits
-    /// no userfaultfd, if twice its length and its tables exceed a limit of memory, or if it is
-    /// [left](MappingBuilder::kernel_cache) to the kernel.
+    /// should map the file and cannot. It maps the file ([`Mapping::mode`]) if no userfaultfd is
+    /// permitted, or the file is [left](MappingBuilder::kernel_cache) to it. So it does if twice the
+    /// length and the tables exceed a limit of memory.
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let readahead = Spec::parse(&self.readahead).map_err(PagerError::Policy)?;

@@ -299,9 +299,9 @@ fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
-/// Size of the tables of a region in bytes: the frame and the slot of each page, 4 bytes each, the
-/// page of each slot, 8 bytes, and the metadata of the memory. A failure at their real allocation
-/// would abort the process.
+/// Size of the tables of a region in bytes: 8 for each page (its frame and its slot), 8 for each
+/// slot (its page), and the metadata of the memory. A failure at their real allocation would abort
+/// the process.
 fn table_bytes(pages: u64, slots: u64, memory_pages_max: u64) -> u64 {
     (8 * pages + 8 * slots).saturating_add(page_metadata_bytes(memory_pages_max))
 }

@@ -367,7 +367,7 @@ impl ThroughputTuner {
         self.epoch = MeasuringEpoch::default();
         let trial_duration = now.since(trial.began);
         let setting_before = self.setting;
-        let (why, kib_per_s) = match trial.setting {
+        let why = match trial.setting {
             None => {
                 self.all_kib_per_s = kib_per_s;
                 if self.parameter.is_enough(self.mean_kib_per_s, kib_per_s) {
@@ -382,7 +382,7 @@ impl ThroughputTuner {
                 };
                 // The setting was not enough: later steps are finer, and its mean begins again.
                 (self.uses_fine_steps, self.epochs) = (true, 0);
-                ("less", self.mean_kib_per_s)
+                "less"
             }
             Some(_) => {
                 let trial_kib_per_s =
@@ -410,14 +410,15 @@ impl ThroughputTuner {
                 }
                 self.setting = trial.setting;
                 (self.mean_kib_per_s, self.epochs) = (trial_kib_per_s, 1);
-                ("enough", trial_kib_per_s)
+                "enough"
             }
         };
         self.initial_kib_per_s = 0;
         // The rate of all at once may be only the initial rate of the device.
         self.next_trial_is_all = self.parameter == Parameter::Processes && self.setting.is_some();
         self.quiet_until = now;
-        let all_kib_per_s = self.all_kib_per_s;
+        // After "enough" the mean is the rate of the trial, after "less" the rate before it.
+        let (kib_per_s, all_kib_per_s) = (self.mean_kib_per_s, self.all_kib_per_s);
         Some(ProbeResult { setting: self.setting, why, kib_per_s, all_kib_per_s })
     }
 
