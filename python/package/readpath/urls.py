@@ -60,17 +60,17 @@ def _links(name: str, options: dict[str, Any]) -> list[str]:
         # A path may end a chain that begins with bare protocols or with a part of an archive:
         # `simplecache::/folder/file`, `zip://part::/folder/archive.zip`.
         ends_protocols = bool(links) and "://" not in links[-1] and links[-1] in known
-        if not links or is_link or ends_protocols or _needs_archive(links[-1], options):
+        if not links or is_link or ends_protocols or _needs_archive(links[-1], known, options):
             links.append(part)
         else:
             links[-1] += f"::{part}"
     return links
 
 
-def _needs_archive(link: str, options: dict[str, Any]) -> bool:
+def _needs_archive(link: str, known: list[str], options: dict[str, Any]) -> bool:
     """Returns True for a part of an archive whose name is the next link, as it is not in the options (`fo`)."""
     protocol, separator, _ = link.partition("://")
-    if not separator or protocol not in fsspec.available_protocols() or "fo" in options.get(protocol, {}):
+    if not separator or protocol not in known or "fo" in options.get(protocol, {}):
         return False
     try:
         kind = fsspec.get_filesystem_class(protocol)
