@@ -21,6 +21,20 @@ def root():
 
 
 @pytest.fixture(scope="session")
+def descriptors():
+    """Gives the open descriptors, as pairs of number and file.
+
+    A test compares sets, not counts: other tests' connections may close in the meantime.
+    """
+
+    def opened():
+        links = [(name, f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        return {(name, os.readlink(link)) for name, link in links if os.path.islink(link)}
+
+    return opened
+
+
+@pytest.fixture(scope="session")
 def command():
     """Runs the command `readpath`; the tests that need it are skipped where it is not built."""
     named = os.environ.get("READPATH_COMMAND")

@@ -291,23 +291,26 @@ def test_a_wrong_plan_raises_and_starts_nothing(path):
         file.prefetch(["a"])
 
 
-def test_plans_end_with_their_file(path):
+def test_plans_end_with_their_file(path, descriptors):
     threads = {thread.name for thread in threading.enumerate()}
     assert "readpath-prefetch" not in threads
-    descriptors = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     file = readpath.safe_open(path)
     file.prefetch(["a", "b", "c"], ahead_bytes=1)
     file.prefetch(["b"], ahead_bytes=1)
     del file
     wait_until(lambda: all(t.name != "readpath-prefetch" for t in threading.enumerate()))
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert descriptors() <= before
 
 
-def test_only_files_of_a_plan_need_descriptors_and_a_failed_plan_leaves_the_last_one(tmp_path):
+def test_only_files_of_a_plan_need_descriptors_and_a_failed_plan_leaves_the_last_one(
+    tmp_path, descriptors
+):
     """With four free descriptors, a plan of 1 of 10 files starts, and one of 10 files fails."""
     for at in range(10):
         save_file({f"t{at}": numpy.full((256, 1024), at, "f4")}, tmp_path / f"{at}")
     names = [f"t{at}" for at in range(10)]
+    before = descriptors()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with readpath.safe_open([tmp_path / f"{at}" for at in range(10)]) as file:
         opened = len(os.listdir("/proc/self/fd"))
@@ -327,4 +330,4 @@ def test_only_files_of_a_plan_need_descriptors_and_a_failed_plan_leaves_the_last
                 os.close(filler)
         assert (file.get_tensor("t3") == 3).all()
     wait_until(lambda: all(t.name != "readpath-prefetch" for t in threading.enumerate()))
-    assert len(os.listdir("/proc/self/fd")) == opened - 10
+    assert descriptors() <= before
