@@ -161,26 +161,6 @@ impl Memory {
         (address - base < area.pages.len() * PAGE).then_some(area.uffd)
     }
 
-    /// Changes the state of the page at an address, and the number of present pages. A page that is
-    /// no longer present gets the next generation, and has no users.
-    fn set_state(&mut self, address: usize, state: PageState) {
-        let page = self.page(address).expect("the address is in an area");
-        let old_state = std::mem::replace(&mut page.state, state);
-        let is_present = |state| matches!(state, PageState::Present { .. });
-        if is_present(old_state) && !is_present(state) {
-            *page = Page {
-                generation: page.generation + 1,
-                users: 0,
-                writers: 0,
-                released_at_ns: 0,
-                ..*page
-            };
-            self.present_pages -= 1;
-            self.count_left(address); // It is no longer kept in its place.
-        }
-        self.present_pages += u64::from(!is_present(old_state) && is_present(state));
-    }
-
     /// Changes the state of the absent page at an address to `state`, by a call on `uffd`. Fails
     /// with EEXIST if the page is not absent, and with ENOENT if it is delegated or not of that
     /// userfaultfd.
@@ -377,7 +357,13 @@ impl World {
                 // SAFETY: a page of the pager's mapping that may no longer be read.
                 unsafe { std::ptr::write_bytes(address as *mut u8, GARBAGE_BYTE, PAGE) };
             }
-            memory.set_state(address, PageState::Absent);
+            match is_by_pager {
+                true => memory.set_state(address, PageState::Absent),
+                // A kept page adds to the pager's limit until the pager learns of the drop.
+                false => {
+                    memory.change_state(address, PageState::Absent);
+                }
+            }
         }
     }
 

@@ -213,7 +213,7 @@ fn seeds_of_earlier_failures_pass() {
         let failure = Scenario::from_seed(seed, actions).run().failure;
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
     }
-    for seed in [10, 17, 24, 179, 239, 864, 3_577, 8_045, 12_238, 14_301, 14_709] {
+    for seed in [10, 17, 24, 179, 239, 864, 3_577, 8_045, 9_630, 12_238, 14_301, 14_709] {
         let failure = Scenario::paged(seed, MEMORY_ACTIONS).run().failure;
         assert!(failure.is_none(), "seed {seed}, of memory: {failure:?}");
     }

@@ -173,8 +173,43 @@ impl Memory {
         kernel.kept_pages_max = kernel.kept_pages_max.max(kept);
     }
 
+    /// Changes the state of the page at an address by the pager, which knows its place from then
+    /// on: a page that leaves it or is filled there is no longer kept.
+    pub(super) fn set_state(&mut self, address: usize, state: PageState) {
+        let has_left = self.change_state(address, state);
+        if has_left || self.is_kept(address) {
+            self.count_left(address);
+        }
+    }
+
+    /// Changes the state of the page at an address, and the number of present pages. Returns true
+    /// if the page was present and no longer is: it gets the next generation, and has no users.
+    pub(super) fn change_state(&mut self, address: usize, state: PageState) -> bool {
+        let page = self.page(address).expect("the address is in an area");
+        let old_state = std::mem::replace(&mut page.state, state);
+        let is_present = |state| matches!(state, PageState::Present { .. });
+        let has_left = is_present(old_state) && !is_present(state);
+        if has_left {
+            *page = Page {
+                generation: page.generation + 1,
+                users: 0,
+                writers: 0,
+                released_at_ns: 0,
+                ..*page
+            };
+            self.present_pages -= 1;
+        }
+        self.present_pages += u64::from(!is_present(old_state) && is_present(state));
+        has_left
+    }
+
+    /// True if a move of the page failed, and the pager has not learned since that it has left.
+    fn is_kept(&self, address: usize) -> bool {
+        self.kernel_memory.kept_pages.contains(&address)
+    }
+
     /// Ends the count of a page that leaves its place.
-    pub(super) fn count_left(&mut self, address: usize) {
+    fn count_left(&mut self, address: usize) {
         self.kernel_memory.kept_pages.remove(&address);
         self.kernel_memory.kept_again = 0;
     }

@@ -65,6 +65,11 @@ impl MemoryLimit {
         self.pause_end.is_some()
     }
 
+    /// Number of pages that could not leave when they were last chosen.
+    pub(super) fn kept_pages(&self) -> usize {
+        self.kept.len()
+    }
+
     /// True if the page could not leave when it was last chosen.
     pub(super) fn is_kept(&self, page: u64) -> bool {
         self.kept.contains(&page)
@@ -77,27 +82,25 @@ impl MemoryLimit {
 }
 
 impl Areas {
-    /// Adds frames to the machine for kept pages, or further ones if all of the chosen pages are
-    /// kept. Begins a pause if all are kept and there are no frames to add. `kept_count` is the
-    /// number of kept pages among the `chosen_count` chosen ones. Each chosen page was reported to
-    /// the machine before.
+    /// Adds frames to the machine for newly kept pages. If all `chosen_count` chosen pages were
+    /// kept before too (`are_kept_again`), adds as many further ones, or begins a pause at the
+    /// bound of the limit. Each chosen page was reported to the machine before.
     pub(super) fn enlarge_memory(
         &mut self,
         machine: &mut Machine,
         now: Time,
         chosen_count: usize,
-        kept_count: usize,
+        are_kept_again: bool,
     ) {
         let limit = &mut self.memory_limit;
         let [memory_bytes, _used_bytes] = machine.memory_bytes();
-        if limit.bytes() <= memory_bytes && kept_count == chosen_count {
-            // Each kept page has added its frame before: the policy has chosen them again.
-            limit.frames_again = (limit.frames_again + kept_count as u64).min(limit.frames_max);
+        if limit.bytes() <= memory_bytes && are_kept_again {
+            limit.frames_again = (limit.frames_again + chosen_count as u64).min(limit.frames_max);
         }
         if limit.bytes() > memory_bytes {
             let withdrawn = machine.resize(now, limit.bytes());
             debug_assert!(withdrawn.is_empty(), "a growth withdraws no frames");
-        } else if kept_count == chosen_count {
+        } else if are_kept_again {
             limit.pause_end = Some(now + Time::from_us(KEPT_PAUSE_US));
         }
     }

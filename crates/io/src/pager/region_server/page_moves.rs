@@ -77,6 +77,7 @@ impl Areas {
     pub(super) fn zero_dropped_page(&mut self, machine: &mut Machine, page: u64) -> bool {
         let was_dropped = self.fill_if_dropped(page);
         if was_dropped {
+            self.memory_limit.on_left(page);
             machine.handle_written(self.memory, page);
         }
         was_dropped
@@ -146,6 +147,7 @@ impl Areas {
     /// reported as unmapped too, because the machine expects that, and then as mapped by a fault.
     pub(super) fn unmap_all(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
+        let kept_before = self.memory_limit.kept_pages();
         // Adjacent pages in adjacent frames are moved by one call.
         let mut run_start = 0;
         while run_start < unmaps.len() {
@@ -170,7 +172,11 @@ impl Areas {
         let kept_count =
             unmaps.iter().filter(|unmap| self.memory_limit.is_kept(unmap.page)).count();
         if kept_count > 0 {
-            self.enlarge_memory(machine, now, unmaps.len(), kept_count);
+            // A page that is kept for the first time has no frame of its own yet, although the
+            // memory may still be larger for pages that have left.
+            let are_kept_again =
+                kept_count == unmaps.len() && self.memory_limit.kept_pages() == kept_before;
+            self.enlarge_memory(machine, now, unmaps.len(), are_kept_again);
         }
         // A stuck page is mapped again, as by a write, because it may still be written to. With
         // `REMAP_TAG` an error of this fault poisons no page.
