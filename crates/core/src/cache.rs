@@ -234,6 +234,17 @@ impl Cache {
         frame.is_marked.then(|| Folio::holding(page, frame.order))
     }
 
+    /// Puts a readahead mark on a page. A filled one is no longer shared with outside readers, as
+    /// every marked page. No effect on an absent page.
+    pub fn mark(&mut self, file: FileId, page: u64) {
+        if let Some(frame) = self.find(file, page) {
+            self.frame_mut(frame).is_marked = true;
+            if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
+                sharer.mark(frame);
+            }
+        }
+    }
+
     /// Removes the readahead mark from every page of the folio. Filled ones are shared with outside
     /// readers from then on; a marked page is not.
     pub fn clear_mark(&mut self, file: FileId, folio: Folio) {

@@ -116,6 +116,10 @@ pub trait PageView {
     /// Removes the readahead mark from the pages of the folio.
     fn clear_mark(&mut self, folio: Folio);
 
+    /// Marks a cached page, so that its next use is reported to the policy. No effect on an absent
+    /// page, nor by default: the next use is then reported only if its reader waits.
+    fn mark(&mut self, _page: u64) {}
+
     /// Adds a folio, none of whose pages is cached, and submits its read.
     ///
     /// Adjacent folios that are added during one call of the policy reach the device together.

@@ -314,6 +314,24 @@ fn the_request_cost_falls_with_waiting_readers() {
     evidence.open_reads = 1000;
     assert_eq!(window(evidence), WindowTarget { pages: 13, why: "waits" });
 }
+
+/// The window is read by a lone reader. At its mark seven others wait, and what is left of it is
+/// more than the new window. The next window is read before the reader has used up this one.
+#[test]
+fn a_reader_with_too_large_a_window_does_not_wait_after_it() {
+    let mut alone = PolicyDriver::new();
+    (0..8).for_each(|nth| drop(alone.read(32 * nth, 32)));
+    let end = (0..).find(|&page| !alone.pages.is_cached(page)).unwrap();
+    alone.pages.device_evidence().open_reads = 8;
+    let mut added = Vec::new();
+    for first in (256..2 * end).step_by(32) {
+        let range = PageRange::new(first, 32);
+        assert!(range.pages().all(|page| alone.pages.is_cached(page)), "{first} of {end}");
+        added.extend(alone.read(first, 32));
+    }
+    assert!(added[0].0 == end, "{added:?}: the window was not too large");
+}
+
 /// Since the stream began, about 1,000 pages were requested; ten of them by the stream.
 #[test]
 fn windows_are_bounded_by_the_lifetime_of_pages() {

@@ -49,6 +49,10 @@ impl PageView for BoundedPages {
         self.table.clear_mark(folio);
     }
 
+    fn mark(&mut self, page: u64) {
+        self.table.mark(page);
+    }
+
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let pages = folio.range().pages();
         if self.unused.len() + pages.clone().count() > self.unused_max {

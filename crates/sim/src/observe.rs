@@ -393,6 +393,11 @@ impl PageView for CountingPages<'_> {
         self.pages.clear_mark(folio);
     }
 
+    /// Puts a readahead mark on a cached page.
+    fn mark(&mut self, page: u64) {
+        self.pages.mark(page);
+    }
+
     /// Passes the folio on. Counts its pages inside and outside the range and returns true if it
     /// was added.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {

@@ -32,6 +32,10 @@ pub trait PageSharer: Send + fmt::Debug {
     /// read. The lowest bit of `marked` stands for the first page.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64);
 
+    /// Records that the page in the frame carries the mark, so that it is no longer shared. No
+    /// effect by default: uses of the page are then not reported to the policy.
+    fn mark(&mut self, _frame: FrameId) {}
+
     /// Records that the page in the frame no longer carries the mark.
     fn unmark(&mut self, frame: FrameId);
 

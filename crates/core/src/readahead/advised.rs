@@ -366,6 +366,13 @@ impl PageView for KernelPageView<'_> {
         self.advised.consecutive_other_reads = 0;
     }
 
+    /// Marks a page that was read or advised.
+    fn mark(&mut self, page: u64) {
+        if self.is_cached(page) {
+            self.advised.marks.insert(page);
+        }
+    }
+
     /// Adds the pages of a folio as single pages, of which only the first is marked. Returns false
     /// if not all find memory; the first ones may then be added.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {

@@ -117,6 +117,13 @@ impl PageView for PageTable {
         }
     }
 
+    /// Marks the cached folio that holds the page.
+    fn mark(&mut self, page: u64) {
+        if let Some((folio, _)) = self.find(page) {
+            self.folios.insert(folio.first, (folio.order, true));
+        }
+    }
+
     /// Adds the folio and logs it. Panics if the folio is unaligned or overlaps another. Returns
     /// true: memory is never short.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {

@@ -59,6 +59,10 @@ impl PageSharer for FrameSharer {
         }
     }
 
+    fn mark(&mut self, frame: FrameId) {
+        self.0.lock().unwrap().shared.get_mut(&frame.0).unwrap().1 = Mark::Set;
+    }
+
     fn unmark(&mut self, frame: FrameId) {
         self.0.lock().unwrap().shared.get_mut(&frame.0).unwrap().1 = Mark::Clear;
     }

@@ -338,6 +338,11 @@ impl PageView for FilePages<'_> {
         self.cache.clear_mark(self.file, folio);
     }
 
+    /// Puts a readahead mark on a cached page.
+    fn mark(&mut self, page: u64) {
+        self.cache.mark(self.file, page);
+    }
+
     /// Adds a folio of absent pages, clipped at the end of the file and split at the requested
     /// pages. With `is_marked`, every page of it is marked.
     /// Returns false, and adds nothing, if its prefetched part exceeds the budget, the credit or

@@ -360,6 +360,11 @@ impl PageSharer for FrameSharer {
         self.0.index.share(file, first, frames, marked);
     }
 
+    /// Puts a readahead mark on the page in `frame`.
+    fn mark(&mut self, frame: FrameId) {
+        self.0.index.mark(frame.0);
+    }
+
     /// Removes the readahead mark of the page in `frame`.
     fn unmark(&mut self, frame: FrameId) {
         self.0.index.unmark(frame.0);

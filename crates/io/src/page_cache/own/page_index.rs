@@ -284,6 +284,11 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
+    /// Marks the page in `frame`: later lookups do not find it. Called by one thread at a time.
+    pub(crate) fn mark(&self, frame: u32) {
+        self.entries[frame as usize].state.fetch_or(MARKED, Relaxed);
+    }
+
     /// Removes the mark of the page in `frame`. Called by one thread at a time.
     pub(crate) fn unmark(&self, frame: u32) {
         self.entries[frame as usize].state.fetch_and(!MARKED, Relaxed);

@@ -123,12 +123,16 @@ impl ReadStream {
         let is_too_small =
             window.count() < size.pages.min(size.share_pages) / 4 && window.end < file_pages;
         if first > request.end && is_too_small {
+            // The window has become smaller since the pages ahead were read.
+            self.mark_ahead(request, size.pages / 2, pages);
             return PageRange::default();
         }
         let request_pages = self.latest_run().request_pages;
         // Requests until the reader takes the first new page.
         let requests_ahead = (first + 1 - request.end).div_ceil(request_pages);
         if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
+            // It may pay with fewer requests ahead.
+            self.mark_ahead(request, (first - request.end) / 2, pages);
             return PageRange::default();
         }
         // If memory determined the size, `size.pages` is all that stays in memory, and may be too
@@ -136,6 +140,15 @@ impl ReadStream {
         let is_memory_short = size.why == "memory" && 2 * window.count() > size.pages;
         let has_room_for_two_windows = !is_memory_short;
         self.add_forward(window, access, has_room_for_two_windows, pages)
+    }
+
+    /// Marks the page after which `pages_ahead` prefetched pages remain, so that the next window is
+    /// considered there. No effect if the request is past that page.
+    fn mark_ahead(&self, request: PageRange, pages_ahead: u64, pages: &mut dyn PageView) {
+        let page = self.prefetch_end.saturating_sub(pages_ahead.max(1));
+        if page >= request.end {
+            pages.mark(page);
+        }
     }
 
     /// Prefetches the next blocks of a stride. Returns the range from the lowest to the highest

@@ -91,6 +91,9 @@ fn marked_page_is_not_shared_until_it_is_unmarked() {
     assert!(!index.unpin(1));
     index.unmark(1);
     assert!(index.is_shared(FILE, 7));
+    index.mark(1);
+    assert!(!index.is_shared(FILE, 7));
+    index.unmark(1);
     assert_eq!((index.take_uses(1), index.take_uses(1)), (UseCount::Once, UseCount::None));
     for uses in [UseCount::Once, UseCount::Again, UseCount::Again] {
         let lookups = match uses {
