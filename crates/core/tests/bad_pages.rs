@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use readpath_core::machine::{ReadAccess, ReadError};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, ProcessId};
-use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
 const FILE_PAGES: u64 = 100;
 
@@ -53,6 +53,52 @@ fn a_retry_that_succeeds_is_not_an_error() {
     world.finish(0);
     world.bad_pages.clear();
     assert_eq!(world.run()[0].result, Ok(bytes));
+}
+
+/// As for remote storage: no search, and joined reads fail at their own first byte, by one request.
+#[test]
+fn whole_request_fails_for_all_its_reads() {
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
+    world.path.fail_requests_whole();
+    world.bad_pages.insert(9);
+    let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+    for page in 0..4 {
+        let offset = 4 * page * PAGE_BYTES;
+        world.read(ReadAccess::Buffered, handle, 0, offset, 4 * PAGE_BYTES, page).unwrap();
+    }
+    let done = world.run();
+    assert_eq!(done.len(), 4);
+    for done in done {
+        let (offset, error) = (4 * done.tag * PAGE_BYTES, DeviceError::Medium);
+        assert_eq!(done.result, Err(ReadError::Device { offset, error }));
+    }
+    assert_eq!(world.issued.len(), 1, "{:?}", world.issued);
+}
+
+/// Prefetched pages 0 to 7 and 12 to 15 are dropped. The two readers need 8 and 11; one request
+/// more is for the pages from 8 to 11, of which 9 stays bad.
+#[test]
+fn whole_request_is_tried_once_without_its_readahead() {
+    for bad in [3, 9] {
+        let mut world = FileEnvironment::new(config("none", "noop", 64));
+        world.path.fail_requests_whole();
+        world.bad_pages.insert(bad);
+        let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+        let range = PageRange::new(0, REQUEST_PAGES_MAX);
+        world.path.advise(world.now, handle, ProcessId(0), Advice::WillNeed, range);
+        for page in [8, 11] {
+            let offset = page * PAGE_BYTES;
+            world.read(ReadAccess::Buffered, handle, 0, offset, PAGE_BYTES, page).unwrap();
+        }
+        for done in world.run() {
+            let (offset, error) = (done.tag * PAGE_BYTES, DeviceError::Medium);
+            let failed = Err(ReadError::Device { offset, error });
+            assert_eq!(done.result, if bad == 9 { failed } else { Ok(PAGE_BYTES) });
+        }
+        let pages = world.issued.iter().map(|request| [request.start, request.end()]);
+        let pages: Vec<_> = pages.map(|ends| ends.map(|sector| sector / PAGE_SECTORS)).collect();
+        assert_eq!(pages, [[0, REQUEST_PAGES_MAX], [8, 12]], "bad page {bad}");
+    }
 }
 
 /// Prefetched pages that can't be read count as waste, not as cancelled.

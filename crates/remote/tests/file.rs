@@ -257,6 +257,33 @@ fn error_has_a_kind_and_its_text_is_reported() {
     }
 }
 
+/// A request of 16 pages fails: no page of an object is a bad sector that a search could find. The
+/// field `retries_max` counts further requests, of which there are none here.
+#[test]
+fn failed_request_of_many_pages_is_sent_once() {
+    let faults = Faults { errors: 1, ..Faults::default() };
+    let store = with_object(TestStore { faults, ..TestStore::new(InMemory::new()) });
+    let errors = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&errors);
+    let on_error: Arc<dyn Fn(&object_store::Error) + Send + Sync> =
+        Arc::new(move |_| *counted.lock().unwrap() += 1);
+    let options = FileOptions {
+        path: ReadPath::builder().memory(MIB).readahead("none"),
+        first_bytes: 0,
+        part_bytes: 64 * KIB,
+        retries_max: 0,
+        on_error: Some(on_error),
+        ..FileOptions::default()
+    };
+    store.is_faulty.store(false, Ordering::Relaxed);
+    let file = opened(&store, options);
+    store.is_faulty.store(true, Ordering::Relaxed);
+    let gets = store.gets();
+    let error = file.read_exact_at(&mut vec![0; 64 << 10], 64 * KIB).unwrap_err();
+    assert_eq!(reason(&error), DeviceError::Medium);
+    assert_eq!((store.gets() - gets, *errors.lock().unwrap()), (1, 1));
+}
+
 /// Bytes in memory stay readable; a fetch of the new version is an error.
 #[test]
 fn changed_object_is_stale_and_its_versions_are_not_mixed() {

@@ -148,6 +148,9 @@ pub(super) struct MachineFiles {
     done: VecDeque<ReadId>,
     /// Ranges of pages that were added to the cache and have no request yet.
     runs: Vec<PageRange>,
+    /// True if a failure is one of a whole request
+    /// ([`Machine::fail_requests_whole`](super::Machine::fail_requests_whole)).
+    fails_whole: bool,
 }
 
 impl MachineFiles {
@@ -176,6 +179,7 @@ impl MachineFiles {
             spare_frame_lists: Vec::new(),
             done: VecDeque::new(),
             runs: Vec::new(),
+            fails_whole: false,
         })
     }
 

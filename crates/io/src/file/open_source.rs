@@ -110,6 +110,7 @@ impl SourceBuilder {
         let options = self.options.clone();
         // The path has its page cache mode already, by the same options.
         let (engine, _pages) = options.build_server_engine(storage, sleeper, caps, clock)?;
+        engine.lock().machine.fail_requests_whole();
         Ok(engine)
     }
 }

@@ -3,15 +3,28 @@
 //! A *part* is a request as it was sent; the scheduler may have merged it with others
 //! (`is_merged`) into one request of the device. Its *waiters* are the reads that need pages of it.
 //! After a failure, the part is tried again in pieces: an error reaches only reads of bad data.
+//! Remote storage has no bad pages: there a failure is one of the whole request, and only its
+//! readahead is not tried again.
 
 use alloc::vec::Vec;
 
 use super::{MachineFiles, TransferKind};
 use crate::cache::FileId;
 use crate::machine::queue::{EndedPart, PartOutcome, RequestContent, SearchTail, Waiter};
-use crate::machine::{ReadError, ReadId, SharedState};
+use crate::machine::{Machine, ReadError, ReadId, SharedState};
 use crate::request::{DeviceError, Need, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
+
+impl Machine {
+    /// Makes each later failure of a read one of its whole request, as for remote storage, where
+    /// no single page is bad. All reads of a merged request then fail together, and no bad page is
+    /// searched for. A request with readahead before or behind the needed pages is tried once again
+    /// without it. By default reads of the good pages of a failed request succeed, at the cost of
+    /// further requests.
+    pub fn fail_requests_whole(&mut self) {
+        self.files.fails_whole = true;
+    }
+}
 
 impl MachineFiles {
     /// Processes the end of a request for pages, successful or not: fills or fails its pages, and
@@ -36,7 +49,8 @@ impl MachineFiles {
             return waiters;
         }
         // Without a waiter the search would cost requests for pages that no read needs.
-        if let Some(next_try) = pages.next_search_try(outcome).filter(|_| !waiters.is_empty()) {
+        let may_search = !self.fails_whole && !waiters.is_empty();
+        if let Some(next_try) = pages.next_search_try(outcome).filter(|_| may_search) {
             // The search for the bad page goes on. The pages before the next try are good.
             base.frames.cache.fill_run(file, tried_pages.clipped(next_try.range.first));
             self.continue_search(now, base, request, next_try, &waiters);
@@ -120,6 +134,7 @@ impl MachineFiles {
         let EndedPart { request, content, outcome, is_merged, waiters } = ended;
         if let PartOutcome::Failed(_) = outcome
             && is_merged
+            && !self.fails_whole
         {
             // The error may be in a part that belongs to another transfer.
             base.queue.enqueue_retry(request, content);
@@ -161,7 +176,11 @@ impl MachineFiles {
     /// Returns true if a failed request carried data that one of its waiters did not need: pages of
     /// `range`, or other merged parts (`is_merged`). The bad data may then be data that this waiter
     /// did not need. The pages of the waiters are then retried separately. False without a waiter.
+    /// If requests fail as a whole, only pages before and behind all needed ones are unneeded.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
+        if self.fails_whole {
+            return !waiters.is_empty() && self.needed_by_all(waiters, range) != range;
+        }
         let needs_all = |&waiter: &Waiter| {
             let needed = self.file_transfer(waiting_read(waiter)).range;
             needed.first <= range.first && range.end <= needed.end
@@ -169,9 +188,18 @@ impl MachineFiles {
         !waiters.is_empty() && (is_merged || !waiters.iter().all(needs_all))
     }
 
+    /// The pages of `range` from the first to the last one that a waiter needs. There is a waiter,
+    /// and each needs a page of `range`.
+    fn needed_by_all(&self, waiters: &[Waiter], range: PageRange) -> PageRange {
+        let needed = |&waiter: &Waiter| self.file_transfer(waiting_read(waiter)).range;
+        let first = waiters.iter().map(|waiter| needed(waiter).first).min().unwrap_or(range.first);
+        let end = waiters.iter().map(|waiter| needed(waiter).end).max().unwrap_or(range.end);
+        PageRange { first: first.max(range.first), end: end.min(range.end) }
+    }
+
     /// Retries the needed pages of a failed request. They are split so that all waiters of a piece
     /// need all of it; unneeded pages leave the cache. A piece that fails again then fails exactly
-    /// its waiters.
+    /// its waiters. If requests fail as a whole, the needed pages are one piece, for all waiters.
     fn retry_separately(
         &mut self,
         base: &mut SharedState,
@@ -181,10 +209,13 @@ impl MachineFiles {
         waiters: &[Waiter],
     ) {
         let readers: Vec<ReadId> = waiters.iter().copied().map(waiting_read).collect();
-        let needed = |read: &ReadId| self.file_transfer(*read).range;
+        let needed: Vec<PageRange> = match self.fails_whole {
+            true => [self.needed_by_all(waiters, range)].into(),
+            false => readers.iter().map(|read| self.file_transfer(*read).range).collect(),
+        };
         // The boundaries of the pieces: all ends of the needed ranges that lie in the failed one.
         let mut cuts: Vec<u64> = [range.first, range.end].into();
-        cuts.extend(readers.iter().map(needed).flat_map(|needed| [needed.first, needed.end]));
+        cuts.extend(needed.into_iter().flat_map(|needed| [needed.first, needed.end]));
         cuts.retain(|&page| range.first <= page && page <= range.end);
         cuts.sort_unstable();
         cuts.dedup();
@@ -193,9 +224,12 @@ impl MachineFiles {
             let frame_of = |base: &SharedState, page| {
                 base.frames.cache.find(file, page).expect("a page in flight is in its table")
             };
-            let needs_piece =
-                |read: &&ReadId| self.file_transfer(**read).range.contains(piece.first);
-            // No cut lies within the piece: a read that needs its first page needs all of it.
+            // No cut lies within the piece: a read that needs a page of it needs all of it, unless
+            // requests fail as a whole.
+            let needs_piece = |read: &&ReadId| {
+                let needed = self.file_transfer(**read).range;
+                needed.first < piece.end && piece.first < needed.end
+            };
             let piece_readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
             if piece_readers.is_empty() {
                 for page in piece.pages() {
