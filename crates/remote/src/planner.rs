@@ -212,8 +212,10 @@ impl Planner {
         let config: Config = options.config()?;
         let memory_bytes = config.memory_bytes / PAGE_BYTES * PAGE_BYTES;
         let pool = zeros(memory_bytes)?;
+        let mut machine = Machine::new(config).map_err(PlannerError::Config)?;
+        machine.fail_requests_whole();
         Ok(Planner {
-            machine: Machine::new(config).map_err(PlannerError::Config)?,
+            machine,
             pool,
             // The pages of a read have at most half of the memory. A read that begins and ends
             // within a page covers up to a page more than its bytes.

@@ -80,8 +80,8 @@ impl Planner {
     }
 
     /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
-    /// ([`ReadFailure::Fetch`](super::ReadFailure::Fetch)). A fetch with more bytes than a reader
-    /// waits for is tried once again with these alone.
+    /// ([`ReadFailure::Fetch`](super::ReadFailure::Fetch)). If readahead was added to a read, it is
+    /// tried once again without that. Joined reads fail together.
     pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
         let now = self.advance(now);
         if !self.work.fetching.contains_key(&id) {

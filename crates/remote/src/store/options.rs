@@ -24,7 +24,8 @@ pub struct StoreOptions {
     /// Number of times that a fetch is continued after an error or a short body. Default 1. The
     /// next try follows at once. Most clients of stores wait and retry on their own before they
     /// return an error. Each further try here repeats all of that: 10 retries of the client and 1
-    /// here make up to 22 requests.
+    /// here make up to 22 requests. Joined ranges fail together. If readahead was added to a fetch,
+    /// it is sent once again without that, with as many requests.
     pub retries_max: u32,
     /// Number of objects that are remembered. Default 4,096. The least recently used one is
     /// forgotten, with its pages.

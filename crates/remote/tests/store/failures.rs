@@ -39,6 +39,24 @@ async fn lasting_error_costs_two_requests() {
     assert_eq!(store.inner().gets(), 2);
 }
 
+/// 32 neighbouring ranges are one fetch, whose failure is the one of all of them: one more try. A
+/// missing right has no second try.
+#[tokio::test]
+async fn lasting_error_of_joined_ranges_costs_two_requests() {
+    for (is_denied, expected) in [(false, 2), (true, 1)] {
+        let faults = Faults { errors: 1, ..Faults::default() };
+        let test_store = TestStore { faults, is_denied, ..TestStore::new(InMemory::new()) };
+        let (store, path) = cached(test_store, options(), MIB).await;
+        store.head(&path).await.unwrap();
+        let ranges: Vec<_> = (0..32).map(|page| page * 4 * KIB..(page + 1) * 4 * KIB).collect();
+        store.get_ranges(&path, &ranges).await.unwrap_err();
+        assert_eq!(store.inner().gets(), expected);
+        // A range of a whole fetch, too.
+        store.get_range(&path, 256 * KIB..512 * KIB).await.unwrap_err();
+        assert_eq!(store.inner().gets(), 2 * expected);
+    }
+}
+
 #[tokio::test]
 async fn unknown_object_is_cached_without_repeats() {
     let options = StoreOptions { repeats_max: 0, ..options() };

@@ -59,6 +59,8 @@ pub struct TestStore<S> {
     /// Network that all bodies share.
     pub link: Arc<Link>,
     pub faults: Faults,
+    /// The error of a get is a missing right, which each further try has too.
+    pub is_denied: bool,
     /// Faults happen while it is set.
     pub is_faulty: AtomicBool,
     /// Conditional gets of whole objects have no faults.
@@ -92,6 +94,7 @@ impl<S: ObjectStore> TestStore<S> {
             bandwidth: None,
             link: Arc::default(),
             faults: Faults::default(),
+            is_denied: false,
             is_faulty: AtomicBool::new(true),
             spares_conditions: true,
             is_shifted: false,
@@ -222,6 +225,11 @@ fn broken(text: &str) -> Error {
     Error::Generic { store: "test", source: text.into() }
 }
 
+/// An error that each further try has, too.
+fn denied(location: &Path) -> Error {
+    Error::PermissionDenied { path: location.to_string(), source: "no right".into() }
+}
+
 #[async_trait]
 impl<S: ObjectStore> ObjectStore for TestStore<S> {
     async fn put_opts(
@@ -263,7 +271,10 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
         let is_spared = self.spares_conditions && is_conditional && !is_ranged;
         let has_faults = !head && !is_spared && self.is_faulty.load(Ordering::Relaxed);
         if has_faults && self.faults.errors > 0 && number.is_multiple_of(self.faults.errors) {
-            return Err(broken("the server is busy"));
+            return Err(match self.is_denied {
+                true => denied(location),
+                false => broken("the server is busy"),
+            });
         }
         if is_ranged && self.is_down.load(Ordering::Relaxed) {
             return Err(broken("the server is down"));
