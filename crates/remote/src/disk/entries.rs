@@ -310,10 +310,12 @@ impl Tier {
         {
             // An unfinished or damaged entry, or one of another key. A new file has no bytes, and
             // no head either.
+            // Another process may have written it again, with fewer pages than the index has.
+            let freed_bytes = folder_lock.allocated_bytes(&file)?;
             file.set_len(0)?;
             let mut state = self.lock();
             state.counters.damaged += u64::from(matches!(bad, BadEntry::Damaged));
-            used = used.saturating_sub(state.index.remove(name));
+            used = used.saturating_sub(state.index.remove(name).min(freed_bytes));
         }
         let mut head = head.unwrap_or_else(|_| Head::empty());
         let absent = part.bits() & !head.pages;

@@ -213,6 +213,11 @@ impl FolderLock<'_> {
         Ok((used, found))
     }
 
+    /// Allocated bytes of an open entry.
+    pub(super) fn allocated_bytes(&self, entry: &File) -> io::Result<u64> {
+        Ok(allocated_bytes(&rustix::fs::fstat(entry)?))
+    }
+
     /// Opens an entry to write, which is created if it does not exist.
     pub(super) fn open_entry(&self, name: EntryName) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -221,9 +226,12 @@ impl FolderLock<'_> {
         Ok(File::from(file))
     }
 
-    /// Removes an entry of `bytes` bytes. Returns the bytes to subtract in the ledger: 0 if another
-    /// process has removed the entry.
+    /// Removes an entry of `bytes` bytes, as far as this process knows. Returns the bytes to
+    /// subtract in the ledger: 0 if another process has removed the entry, and its allocated bytes
+    /// if another process has written it again with fewer pages.
     pub(super) fn remove(&self, name: EntryName, bytes: u64) -> io::Result<u64> {
+        let Some(stat) = self.folder.stat(name)? else { return Ok(0) };
+        let bytes = bytes.min(allocated_bytes(&stat));
         match rustix::fs::unlinkat(&self.folder.dir, name.file_name(), AtFlags::empty()) {
             Ok(()) => Ok(bytes),
             Err(Errno::NOENT) => Ok(0),

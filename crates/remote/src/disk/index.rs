@@ -89,13 +89,11 @@ impl Index {
         self.policy.enter(&mut self.lists, frame, page_key(frame), PageOrigin::Demand);
     }
 
-    /// Records a hit of an entry of `bytes` bytes, which becomes known. Returns true for the first
-    /// hit of a new one.
+    /// Records a hit of an entry of `bytes` bytes, which becomes known with this size. Returns true
+    /// for the first hit of a new one.
     pub(super) fn on_hit(&mut self, name: EntryName, bytes: u64) -> bool {
-        if !self.by_name.contains_key(&name) {
-            let is_new = false;
-            self.enter(name, bytes, is_new);
-        }
+        let is_new = false;
+        self.enter(name, bytes, is_new);
         let frame = self.by_name[&name];
         self.policy.used(&mut self.lists, frame, page_key(frame));
         std::mem::take(&mut self.frames[frame.0 as usize].is_new)

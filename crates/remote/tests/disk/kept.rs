@@ -314,3 +314,29 @@ async fn child_has_idle_threads() {
     assert!(before.len() >= 4, "one thread reads, and one writes: {before:?}");
     assert_eq!(pause(500), before);
 }
+
+/// Block 0 is whole in the index of `one`, and has one page after `other` has removed and written
+/// it. Its removal by `one` frees two pages of the disk. Expected: the ledger is not too small.
+#[tokio::test]
+async fn entry_that_another_process_wrote_smaller_counts_as_it_is() {
+    let place = Place::new();
+    let (store, path) = counting().await;
+    let block = 256 * KIB;
+    let one = place.tier(MIB);
+    read(&started(Arc::clone(&store), &one), &path, 0..block).await;
+    one.flush();
+    let other = place.tier(MIB);
+    let planned = started(Arc::clone(&store), &other);
+    for index in 1..7 {
+        read(&planned, &path, index * block..(index + 1) * block).await;
+        other.flush();
+    }
+    read(&started(Arc::clone(&store), &other), &path, 0..4096).await;
+    other.flush();
+    assert!(other.counters().evicted > 0);
+    place.assert_within(MIB, &other);
+    read(&started(store, &one), &path, 8 * block..9 * block).await;
+    one.flush();
+    assert!(one.counters().evicted > 0);
+    place.assert_within(MIB, &one);
+}
