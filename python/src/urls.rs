@@ -430,7 +430,12 @@ pub fn shown_name(url: &str) -> String {
     }
     let (host, key) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit('@').next().unwrap_or(host);
-    format!("{scheme}://{host}{key}")
+    let start = format!("{scheme}://{host}");
+    // Another host: the password has a slash, and the key here begins within it.
+    match shown_url(url) {
+        shown if !shown.starts_with(&start) => shown,
+        _ => start + key,
+    }
 }
 
 /// Returns true for the text of an error about an answer without a length: of the answer itself, or

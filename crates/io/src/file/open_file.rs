@@ -197,13 +197,28 @@ pub fn register_urls(schemes: &[&'static str], open: OpenUrl) {
 }
 
 /// Returns a URL for a message: without the parts that may have credentials, which are its user,
-/// its query and its fragment.
+/// its query and its fragment. A text whose port is no number has a password with a `/`, `?` or `#`
+/// in it: its user ends at the last `@`.
 pub fn shown_url(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or(url);
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    let host = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
-    format!("{scheme}://{}", &rest[host..])
+    let without_query = |url: &str| url.split(['?', '#']).next().unwrap_or_default().to_owned();
+    let Some((scheme, rest)) = url.split_once("://") else { return without_query(url) };
+    let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = &rest[..host_end];
+    let user_end = match has_bad_port(host) {
+        true => rest.rfind('@'),
+        false => host.rfind('@'),
+    };
+    let shown = &rest[user_end.map_or(0, |at| at + 1)..];
+    format!("{scheme}://{}", without_query(shown))
+}
+
+/// Returns true if the port of a host, with or without a user, is no number. An address of IPv6 has
+/// colons within its brackets.
+fn has_bad_port(host: &str) -> bool {
+    let host = host.rsplit('@').next().unwrap_or(host);
+    let after_brackets = host.rsplit(']').next().unwrap_or(host);
+    let port = after_brackets.split_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The error for a missing file whose name looks like a URL: its scheme has no opener. `None` for

@@ -14,11 +14,11 @@ pub fn shown_error(error: &Error) -> String {
         text = format!("{}: {cause}", text.trim_end_matches([':', ' ']));
     }
     // Each further part begins with the user and the host of a URL. A user ends at the last `@`
-    // before the path.
+    // before the path. It has no escapes for characters such as a quote or a bracket.
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let host_end = part.find(['/', '?', '#', ' ', '"', '\'', ')']).unwrap_or(part.len());
+        let host_end = part.find(['/', '?', '#', ' ', '"']).unwrap_or(part.len());
         let host_start = part[..host_end].rfind('@').map_or(0, |at| at + 1);
         shown.push_str("://");
         shown.push_str(&part[host_start..]);

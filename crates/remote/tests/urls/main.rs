@@ -208,6 +208,9 @@ fn refused_urls_have_a_reason_and_an_advice() {
         (format!("http://{host}/files/data%2Fa.bin"), "%2F", "open_object"),
         ("s3://bucket/data%2fa.bin".to_owned(), "%2F", "open_object"),
         ("http://key:secret@[::1/a".to_owned(), "no URL", "IPv6"),
+        ("s3a://key:sec/secret@bucket/a".to_owned(), "`s3a://bucket/a`", "port"),
+        ("s3a://key:secret?x@bucket/a?b".to_owned(), "`s3a://bucket/a`", "port"),
+        ("s3a://key:secret#x@bucket/a".to_owned(), "`s3a://bucket/a`", "port"),
     ];
     for (url, reason, advice) in cases {
         let error = refused(&url);
@@ -238,6 +241,10 @@ fn unknown_schemes_are_refused_by_name() {
     let error = File::open("ftp://user:secret@host/a?secret").err().unwrap().to_string();
     for part in ["ftp://host/a:", "the scheme `ftp` has no opener", "file::register"] {
         assert!(error.contains(part) && !error.contains("secret"), "{error}");
+    }
+    for url in ["ftp://user:se/secret@host/a", "ftp://user:/secret@host/a"] {
+        let error = File::open(url).err().unwrap().to_string();
+        assert!(error.contains("ftp://host/a:") && !error.contains("secret"), "{error}");
     }
     // The name of a file that could exist.
     let error = File::open("no folder://a").err().unwrap().to_string();
@@ -408,6 +415,9 @@ fn shown_errors_have_no_credentials() {
         ("s3://key@bucket and (https://a:b@c)", "s3://bucket and (https://c)"),
         ("http://user:se@cret@host", "http://host"),
         ("mail me@here, no URL", "mail me@here, no URL"),
+        // A user may have these without an escape.
+        ("GET http://user:it's-secret@host/a", "GET http://host/a"),
+        ("GET http://user:p)secret@host/a", "GET http://host/a"),
     ];
     for (text, expected) in cases {
         let error = object_store::Error::Generic { store: "test", source: text.into() };
