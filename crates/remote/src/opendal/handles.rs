@@ -169,8 +169,8 @@ pub struct LayeredDeleter<A: Access> {
     deleter: A::Deleter,
     /// The cache of the layer.
     store: Arc<ReadpathStore<AccessStore<A>>>,
-    /// Deletes without an end.
-    guards: Vec<ObjectWriteGuard<AccessStore<A>>>,
+    /// Deletes without an end, with their locations.
+    guards: Vec<(Path, ObjectWriteGuard<AccessStore<A>>)>,
     /// Folders whose deletes have no end. The empty path stands for all objects.
     folders: Vec<Path>,
 }
@@ -206,7 +206,8 @@ impl<A: Access> oio::Delete for LayeredDeleter<A> {
         } else if args.recursive() || path.ends_with('/') {
             self.folders.push(location.clone());
         } else {
-            self.guards.push(self.store.write_guard(&location));
+            let guard = self.store.write_guard(&location);
+            self.guards.push((location.clone(), guard));
         }
         let result = self.deleter.delete(path, args).await;
         // The storage may delete now, or at the end.
@@ -214,10 +215,17 @@ impl<A: Access> oio::Delete for LayeredDeleter<A> {
         result
     }
 
-    /// Ends the deletes. Their objects are forgotten, also after an error.
+    /// Ends the deletes. Their objects are forgotten, also after an error. Then the deletes may be
+    /// closed again: the objects are forgotten at that end too.
     async fn close(&mut self) -> Result<()> {
         let result = self.deleter.close().await;
-        self.forget();
+        match result.is_ok() {
+            true => self.forget(),
+            false => {
+                self.guards.iter().for_each(|(location, _)| self.store.forget(location));
+                self.folders.iter().for_each(|folder| self.store.forget_below(folder));
+            }
+        }
         result
     }
 }

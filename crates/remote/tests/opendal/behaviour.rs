@@ -261,3 +261,19 @@ async fn layer_refuses_options_out_of_bounds() {
     let error = ReadpathLayer::new(options, TokioRuntime::current()).unwrap_err();
     assert!(error.to_string().contains('5'), "{error}");
 }
+
+/// A read between a failed close and the next one caches the object again. The plain operator
+/// answers with `NotFound` after that close.
+#[tokio::test]
+async fn delete_by_a_second_close_is_forgotten() {
+    let watch = Watch { tags_reads: true, fails_first_close: true, ..Watch::default() };
+    let (operator, _layer) = over_memory(&watch, options());
+    operator.write("a", content(0, 0..100)).await.unwrap();
+    operator.read("a").await.unwrap();
+    let mut deleter = operator.deleter().await.unwrap();
+    deleter.delete("a").await.unwrap();
+    deleter.close().await.unwrap_err();
+    assert!(operator.read("a").await.unwrap().to_vec() == content(0, 0..100));
+    deleter.close().await.unwrap();
+    assert_eq!(operator.read("a").await.unwrap_err().kind(), ErrorKind::NotFound);
+}

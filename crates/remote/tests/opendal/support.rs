@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use opendal::raw::oio::Read as _;
+use opendal::raw::oio::{self, Read as _};
 use opendal::raw::{
-    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpRename, OpStat, OpWrite,
-    RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
+    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpDelete, OpList, OpRead, OpRename, OpStat,
+    OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
 };
 use opendal::services::{Http, Memory};
-use opendal::{Metadata, Operator, Result};
+use opendal::{Error, ErrorKind, Metadata, Operator, Result};
 use readpath_remote::opendal::ReadpathLayer;
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{Runtime, StoreOptions, TokioRuntime};
@@ -93,6 +93,8 @@ pub struct Watch {
     pub tags_reads: bool,
     /// True if renames take effect and are never answered.
     pub hangs_renames: bool,
+    /// True if the first close of a deleter fails, and the next one deletes.
+    pub fails_first_close: bool,
 }
 
 impl Watch {
@@ -134,7 +136,7 @@ impl<A: Access> LayeredAccess for Watched<A> {
     type Reader = A::Reader;
     type Writer = A::Writer;
     type Lister = A::Lister;
-    type Deleter = A::Deleter;
+    type Deleter = LateDeleter<A::Deleter>;
     type Copier = A::Copier;
 
     fn inner(&self) -> &A {
@@ -181,11 +183,38 @@ impl<A: Access> LayeredAccess for Watched<A> {
         }
     }
 
-    async fn delete(&self) -> Result<(RpDelete, A::Deleter)> {
-        self.inner.delete().await
+    async fn delete(&self) -> Result<(RpDelete, LateDeleter<A::Deleter>)> {
+        let (reply, inner) = self.inner.delete().await?;
+        let fails = self.watch.fails_first_close;
+        Ok((reply, LateDeleter { inner, fails, deletes: Vec::new() }))
     }
 
     async fn list(&self, path: &str, args: OpList) -> Result<(RpList, A::Lister)> {
         self.inner.list(path, args).await
+    }
+}
+
+/// A deleter that deletes at its close, as one that sends batches.
+pub struct LateDeleter<D> {
+    inner: D,
+    /// True if the next close fails.
+    fails: bool,
+    deletes: Vec<(String, OpDelete)>,
+}
+
+impl<D: oio::Delete> oio::Delete for LateDeleter<D> {
+    async fn delete(&mut self, path: &str, args: OpDelete) -> Result<()> {
+        self.deletes.push((path.to_owned(), args));
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.fails) {
+            return Err(Error::new(ErrorKind::Unexpected, "busy").set_temporary());
+        }
+        for (path, args) in self.deletes.drain(..) {
+            self.inner.delete(&path, args).await?;
+        }
+        self.inner.close().await
     }
 }
