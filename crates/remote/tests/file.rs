@@ -284,6 +284,22 @@ fn failed_request_of_many_pages_is_sent_once() {
     assert_eq!((store.gets() - gets, *errors.lock().unwrap()), (1, 1));
 }
 
+/// As many first bytes as possible are all bytes, from either end: one request.
+#[test]
+fn largest_number_of_first_bytes_is_the_whole_object() {
+    for name in ["a.bin", "a.parquet"] {
+        let (store, location) = (Arc::new(TestStore::new(InMemory::new())), Path::from(name));
+        let write = store.store.put(&location, content(0, 0..100_000).into());
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write).unwrap();
+        let options = FileOptions { first_bytes: u64::MAX, ..options() };
+        let file = open_object(Arc::clone(&store) as Arc<dyn ObjectStore>, &location, options);
+        let mut read = vec![0; 100_000];
+        file.unwrap().read_exact_at(&mut read, 0).unwrap();
+        assert!(read == content(0, 0..100_000));
+        assert_eq!((store.gets(), store.heads()), (1, 0), "{name}");
+    }
+}
+
 /// Bytes in memory stay readable; a fetch of the new version is an error.
 #[test]
 fn changed_object_is_stale_and_its_versions_are_not_mixed() {

@@ -68,7 +68,7 @@ pub(super) async fn begin(
     }
     if has_index_at_end(location) {
         // Reads have whole pages, so the first of these bytes must be in the answer too.
-        let range = GetRange::Suffix(first_bytes + PAGE_BYTES);
+        let range = GetRange::Suffix(first_bytes.saturating_add(PAGE_BYTES));
         match begin_with(store, location, range).await {
             // Stores without such ranges, as Azure's; servers that refuse them in their own way.
             Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
