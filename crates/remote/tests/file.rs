@@ -284,6 +284,15 @@ fn failed_request_of_many_pages_is_sent_once() {
     assert_eq!((store.gets() - gets, *errors.lock().unwrap()), (1, 1));
 }
 
+/// A server sends the whole object for a range. The second chunk at the latest shows that.
+#[test]
+fn longer_answer_to_the_opening_is_not_collected() {
+    let store = with_object(TestStore { is_long: true, ..TestStore::new(InMemory::new()) });
+    let file = opened(&store, options());
+    assert_eq!(file.len(), OBJECT_BYTES);
+    assert!(store.body_bytes() <= 2 * MIB, "{} bytes", store.body_bytes());
+}
+
 /// As many first bytes as possible are all bytes, from either end: one request.
 #[test]
 fn largest_number_of_first_bytes_is_the_whole_object() {

@@ -110,15 +110,21 @@ async fn begin_with(
         GetRange::Suffix(_) => end == meta.size,
         _ => start == 0,
     };
+    if !is_requested {
+        return Ok((meta, OpenedBytes::default()));
+    }
     let mut body = body_of(result);
     let mut bytes = BytesMut::new();
     while let Some(chunk) = body.next().await {
         match chunk {
-            Ok(chunk) => bytes.extend_from_slice(&chunk),
-            Err(_) => return Ok((meta, OpenedBytes::default())),
+            // One byte too many is enough: the rest may be the whole object, or have no end.
+            Ok(chunk) if (bytes.len() + chunk.len()) as u64 <= end - start => {
+                bytes.extend_from_slice(&chunk);
+            }
+            _ => return Ok((meta, OpenedBytes::default())),
         }
     }
-    let is_whole = is_requested && bytes.len() as u64 == end - start;
+    let is_whole = bytes.len() as u64 == end - start;
     let opened = if is_whole {
         OpenedBytes { start, bytes: bytes.freeze() }
     } else {

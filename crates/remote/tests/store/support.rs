@@ -69,6 +69,8 @@ pub struct TestStore<S> {
     pub is_shifted: bool,
     /// Hides the ETag, and the time of modification.
     pub hides: [bool; 2],
+    /// Each body is 64 MiB long, in chunks of 1 MiB, for any range.
+    pub is_long: bool,
     /// Gives all versions one weak ETag.
     pub is_weak: bool,
     /// Time by which objects look older.
@@ -99,6 +101,7 @@ impl<S: ObjectStore> TestStore<S> {
             spares_conditions: true,
             is_shifted: false,
             hides: [false; 2],
+            is_long: false,
             is_weak: false,
             age: Duration::ZERO,
             is_down: AtomicBool::new(false),
@@ -141,7 +144,9 @@ impl<S: ObjectStore> TestStore<S> {
         let end = if is_cut || is_broken { half } else { bytes.len() };
         let starts = (0..end).step_by(CHUNK_BYTES);
         chunks.extend(starts.map(|start| Ok(bytes.slice(start..end.min(start + CHUNK_BYTES)))));
-        if is_broken {
+        if self.is_long {
+            chunks = vec![Bytes::from(vec![0; MIB as usize]); 64].into_iter().map(Ok).collect();
+        } else if is_broken {
             chunks.push(Err(broken("the connection broke")));
         } else if is_due(self.faults.extra_bytes) && !is_cut {
             chunks.push(Ok(Bytes::from_static(b"!")));
