@@ -68,8 +68,8 @@
 //!
 //! # Threads
 //! Up to four threads read, and one writes. They start with the first fetches and sleep between
-//! jobs; there is no timer. Up to 32 MiB wait for their write. Further blocks are dropped. The
-//! bytes pass the page cache of the kernel.
+//! jobs; there is no timer. Up to 32 MiB, or one larger fetch, wait for their write. Further blocks
+//! are dropped. The bytes pass the page cache of the kernel.
 
 use std::fmt;
 use std::ops::Range;

@@ -14,7 +14,8 @@ use crate::promise::Promise;
 /// the latency of a store.
 const READERS_MAX: usize = 4;
 
-/// Largest number of bytes that wait for their write, chosen. Further ones are dropped.
+/// Largest number of bytes that wait for their write, chosen. Further ones are dropped. A larger
+/// job waits alone.
 const QUEUED_BYTES_MAX: u64 = 32 << 20;
 
 /// A tier with the queues of its threads.
@@ -113,7 +114,7 @@ impl Workers {
     /// all queued writes are dropped, and the tier is off from then on. The result is true then.
     pub(super) fn write(self: &Arc<Self>, job: WriteJob) -> bool {
         let mut queue = self.lock();
-        if queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {
+        if queue.queued_bytes > 0 && queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {
             return false;
         }
         queue.queued_bytes += job.bytes();

@@ -9,6 +9,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use readpath_core::splitmix;
 use readpath_remote::disk::{DiskOptions, DiskTier};
+use readpath_remote::store::{ReadpathStore, TokioRuntime};
 
 use crate::place::{Place, options, read, run_alone, started};
 use crate::support::{KIB, MIB, TestStore, content};
@@ -32,11 +33,7 @@ fn reset(store: &Counting) {
 }
 
 /// Reads the object in pieces of 100,000 bytes, and compares it with the version.
-async fn read_all<S: ObjectStore>(
-    store: &readpath_remote::store::ReadpathStore<S>,
-    path: &Path,
-    version: u64,
-) {
+async fn read_all<S: ObjectStore>(store: &ReadpathStore<S>, path: &Path, version: u64) {
     for start in (0..OBJECT_BYTES).step_by(100_000) {
         let range = start..(start + 100_000).min(OBJECT_BYTES);
         assert!(read(store, path, range.clone()).await == content(version, range));
@@ -143,8 +140,8 @@ async fn changed_object_never_returns_older_bytes() {
         disk: Some(tier.store("test://other")),
         ..options(&tier)
     };
-    let runtime = readpath_remote::store::TokioRuntime::current();
-    let planned = readpath_remote::store::ReadpathStore::new(Arc::clone(&store), other, runtime);
+    let runtime = TokioRuntime::current();
+    let planned = ReadpathStore::new(Arc::clone(&store), other, runtime);
     read_all(&planned.unwrap(), &path, 3).await;
     assert!(store.body_bytes() >= OBJECT_BYTES);
 }
@@ -339,4 +336,21 @@ async fn entry_that_another_process_wrote_smaller_counts_as_it_is() {
     one.flush();
     assert!(one.counters().evicted > 0);
     place.assert_within(MIB, &one);
+}
+
+/// One fetch of 33 MiB is more than waits for its write otherwise. Nothing else waits.
+#[tokio::test]
+async fn fetch_larger_than_the_queue_is_kept() {
+    let (place, path) = (Place::new(), Path::from("large"));
+    let store = TestStore::new(InMemory::new());
+    store.store.put(&path, vec![7; 34 << 20].into()).await.unwrap();
+    let tier = place.tier(64 * MIB);
+    let mut options = options(&tier);
+    (options.planner.memory_bytes, options.planner.part_bytes) = (256 * MIB, 64 * MIB);
+    let planned = ReadpathStore::new(store, options, TokioRuntime::current()).unwrap();
+    let first = 0..33 * MIB;
+    planned.get_ranges(&path, std::slice::from_ref(&first)).await.unwrap();
+    tier.flush();
+    let counters = tier.counters();
+    assert_eq!((counters.written_bytes, counters.dropped), (33 * MIB, 0));
 }
