@@ -23,8 +23,8 @@
 //! options are the [`StoreOptions`] of [`ReadpathStore`](crate::store::ReadpathStore), and their
 //! rules hold here too.
 //!
-//! Apply the layer before others that change requests or count them, so that it is next to the
-//! storage, and after a layer that retries (`RetryLayer`). It is for version 0.57 of `opendal`.
+//! Apply the layer before all others, such as one that retries, so that it is next to the storage:
+//! `operator.layer(readpath_layer).layer(RetryLayer::new())`. It is for version 0.57 of `opendal`.
 //! Chunks and concurrency of OpenDAL's own reader are not needed: the planner does both.
 //!
 //! # Versions
