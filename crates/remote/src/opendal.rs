@@ -34,7 +34,7 @@
 //! here too: such an object is cached two seconds after its modification.
 //!
 //! - If answers to reads have the version (S3, Azure, Google Cloud Storage, HTTP), each fetch is
-//!   one request. It names the version where the storage has conditional reads.
+//!   one request. It names the ETag where the storage has conditional reads.
 //! - If they do not (local files, memory, WebDAV), the version is asked for after each fetch. Each
 //!   fetch is then a read and a stat.
 //! - An object without a version, and one of length 0, is not cached. OpenDAL reports the length 0

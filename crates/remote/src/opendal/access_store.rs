@@ -108,14 +108,13 @@ impl<A: Access> AccessStore<A> {
         range: BytesRange,
     ) -> Result<(Option<Metadata>, A::Reader)> {
         let mut read = OpRead::new().with_range(range);
-        if let Some(tag) = &options.if_match {
-            match version_of(tag) {
-                Some(version) if self.capability.read_with_version => {
-                    read = read.with_version(version);
-                }
-                None if self.capability.read_with_if_match => read = read.with_if_match(tag),
-                _ => {}
-            }
+        // A version without an ETag is not named: a storage with versions also returns an old one,
+        // and the answer would be no proof that the version is current.
+        if let Some(tag) = &options.if_match
+            && version_of(tag).is_none()
+            && self.capability.read_with_if_match
+        {
+            read = read.with_if_match(tag);
         }
         let reply = self.access.read(&path_of(location), read).await;
         let (reply, body) = reply.map_err(|error| to_store(error, location))?;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use opendal::raw::oio::{self, Read as _};
 use opendal::raw::{
-    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpDelete, OpList, OpRead, OpRename, OpStat,
-    OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
+    Access, AccessorInfo, Layer, LayeredAccess, OpCopier, OpCopy, OpDelete, OpList, OpRead,
+    OpRename, OpStat, OpWrite, RpCopy, RpDelete, RpList, RpRead, RpRename, RpStat, RpWrite,
 };
 use opendal::services::{Http, Memory};
-use opendal::{Error, ErrorKind, Metadata, Operator, Result};
+use opendal::{Capability, Error, ErrorKind, Metadata, Operator, Result};
 use readpath_remote::opendal::ReadpathLayer;
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{Runtime, StoreOptions, TokioRuntime};
@@ -95,6 +95,9 @@ pub struct Watch {
     pub hangs_renames: bool,
     /// True if the first close of a deleter fails, and the next one deletes.
     pub fails_first_close: bool,
+    /// Number of the current version, from 1 on, of objects whose versions are all kept, without
+    /// ETags. Version n of the object `a` is the object `a.n` below. 0: no such versions.
+    pub version: Arc<AtomicU64>,
 }
 
 impl Watch {
@@ -143,8 +146,26 @@ impl<A: Access> LayeredAccess for Watched<A> {
         &self.inner
     }
 
+    fn info(&self) -> Arc<AccessorInfo> {
+        let info = self.inner.info();
+        if self.watch.version.load(Ordering::Relaxed) > 0 {
+            let read_with_version = true;
+            info.update_full_capability(|other| Capability { read_with_version, ..other });
+        }
+        info
+    }
+
     async fn read(&self, path: &str, args: OpRead) -> Result<(RpRead, A::Reader)> {
         self.watch.counts[0].fetch_add(1, Ordering::Relaxed);
+        let current = self.watch.version.load(Ordering::Relaxed);
+        if current > 0 {
+            let version = args.version().map_or(current.to_string(), str::to_owned);
+            let kept = format!("{path}.{version}");
+            let metadata = self.inner.stat(&kept, OpStat::new()).await?.into_metadata();
+            let read = OpRead::new().with_range(args.range());
+            let (_, reader) = self.inner.read(&kept, read).await?;
+            return Ok((RpRead::new(metadata.with_version(version)), reader));
+        }
         let (reply, reader) = self.inner.read(path, args).await?;
         match self.watch.tags_reads {
             true => Ok((RpRead::new(self.tagged(path).await?), reader)),
@@ -154,6 +175,12 @@ impl<A: Access> LayeredAccess for Watched<A> {
 
     async fn stat(&self, path: &str, args: OpStat) -> Result<RpStat> {
         self.watch.counts[1].fetch_add(1, Ordering::Relaxed);
+        let current = self.watch.version.load(Ordering::Relaxed);
+        if current > 0 {
+            let reply = self.inner.stat(&format!("{path}.{current}"), args).await?;
+            let version = current.to_string();
+            return Ok(RpStat::new(reply.into_metadata().with_version(version)));
+        }
         let reply = self.inner.stat(path, args).await?;
         match reply.clone().into_metadata().is_file() {
             true => Ok(RpStat::new(self.tagged(path).await?)),

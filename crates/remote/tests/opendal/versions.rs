@@ -9,7 +9,7 @@ use opendal::ErrorKind;
 use readpath_remote::store::StoreOptions;
 
 use crate::server::{Object, Server};
-use crate::support::{KIB, MIB, content, options, over_http};
+use crate::support::{KIB, MIB, Watch, content, options, over_http, shared_memory};
 
 /// An object of this version.
 fn object(version: u64) -> Object {
@@ -162,5 +162,28 @@ async fn version_without_a_strong_tag() {
         let lines = server.lines();
         let is_cached = lines.len() == 1;
         assert_eq!(is_cached, requests == 1, "{tag:?}: {lines:?}");
+    }
+}
+
+/// A storage that keeps all versions answers reads that name an old one. A read of a new page every
+/// five seconds is no proof that the old version is current: the new one is read after `max_age`.
+#[tokio::test(start_paused = true)]
+async fn reads_of_an_old_version_do_not_renew_its_age() {
+    let watch = Watch { version: Arc::new(AtomicU64::new(1)), ..Watch::default() };
+    let (operator, _layer, other) = shared_memory(&watch, options());
+    for version in [1, 2] {
+        other.write(&format!("a.{version}"), content(version, 0..MIB)).await.unwrap();
+    }
+    let read = async |page: u64| {
+        let range = page * 8 * KIB..page * 8 * KIB + 10;
+        let bytes = operator.read_with("a").range(range.clone()).await.unwrap().to_vec();
+        [1, 2].into_iter().find(|&version| bytes == content(version, range.clone()))
+    };
+    assert_eq!(read(0).await, Some(1));
+    watch.version.store(2, Ordering::Relaxed);
+    for page in 1..12 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let version = read(page).await;
+        assert!(version == Some(2) || page <= 2 && version == Some(1), "{page}: {version:?}");
     }
 }
