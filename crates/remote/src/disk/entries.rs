@@ -429,11 +429,13 @@ impl Tier {
     /// number of bytes.
     pub(super) fn recount(&self, folder_lock: &FolderLock<'_>) -> io::Result<u64> {
         let (used, found) = folder_lock.recount()?;
-        let mut state = self.lock();
-        // These entries are not new (`false`): their hits are no evidence for the admission.
-        for found in found {
-            state.index.enter(found.name, found.bytes, false);
+        // The lock is taken for each thousand: tasks wait for it.
+        for some in found.chunks(1000) {
+            let mut state = self.lock();
+            // These are not new (`false`): their hits are no evidence for the admission.
+            some.iter().for_each(|found| state.index.enter(found.name, found.bytes, false));
         }
+        let mut state = self.lock();
         state.removals = 0;
         state.counters.used_bytes = used;
         Ok(used)
