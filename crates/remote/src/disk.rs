@@ -123,7 +123,8 @@ impl DiskTier {
     }
 
     /// Opens a folder, finds its entries (up to 20 us for each), and removes the ones beyond the
-    /// budget. If the folder cannot be created, read or written, the tier is off from its start.
+    /// budget. If the folder cannot be created, read or written, or stays locked for 30 s, the tier
+    /// is off from its start.
     ///
     /// # Errors
     /// The budget is too small, or the path is a symbolic link, a folder of another user, or one
@@ -141,7 +142,7 @@ impl DiskTier {
         let tier = Tier::new(folder, *budget_bytes, *admission);
         let counted = match (&tier.folder, failure) {
             (_, Some(error)) => Err(error),
-            (Some(folder), None) => folder.lock().and_then(|lock| tier.fit(&lock)),
+            (Some(folder), None) => folder.lock_to_open().and_then(|lock| tier.fit(&lock)),
             // Impossible: a missing folder has a failure.
             (None, None) => Ok(()),
         };

@@ -2,10 +2,11 @@
 //! file of one block of an object's version.
 //!
 //! All names are looked up in the open folder, never by its path. A lock of the file `ledger`
-//! (`flock(2)`) guards each change, among threads and processes; the kernel releases the lock of a
-//! process that ends. The file has the number of bytes of all entries. The number is raised before
-//! a write and lowered after a removal, so a process that is killed leaves one that is too large.
-//! The next opening of the folder counts again, and so does each process now and then.
+//! (`flock(2)`) guards each change, among threads and processes. The kernel releases the lock of a
+//! process that ends, unless a child made by `fork` has inherited its descriptor. The file has the
+//! number of bytes of all entries. The number is raised before a write and lowered after a removal,
+//! so a process that is killed leaves one that is too large. The next opening of the folder counts
+//! again, and so does each process now and then.
 
 use std::fs::File;
 use std::io;
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
@@ -26,6 +28,13 @@ const LEDGER: &str = "ledger";
 
 /// Seed of the checksum of the ledger: the letters of its name.
 const LEDGER_SEED: u64 = 0x6c65_6467_6572;
+
+/// Longest wait for the lock at the opening of a tier. Another process may count 2^20 entries, at
+/// 20 us each.
+const OPEN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Time between two tries to get the lock, chosen.
+const TRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Unit of `st_blocks` in bytes, on Linux.
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -119,6 +128,32 @@ impl Folder {
     pub(super) fn lock(&self) -> io::Result<FolderLock<'_>> {
         let ledger = self.ledger.lock().expect("no thread panics with the ledger locked");
         retry_on_intr(|| rustix::fs::flock(&*ledger, FlockOperation::LockExclusive))?;
+        self.checked_lock(ledger)
+    }
+
+    /// Waits for the lock up to [`OPEN_WAIT_MAX`].
+    ///
+    /// # Errors
+    /// As [`lock`](Folder::lock), or the lock stays taken (`EWOULDBLOCK`).
+    #[expect(clippy::disallowed_methods, reason = "a wait for another process has no event")]
+    pub(super) fn lock_to_open(&self) -> io::Result<FolderLock<'_>> {
+        let ledger = self.ledger.lock().expect("no thread panics with the ledger locked");
+        let mut waited = Duration::ZERO;
+        loop {
+            match rustix::fs::flock(&*ledger, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if waited < OPEN_WAIT_MAX => {
+                    std::thread::sleep(TRY_INTERVAL);
+                    waited += TRY_INTERVAL;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(()) => return self.checked_lock(ledger),
+            }
+        }
+    }
+
+    /// The lock that was just taken, unless the folder was deleted.
+    fn checked_lock<'a>(&'a self, ledger: MutexGuard<'a, File>) -> io::Result<FolderLock<'a>> {
         let lock = FolderLock { folder: self, ledger };
         // A ledger without a name was deleted, and the folder with it.
         match rustix::fs::fstat(&*lock.ledger)?.st_nlink {

@@ -186,3 +186,22 @@ async fn child_reads_on_a_failing_disk() {
     assert!(read(&planned, &path(), 0..OBJECT_BYTES).await == content(0, 0..OBJECT_BYTES));
     set_mode(0o700);
 }
+
+/// A process holds the lock and does not end, as a child made by `fork` that inherited it.
+#[test]
+#[ignore = "waits for 30 s"]
+fn tier_is_off_if_the_lock_stays_taken() {
+    let place = Place::new();
+    assert_eq!(place.tier(MIB).counters().off, None);
+    let ledger = place.0.join("ledger");
+    let mut command = Command::new("flock");
+    let mut holder = command.arg("--no-fork").arg(&ledger).args(["sleep", "100"]).spawn().unwrap();
+    let is_free = || Command::new("flock").arg("-n").arg(&ledger).arg("true").status().unwrap();
+    while is_free().success() {}
+    let off = place.tier(MIB).counters().off;
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    // EWOULDBLOCK
+    assert_eq!(off, Some(DiskOff::Failed { errno: 11 }));
+    assert_eq!(place.tier(MIB).counters().off, None);
+}
