@@ -30,6 +30,7 @@ use super::sums::RecordingSums;
 use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
 use crate::TraceError;
 
+mod aio;
 mod calls;
 mod folders;
 mod held;
