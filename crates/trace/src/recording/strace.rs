@@ -17,7 +17,8 @@
 //! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
 //! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
 //! `io_getevents` that ends them), mappings (`mmap`) and advice (`fadvise64`, `madvise`,
-//! `readahead`). Other calls that move data are counted by kind ([`Imported::left_out`]).
+//! `readahead`). An opening with direct I/O is imported with the first read of the descriptor, as in
+//! a recording without root. Other calls that move data are counted by kind ([`Imported::left_out`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -147,6 +148,8 @@ struct StraceParser {
     unfinished: BTreeMap<u32, UnfinishedCall>,
     /// Asynchronous reads that have not completed yet.
     pending: Pending,
+    /// Files and descriptors whose last recorded opening has direct I/O.
+    direct_opens: BTreeSet<(u32, u64)>,
     /// Records with the time at which each ended.
     records: Vec<(u64, Record)>,
     /// Number of imported reads.

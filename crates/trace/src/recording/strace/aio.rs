@@ -37,7 +37,7 @@ impl StraceParser {
         }
         let (descriptor, open_file) =
             self.file_of_descriptor(task, field_value(request, "aio_fildes")?)?;
-        let path = open_file.path.clone();
+        let (path, mode) = (open_file.path.clone(), open_file.mode.get());
         if !is_file(&path) {
             self.count_left_out(if path.is_empty() { kind::UNKNOWN_FILE } else { kind::NO_FILE });
             return None;
@@ -51,7 +51,7 @@ impl StraceParser {
         let offset = field_value(request, "aio_offset").and_then(syntax::parse_number)?;
         // 0 for a vectored request: the completion raises it to the bytes read.
         let asked_bytes = requested_bytes.unwrap_or(0);
-        Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
+        Some(Submitted { begin_ns, task, descriptor, mode, path, offset, asked_bytes })
     }
 
     /// Adds the records of reads that `io_getevents` completes. Events without a kept read, and a
@@ -70,9 +70,10 @@ impl StraceParser {
                 ..0 => ReadOutcome::Error(u32::try_from(result.unsigned_abs()).unwrap_or(0)),
                 _ => ReadOutcome::Bytes(read_bytes),
             };
-            let Submitted { begin_ns, task, descriptor, path, offset, asked_bytes } = submitted;
+            let Submitted { begin_ns, task, descriptor, mode, path, offset, asked_bytes } =
+                submitted;
             let (file, thread) = (self.file_number(path), self.thread_number(task));
-            self.add_read(ReadRecord {
+            let read = ReadRecord {
                 // A record never ends before it begins, whatever the times in the text.
                 end_ns: end_ns.max(begin_ns),
                 begin_ns,
@@ -85,7 +86,8 @@ impl StraceParser {
                 offset,
                 asked_bytes: asked_bytes.max(read_bytes),
                 outcome,
-            })?;
+            };
+            self.add_read(read, mode)?;
         }
         Some(())
     }

@@ -3,13 +3,17 @@
 //! A *task* is a thread of the traced programs. A *table* has the descriptors and file mappings of
 //! a process.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::folders::CURRENT_FOLDER;
 use super::held::NewTask;
 use super::syntax::{self, Call, Path, begins_task, is_file, parse_descriptor, unquoted};
-use super::tables::{Mapped, OpenFile, UnfinishedCall};
+use super::tables::{Mapped, OpenFile, OpenMode, UnfinishedCall};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
-    AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
+    AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, OpenRecord, ReadMethod, ReadOutcome,
+    ReadRecord,
 };
 
 /// Maximum number of bytes that one call moves (`MAX_RW_COUNT` in Linux). Copying programs request
@@ -84,6 +88,9 @@ impl StraceParser {
             "dup" | "dup2" | "dup3" => self.import_duplicate(task, call),
             "fcntl" | "fcntl64" if call.argument(1).starts_with("F_DUPFD") => {
                 self.import_duplicate(task, call);
+            }
+            "fcntl" | "fcntl64" if call.argument(1) == "F_SETFL" => {
+                self.import_flags(task, call);
             }
             "chdir" | "fchdir" => self.import_folder_change(task, call),
             "rename" | "renameat" | "renameat2" => self.import_rename(task, call),
@@ -162,7 +169,8 @@ impl StraceParser {
         }
     }
 
-    /// Adds the descriptor of an opened file, with position 0. Without effect if the call failed.
+    /// Adds the descriptor of an opened file, with position 0 and its mode. Without effect if the
+    /// call failed.
     fn import_open(&mut self, task: u32, call: &Call<'_>) {
         let Some(descriptor) = call.success_value() else { return };
         // With `-y` the result has the whole path.
@@ -183,9 +191,25 @@ impl StraceParser {
         };
         // An empty path is one that no line has shown. The folder of the text's begin is known.
         let path = if path.is_empty() { ".".to_owned() } else { path };
-        self.table_of_task(task)
-            .open_files
-            .insert(descriptor, OpenFile { path, ..OpenFile::default() });
+        let mode = match call.name {
+            // `creat` opens for writing, and has no flags.
+            "creat" => OpenMode::parse("O_WRONLY"),
+            "open" => OpenMode::parse(call.argument(1)),
+            _ => OpenMode::parse(call.argument(2)),
+        };
+        let open_file = OpenFile { path, position: Rc::default(), mode: Rc::new(Cell::new(mode)) };
+        self.table_of_task(task).open_files.insert(descriptor, open_file);
+    }
+
+    /// Applies the flags that `F_SETFL` changes: direct I/O can begin or end (fcntl(2)). No effect
+    /// if the call failed.
+    fn import_flags(&mut self, task: u32, call: &Call<'_>) {
+        let is_direct = OpenMode::parse(call.argument(2)).is_direct;
+        if let (Some(0), Some((_, open_file))) =
+            (call.value(), self.file_of_descriptor(task, call.argument(0)))
+        {
+            open_file.mode.set(OpenMode { is_direct, ..open_file.mode.get() });
+        }
     }
 
     /// Removes closed descriptors, also after a failed call, which closes them on Linux too.
@@ -337,7 +361,7 @@ impl StraceParser {
         if requested.offset.is_none() {
             open_file.position.set(open_file.position.get().checked_add(read_bytes)?);
         }
-        let path = open_file.path.clone();
+        let (path, mode) = (open_file.path.clone(), open_file.mode.get());
         // A copy of more than a call can move means the rest of the file.
         let asked_bytes = match requested.bytes {
             Some(bytes) if requested.method != ReadMethod::Copied || bytes <= CALL_BYTES_MAX => {
@@ -352,7 +376,7 @@ impl StraceParser {
         let method = requested.method;
         let descriptor = Some(descriptor_number);
         let (file, thread) = (self.file_number(path), self.thread_number(task));
-        self.add_read(ReadRecord {
+        let read = ReadRecord {
             end_ns,
             begin_ns,
             // The text does not show which part of a call was a wait.
@@ -364,16 +388,35 @@ impl StraceParser {
             offset,
             asked_bytes,
             outcome,
-        })
+        };
+        self.add_read(read, mode)
     }
 
-    /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
+    /// Adds the record of a read, after an opening if the mode of its descriptor is not the recorded
+    /// one. Recorded are the openings with direct I/O, and later ones without. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
     /// sums of the recording exceed their maximum.
-    pub(super) fn add_read(&mut self, read: ReadRecord) -> Option<()> {
+    pub(super) fn add_read(&mut self, read: ReadRecord, mode: OpenMode) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end >= OFFSET_MAX) {
             return None;
         }
         let end_ns = read.end_ns;
+        let opened = (read.file, read.descriptor.unwrap_or(0));
+        let is_recorded_mode = match mode.is_direct {
+            true => !self.direct_opens.insert(opened),
+            false => !self.direct_opens.remove(&opened),
+        };
+        if !is_recorded_mode {
+            let open = OpenRecord {
+                at_ns: end_ns,
+                thread: read.thread,
+                file: read.file,
+                descriptor: opened.1,
+                is_direct: mode.is_direct,
+                is_readable: true,
+                is_writable: mode.is_writable,
+            };
+            self.records.push((end_ns, Record::Open(open)));
+        }
         let record = Record::Read(read);
         self.sums.add(&record).ok()?;
         self.reads += 1;

@@ -29,3 +29,65 @@ fn failed_munmap_leaves_the_mapping() {
     let left_out = records(text.as_bytes()).unwrap().left_out.to_string();
     assert!(!left_out.contains("advice on memory"), "{left_out}");
 }
+
+/// Each read of a text: 1 if the opening before it has direct I/O, as open(2), dup(2) and fcntl(2)
+/// describe it.
+fn direct_reads(text: &str) -> Vec<bool> {
+    let mut direct = BTreeMap::new();
+    let mut of_reads = Vec::new();
+    for record in records(text.as_bytes()).unwrap().records {
+        match record {
+            Record::Open(open) => drop(direct.insert((open.file, open.descriptor), open.is_direct)),
+            Record::Read(read) => {
+                let opened = (read.file, read.descriptor.unwrap());
+                of_reads.push(direct.get(&opened).copied().unwrap_or(false));
+            }
+            _ => {}
+        }
+    }
+    of_reads
+}
+
+#[test]
+fn reads_of_openings_with_direct_io_are_direct() {
+    let read = |descriptor| format!("1 5.5 pread64({descriptor}, \"\"..., 4096, 0) = 4096 <0.1>\n");
+    let submitted = "1 5.6 io_submit(0x7f, 1, [{aio_data=7, aio_lio_opcode=IOCB_CMD_PREAD, \
+        aio_fildes=3, aio_buf=0x7f, aio_nbytes=4096, aio_offset=0}]) = 1 <0.1>\n\
+        1 5.8 io_getevents(0x7f, 1, 1, [{data=7, obj=0x7f, res=4096, res2=0}], NULL) = 1 <0.1>\n";
+    let cases = [
+        ("open(\"/f\", O_RDONLY|O_DIRECT) = 3", read(3), true),
+        ("openat(AT_FDCWD, \"/f\", O_RDWR|O_DIRECT|O_CLOEXEC) = 3", read(3), true),
+        ("openat(AT_FDCWD, \"/f\", O_RDONLY|O_DIRECT) = 3", submitted.to_owned(), true),
+        ("openat2(AT_FDCWD, \"/f\", {flags=O_RDONLY|O_DIRECT, resolve=0}, 24) = 3", read(3), true),
+        ("openat(AT_FDCWD, \"/f\", O_RDONLY|O_DIRECT) = 3\ndup(3) = 9", read(9), true),
+        // Another flag, and an opening of the file without the flag.
+        ("openat(AT_FDCWD, \"/f\", O_RDONLY|O_DIRECTORY) = 3", read(3), false),
+        ("openat(AT_FDCWD, \"/f\", O_RDONLY) = 3", read(3), false),
+        (
+            "open(\"/f\", O_RDONLY|O_DIRECT) = 3\npread64(3, \"\", 1, 0) = 1\nclose(3) = 0\n\
+             open(\"/f\", O_RDONLY) = 3",
+            read(3),
+            false,
+        ),
+        ("open(\"/f\", O_RDWR) = 3\nfcntl(3, F_SETFL, O_RDWR|O_DIRECT) = 0", read(3), true),
+        ("open(\"/f\", O_RDWR|O_DIRECT) = 3\nfcntl(3, F_SETFL, O_RDWR) = 0", read(3), false),
+    ];
+    for (calls, reads, expected) in cases {
+        let line = |call: &str| format!("1 1.0 {call} <0.1>\n");
+        let text = calls.split('\n').map(line).collect::<String>() + &reads;
+        assert_eq!(direct_reads(&text).last(), Some(&expected), "{text}");
+    }
+}
+
+/// Two reads at one place with direct I/O are two requests to a device.
+#[test]
+fn imported_direct_reads_are_replayed_with_direct_io() {
+    let read = "1 5.5 pread64(3</f>, \"\"..., 4096, 0) = 4096 <0.1>\n".repeat(2);
+    let is_direct = |flags: &str| {
+        let text = format!("1 5.0 openat(AT_FDCWD, \"/f\", {flags}) = 3</f> <0.1>\n{read}");
+        let mut input = crate::replay::RecordingInput::default();
+        records(text.as_bytes()).unwrap().records.iter().for_each(|record| input.take(record));
+        input.finish().unwrap().threads()[0].is_direct
+    };
+    assert!(is_direct("O_RDONLY|O_DIRECT") && !is_direct("O_RDONLY"));
+}

@@ -29,13 +29,34 @@ pub struct Table {
 }
 
 /// An open file. A clone is a copy of the descriptor, by dup(2) or fork(2): it has the same
-/// position.
+/// position and mode.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFile {
     /// Path, empty as long as no line has shown it.
     pub path: String,
     /// Offset of the next read in bytes, of all copies of the descriptor.
     pub position: Rc<Cell<u64>>,
+    /// Mode of the opening, of all copies of the descriptor.
+    pub mode: Rc<Cell<OpenMode>>,
+}
+
+/// Flags of an open file. All are false if the text does not show the opening.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenMode {
+    /// True for direct I/O (`O_DIRECT`).
+    pub is_direct: bool,
+    /// True if opened for writing.
+    pub is_writable: bool,
+}
+
+impl OpenMode {
+    /// Parses the flags of open(2), such as `O_RDWR|O_DIRECT`, or `{flags=O_RDWR|O_DIRECT, …}`.
+    /// `O_DIRECTORY` is another flag.
+    pub fn parse(flags: &str) -> OpenMode {
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let has = |flag| flags.split(|letter| !is_of_name(letter)).any(|name| name == flag);
+        OpenMode { is_direct: has("O_DIRECT"), is_writable: has("O_WRONLY") || has("O_RDWR") }
+    }
 }
 
 impl OpenFile {
@@ -54,7 +75,7 @@ impl OpenFile {
         let has_name = is_relative && NameFolder::of_path(&path, &self.path).is_some();
         let is_other = !self.path.is_empty() && self.path != path && !has_name;
         if is_other && !renames.may_change(&self.path, &path) {
-            self.position = Rc::default();
+            (self.position, self.mode) = Default::default();
         }
         self.path = path;
     }
@@ -236,6 +257,8 @@ pub struct Submitted {
     pub task: u32,
     /// Descriptor of the file in that task.
     pub descriptor: u64,
+    /// Mode of the descriptor.
+    pub mode: OpenMode,
     /// Path of the file.
     pub path: String,
     /// First byte in the file.
