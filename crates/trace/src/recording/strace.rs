@@ -172,6 +172,8 @@ mod kind {
     pub const BEGUN_BEFORE: &str = "reads that began before the text";
     /// The path is known and is no file with offsets.
     pub const NO_FILE: &str = "reads of pipes, sockets, terminals and the kernel's files";
+    /// The call failed, and a record cannot hold its range.
+    pub const FAILED_BEYOND: &str = "failed reads beyond the largest offset of a file";
     /// No path is known.
     pub const UNKNOWN_FILE: &str = "reads of descriptors whose file the text does not show";
     /// The result is `?`: the kernel restarts the call, which then has a line of its own.

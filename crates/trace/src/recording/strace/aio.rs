@@ -1,5 +1,6 @@
 //! Converts asynchronous reads, from `io_submit` to `io_getevents`, into records.
 
+use super::calls::CALL_BYTES_MAX;
 use super::syntax::{self, Call, field_value, is_file};
 use super::tables::Submitted;
 use super::{StraceParser, kind};
@@ -50,7 +51,7 @@ impl StraceParser {
         };
         let offset = field_value(request, "aio_offset").and_then(syntax::parse_number)?;
         // 0 for a vectored request: the completion raises it to the bytes read.
-        let asked_bytes = requested_bytes.unwrap_or(0);
+        let asked_bytes = requested_bytes.unwrap_or(0).min(CALL_BYTES_MAX);
         Some(Submitted { begin_ns, task, descriptor, mode, path, offset, asked_bytes })
     }
 

@@ -18,7 +18,7 @@ use crate::recording::{
 
 /// Maximum number of bytes that one call moves (`MAX_RW_COUNT` in Linux). Copying programs request
 /// more to mean "up to the end".
-const CALL_BYTES_MAX: u64 = 0x7fff_f000;
+pub(super) const CALL_BYTES_MAX: u64 = 0x7fff_f000;
 
 /// Returns true if a call of this name reads a file.
 pub fn is_read(name: &str) -> bool {
@@ -364,10 +364,9 @@ impl StraceParser {
         let (path, mode) = (open_file.path.clone(), open_file.mode.get());
         // A copy of more than a call can move means the rest of the file.
         let asked_bytes = match requested.bytes {
-            Some(bytes) if requested.method != ReadMethod::Copied || bytes <= CALL_BYTES_MAX => {
-                bytes.max(read_bytes)
-            }
-            _ => read_bytes,
+            Some(CALL_BYTES_MAX..) if requested.method == ReadMethod::Copied => read_bytes,
+            Some(bytes) => bytes.min(CALL_BYTES_MAX).max(read_bytes),
+            None => read_bytes,
         };
         let outcome = match value {
             ..0 => ReadOutcome::Error(syntax::error_number(call.result)),
@@ -393,10 +392,16 @@ impl StraceParser {
     }
 
     /// Adds the record of a read, after an opening if the mode of its descriptor is not the recorded
-    /// one. Recorded are the openings with direct I/O, and later ones without. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
+    /// one. Recorded are the openings with direct I/O, and later ones without. A failed read beyond
+    /// [`OFFSET_MAX`] is counted as left out. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
     /// sums of the recording exceed their maximum.
     pub(super) fn add_read(&mut self, read: ReadRecord, mode: OpenMode) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end >= OFFSET_MAX) {
+            // A failed call may have any arguments.
+            if matches!(read.outcome, ReadOutcome::Error(_)) {
+                self.count_left_out(kind::FAILED_BEYOND);
+                return Some(());
+            }
             return None;
         }
         let end_ns = read.end_ns;

@@ -91,3 +91,19 @@ fn imported_direct_reads_are_replayed_with_direct_io() {
     };
     assert!(is_direct("O_RDONLY|O_DIRECT") && !is_direct("O_RDONLY"));
 }
+
+/// A range that ends beyond the largest offset is EINVAL, and a buffer of 2^64 - 1 bytes is EFAULT
+/// (pread(2), read(2)). Neither call reads data.
+#[test]
+fn failed_reads_with_extreme_arguments_are_accepted() {
+    let good = "1 5.0 pread64(3</f>, \"\"..., 4096, 0) = 4096 <0.1>\n";
+    for call in [
+        "pread64(3</f>, 0x7f, 16, 9223372036854775807) = -1 EINVAL (Invalid argument)",
+        "read(3</f>, 0x7f, 18446744073709551615) = -1 EFAULT (Bad address)",
+    ] {
+        let found = reads(&format!("{good}1 5.2 {call} <0.1>\n{good}"));
+        let read_bytes: Vec<u64> = found.iter().map(|&(.., got, _, _)| got).collect();
+        let with_data = read_bytes.iter().filter(|&&bytes| bytes == 4096).count();
+        assert_eq!((with_data, read_bytes.iter().sum::<u64>()), (2, 8192), "{call}");
+    }
+}
