@@ -55,11 +55,12 @@ impl StraceParser {
         Some(Submitted { begin_ns, task, descriptor, mode, path, offset, asked_bytes })
     }
 
-    /// Adds the records of reads that `io_getevents` completes. Events without a kept read, and a
-    /// call without a list of events, have no effect. Events that the text hides are missed: their
-    /// reads count as unended. Returns `None` for malformed results.
+    /// Adds the records of reads that `io_getevents` completes. Events without a kept read have no
+    /// effect. If the text hides an event, it may be of any request that is still kept: these
+    /// requests are forgotten, and their reads count as unended. Returns `None` for malformed
+    /// results.
     pub(super) fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
-        let Some(events) = syntax::split_structures(call.argument(3)) else { return Some(()) };
+        let events = syntax::split_structures(call.argument(3)).unwrap_or_default();
         for event in &events {
             // strace leaves the field out if it is 0.
             let data = field_value(event, "data").unwrap_or("0");
@@ -89,6 +90,10 @@ impl StraceParser {
                 outcome,
             };
             self.add_read(read, mode)?;
+        }
+        if call.success_value() > Some(events.len() as u64) {
+            let forgotten = self.pending.forget_context(call.argument(0));
+            self.count_many_left_out(kind::UNENDED, forgotten);
         }
         Some(())
     }

@@ -107,3 +107,28 @@ fn failed_reads_with_extreme_arguments_are_accepted() {
         assert_eq!((with_data, read_bytes.iter().sum::<u64>()), (2, 8192), "{call}");
     }
 }
+
+/// The second event is hidden, so the request of offset 4096 may have completed with it. Then its
+/// number is used again (io_submit(2) leaves the number to the program).
+#[test]
+fn hidden_completion_does_not_end_a_later_read_of_its_number() {
+    let submit = |seconds: &str, data: u32, offset: u32| {
+        format!(
+            "1 {seconds} io_submit(0x7f, 1, [{{aio_data={data}, aio_lio_opcode=IOCB_CMD_PREAD, \
+             aio_fildes=6</b>, aio_buf=0x7f, aio_nbytes=4096, aio_offset={offset}}}]) = 1 <0.01>\n"
+        )
+    };
+    let text = submit("5.0", 1, 0)
+        + &submit("5.1", 2, 4096)
+        + "1 5.2 io_getevents(0x7f, 1, 2, [{data=1, obj=0x7f, res=4096, res2=0}, ...], NULL) \
+           = 2 <0.1>\n"
+        + &submit("9.0", 2, 8192)
+        + "1 9.1 io_getevents(0x7f, 1, 1, [{data=2, obj=0x7f, res=4096, res2=0}], NULL) \
+           = 1 <0.1>\n";
+    let ns = 1_000_000_000;
+    let expected =
+        [(0, 0, 4096, 4096, 0, 3 * ns / 10), (0, 8192, 4096, 4096, 4 * ns, 42 * ns / 10)];
+    assert_eq!(reads(&text), expected);
+    let left_out = records(text.as_bytes()).unwrap().left_out.to_string();
+    assert!(left_out.contains("1 io_submit of reads whose end"), "{left_out}");
+}

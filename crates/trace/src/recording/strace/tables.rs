@@ -290,6 +290,19 @@ impl Pending {
         self.requests.get_mut(&key)?.pop_front()?
     }
 
+    /// Removes all requests of a context. Returns the number of reads among them.
+    pub fn forget_context(&mut self, context: &str) -> u64 {
+        let mut forgotten = 0;
+        self.requests.retain(|(other, _), requests| {
+            let is_kept = other != context;
+            if !is_kept {
+                forgotten += requests.iter().flatten().count() as u64;
+            }
+            is_kept
+        });
+        forgotten
+    }
+
     /// Returns the number of reads that have not completed.
     pub fn count(&self) -> u64 {
         self.requests.values().flatten().flatten().count() as u64
