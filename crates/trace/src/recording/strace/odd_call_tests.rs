@@ -132,3 +132,19 @@ fn hidden_completion_does_not_end_a_later_read_of_its_number() {
     let left_out = records(text.as_bytes()).unwrap().left_out.to_string();
     assert!(left_out.contains("1 io_submit of reads whose end"), "{left_out}");
 }
+
+/// Character and block devices by the list of Linux (admin-guide/devices.txt), and file systems.
+#[test]
+fn reads_of_character_devices_are_no_reads_of_files() {
+    let characters = ["ptmx", "random", "fuse", "full", "kmsg", "input/event0", "net/tun", "pts/3"];
+    let others = ["sda1", "nvme0n1", "vda", "dm-0", "md127", "mapper/vg-lv", "vg0/lv", "shm/f"];
+    let imported = |name: &str| {
+        let text = format!(
+            "1 5.0 read(5</dev/{name}>, \"\"..., 5) = 4 <0.1>\n\
+             1 5.2 read(3</f>, \"\"..., 5) = 5 <0.1>\n"
+        );
+        reads(&text).len()
+    };
+    assert_eq!(characters.map(imported), [1; 8]);
+    assert_eq!(others.map(imported), [2; 8]);
+}

@@ -311,12 +311,45 @@ pub fn error_number(result: &str) -> u32 {
 /// Returns true if a path names a file with offsets: no pipe, no terminal, no kernel object. A
 /// relative path counts: without `-y`, the text of an `open` may show no other.
 pub fn is_file(path: &str) -> bool {
-    let others =
-        ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];
-    !path.is_empty() && !others.iter().any(|other| path.starts_with(other)) && {
+    let is_other = match path.strip_prefix("/dev/") {
+        Some(name) => !is_block_device_or_file(name),
+        None => path.starts_with("/proc/") || path.starts_with("/sys/"),
+    };
+    !path.is_empty() && !is_other && {
         // Kernel objects have names such as `pipe:[12]`.
         let is_relative = !path.starts_with('/') && !path.contains(":[");
         path.starts_with('/') || is_relative
+    }
+}
+
+/// Returns true if a name in `/dev` is a block device, or a file of a file system there such as
+/// `shm`. A volume group of LVM is a folder with any name, so folders count unless they are known
+/// to have other devices. Names by admin-guide/devices.txt of Linux.
+fn is_block_device_or_file(name: &str) -> bool {
+    const OTHER_FOLDERS: [&str; 14] = [
+        "pts",
+        "input",
+        "net",
+        "char",
+        "bus",
+        "snd",
+        "dri",
+        "fd",
+        "vfio",
+        "usb",
+        "cpu",
+        "dma_heap",
+        "infiniband",
+        "v4l",
+    ];
+    const BLOCK_NAMES: [&str; 24] = [
+        "sd", "hd", "vd", "xvd", "nvme", "loop", "dm-", "md", "sr", "fd", "mmcblk", "mtdblock",
+        "zram", "ram", "nbd", "rbd", "drbd", "bcache", "pmem", "dasd", "nullb", "ublkb", "zd",
+        "scd",
+    ];
+    match name.split_once('/') {
+        Some((folder, _)) => !OTHER_FOLDERS.contains(&folder),
+        None => BLOCK_NAMES.iter().any(|block| name.starts_with(block)),
     }
 }
 
