@@ -254,8 +254,17 @@ impl RecordingInput {
             think_times
                 .push(Time(read.begin_ns - last_end_ns.max(last_begin_ns).min(read.begin_ns)));
             last_begin_ns = read.begin_ns;
-            depth_max = depth_max.max(index - ended_count + 1);
             let is_fault = read.way == ReadMethod::Fault;
+            // A fault may show two ranges to be used, which are two reads of the same time.
+            let is_rest_of_fault = is_fault
+                && index.checked_sub(1).is_some_and(|previous| {
+                    let previous = reads[previous];
+                    previous.way == ReadMethod::Fault
+                        && (previous.begin_ns, previous.end_ns) == (read.begin_ns, read.end_ns)
+                });
+            if !is_rest_of_fault {
+                depth_max = depth_max.max(index - ended_count + 1);
+            }
             faults += usize::from(is_fault);
             direct += usize::from(self.is_direct(read));
             let (offset, bytes) = (read.offset, read.bytes_read());
@@ -410,3 +419,6 @@ impl RecordedProgram {
         Ok((row, reads + self.time_after_last_read))
     }
 }
+
+#[cfg(test)]
+mod tests;
