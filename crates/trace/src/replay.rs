@@ -286,12 +286,15 @@ impl RecordingInput {
             engine,
             // A list has one mode, which most of its reads had.
             is_direct: direct * 2 > reads.len(),
-            depth: depth_max as u32,
+            depth: depth_max.min(JOB_DEPTH_MAX) as u32,
             reads: given_reads,
             think_times,
         }
     }
 }
+
+/// Largest depth of a replayed thread: the upper bound of `iodepth` in a job.
+const JOB_DEPTH_MAX: usize = 65_536;
 
 /// Returns the sum of the think times less the processor time of the program, in nanoseconds. The
 /// time before the first read of a thread is left out: the thread may have started in it.

@@ -45,3 +45,13 @@ fn fault_with_two_used_ranges_is_no_overlap_of_two_reads() {
     let list = &program.threads()[0];
     assert_eq!((list.reads.len(), list.engine, list.depth), (23, JobEngine::Psync, 1));
 }
+
+/// The largest depth of a job is 65,536 (`iodepth` in the book's list of job options).
+#[test]
+fn more_overlapping_reads_than_the_largest_depth_are_replayed() {
+    let mut input = RecordingInput::default();
+    input.take(&start());
+    (0..65_537).for_each(|page| input.take(&read(ReadMethod::Uring, page, (0, 1))));
+    let program = input.finish().unwrap();
+    assert_eq!(program.threads()[0].depth, 65_536);
+}
