@@ -391,10 +391,10 @@ impl StraceParser {
         self.add_read(read, mode)
     }
 
-    /// Adds the record of a read, after an opening if the mode of its descriptor is not the recorded
-    /// one. Recorded are the openings with direct I/O, and later ones without. A failed read beyond
-    /// [`OFFSET_MAX`] is counted as left out. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
-    /// sums of the recording exceed their maximum.
+    /// Adds the record of a read. An opening precedes it if the mode of its descriptor is not the
+    /// recorded one: the openings with direct I/O are recorded, and later ones without. A failed
+    /// read beyond [`OFFSET_MAX`] is counted as left out. Returns `None` if another read is beyond
+    /// it, or if the sums of the recording exceed their maximum.
     pub(super) fn add_read(&mut self, read: ReadRecord, mode: OpenMode) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end >= OFFSET_MAX) {
             // A failed call may have any arguments.
