@@ -388,6 +388,28 @@ fn calls_after_a_timeout_wait_briefly_until_the_server_answers() {
     assert_eq!(bench.recorded.ended.len(), 3);
 }
 
+/// A limit of a call equal to the time of repetition: the silent connection is replaced as with a
+/// larger limit, by rule 1. An answer of the server during the call keeps it.
+#[test]
+fn silent_connection_is_closed_when_its_call_fails() {
+    for (answers, expected) in
+        [(false, ConnectionAction::Disconnect), (true, ConnectionAction::Nothing)]
+    {
+        let mut bench = ClientBench::connected(2);
+        bench.client.timing.give_up_after = ms(1_000);
+        bench.start_call(ms(1));
+        if answers {
+            bench.start_call(ms(1));
+            let xids = bench.take_sent_xids();
+            bench.receive(ms(2), &answer(xids[1], OK_RESULTS));
+        }
+        let ended_before = bench.recorded.ended.len();
+        bench.handle_time(ms(1_001));
+        assert_eq!(bench.recorded.ended.len(), ended_before + 1);
+        assert_eq!(bench.client.next_action(ms(1_001)), expected);
+    }
+}
+
 /// The server postpones the call five times. The rests double, and an answer during a rest is
 /// dropped.
 #[test]

@@ -8,7 +8,7 @@ use readpath_core::unit::Time;
 
 use super::super::call_results::Caller;
 use super::super::rpc::CallError;
-use super::{CallState, Client, ClientLink};
+use super::{CallSlot, CallState, Client, ClientLink};
 
 impl Client {
     /// Handles timeouts that are due at time `now`. Expired calls fail, and the caller is informed.
@@ -22,6 +22,11 @@ impl Client {
                 _ if now >= slot.expires_at => {
                     // A server that has postponed the call is not silent.
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
+                    // The limit of a call may be its time of repetition, so it fails before the arm
+                    // below can give the silent connection up.
+                    if self.is_connection_silent(slot, now) {
+                        self.mark_for_closing();
+                    }
                     self.fail_call(index, CallError::TimedOut, caller);
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
@@ -42,6 +47,14 @@ impl Client {
                 _ => {}
             }
         }
+    }
+
+    /// Returns true if a call has waited for its time of repetition on a connection that has
+    /// received nothing since.
+    fn is_connection_silent(&self, slot: &CallSlot, now: Time) -> bool {
+        let CallState::Waiting { since, .. } = slot.state else { return false };
+        let is_up = matches!(self.link, ClientLink::Up { .. });
+        is_up && now >= since + slot.repeat_after && self.last_byte_at <= since
     }
 
     /// After a pause of this program, extends the times at which calls fail by the time since the
