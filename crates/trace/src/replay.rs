@@ -293,7 +293,7 @@ impl RecordingInput {
     }
 }
 
-/// Largest depth of a replayed thread: the upper bound of `iodepth` in a job.
+/// Largest depth of a replayed thread: the upper bound of iodepth in a job.
 const JOB_DEPTH_MAX: usize = 65_536;
 
 /// Returns the sum of the think times less the processor time of the program, in nanoseconds. The

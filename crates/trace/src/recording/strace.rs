@@ -17,8 +17,9 @@
 //! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
 //! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
 //! `io_getevents` that ends them), mappings (`mmap`) and advice (`fadvise64`, `madvise`,
-//! `readahead`). An opening with direct I/O is imported with the first read of the descriptor, as in
-//! a recording without root. Other calls that move data are counted by kind ([`Imported::left_out`]).
+//! `readahead`). An opening with direct I/O is imported with the first read of the descriptor, as
+//! in a recording without root. Other calls that move data are counted by kind
+//! ([`Imported::left_out`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -46,7 +46,7 @@ fn fault_with_two_used_ranges_is_no_overlap_of_two_reads() {
     assert_eq!((list.reads.len(), list.engine, list.depth), (23, JobEngine::Psync, 1));
 }
 
-/// The largest depth of a job is 65,536 (`iodepth` in the book's list of job options).
+/// The largest depth of a job is 65,536 (iodepth in the book's list of job options).
 #[test]
 fn more_overlapping_reads_than_the_largest_depth_are_replayed() {
     let mut input = RecordingInput::default();

@@ -323,8 +323,8 @@ pub fn is_file(path: &str) -> bool {
 }
 
 /// Returns true if a name in `/dev` is a block device, or a file of a file system there such as
-/// `shm`. A volume group of LVM is a folder with any name, so folders count unless they are known
-/// to have other devices. Names by admin-guide/devices.txt of Linux.
+/// /dev/shm. A volume group of LVM is a folder with any name, so folders count unless they are
+/// known to have other devices. Names by admin-guide/devices.txt of Linux.
 fn is_block_device_or_file(name: &str) -> bool {
     const OTHER_FOLDERS: [&str; 14] = [
         "pts",
