@@ -1,6 +1,7 @@
 """Sweeps: equal rows on every executor, resumable, and unaffected by a failed point."""
 
 import concurrent.futures
+import functools
 import multiprocessing
 import threading
 
@@ -189,3 +190,49 @@ def test_foreign_row_file_and_missing_folder_are_refused_by_name(tmp_path):
     assert other.read_text() == "not rows"
     with pytest.raises(FileNotFoundError, match="make it"):
         readpath.sweep(SEQUENTIAL, "ssd", out=tmp_path / "none" / "rows.parquet")
+
+
+class Blocks(readpath.Policy):
+    """Whole blocks of some pages."""
+
+    def __init__(self, limits, count=4):
+        super().__init__(limits)
+        self.count = count
+
+    def read(self, ask, pages):
+        count = self.count
+        pages.add_range(ask.first_page // count * count, -(-ask.end_page // count) * count)
+
+
+def test_policies_without_names_of_their_own_are_points_of_their_own():
+    """A file of 2,048 pages in blocks: one request for each block."""
+    parts = [functools.partial(Blocks, count=count) for count in (16, 64)]
+    policies = [*parts, lambda limits: Blocks(limits, 8), lambda limits: Blocks(limits, 32)]
+    sweep = readpath.sweep(SEQUENTIAL, "ssd", policies, "noop")
+    assert [row["device_requests"] for row in plain(sweep)] == [128, 32, 256, 64]
+
+
+def test_row_file_takes_no_policy_without_a_name(tmp_path):
+    class Local(Blocks):
+        pass
+
+    out = tmp_path / "rows.parquet"
+    for policy in (functools.partial(Blocks, count=16), lambda limits: Blocks(limits, 8), Local):
+        with pytest.raises(ValueError, match="attribute `name`"):
+            readpath.sweep(SEQUENTIAL, "ssd", policy, "noop", out=out)
+    assert list(tmp_path.iterdir()) == []
+    for count, requests in ((16, 128), (64, 32)):
+        named = functools.partial(Blocks, count=count)
+        named.name = f"blocks of {count}"
+        (row,) = plain(readpath.sweep(SEQUENTIAL, "ssd", named, "noop", out=out))
+        assert row["device_requests"] == requests
+
+
+def test_two_policies_of_one_name_are_refused_before_any_run():
+    heard = []
+    policies = [functools.partial(Blocks, count=count) for count in (16, 64)]
+    for policy in policies:
+        policy.name = "blocks"
+    with pytest.raises(ValueError, match="two policies named blocks"):
+        readpath.sweep(SEQUENTIAL, "ssd", policies, on_row=heard.append)
+    assert heard == []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from readpath import _native
 from readpath.modelled import JobLike, Policies, OneOrMore, Point, Row, frame, points
 from readpath.parquet import RowFile
+from readpath.policy import PolicyMaker, policy_name
 
 if TYPE_CHECKING:
     import pandas
@@ -78,9 +80,12 @@ def sweep(
     are not run again. `on_row` is called with each new row. `progress` shows a
     bar if tqdm is installed and standard error is a terminal.
 
-    Raises ValueError before the first run if a point cannot be run.
+    Raises ValueError before the first run if a point cannot be run, or if two policies have one
+    name. With `out` a policy needs a name that identifies it: it is a class or function of a
+    module, or has an attribute `name`.
     """
-    grid = {_key(point): point for point in points(jobs, devices, readahead, scheduler, memory, seeds)}
+    all_points = points(jobs, devices, readahead, scheduler, memory, seeds)
+    grid = _grid(all_points, is_kept=out is not None)
     for point in grid.values():
         point.check()
     file = None if out is None else RowFile(out)
@@ -206,10 +211,47 @@ def _bar(total: int, done: int, is_wanted: bool) -> Iterator[Callable[[], object
         yield bar.update
 
 
-def _key(point: Point) -> str:
-    """Hash of everything that determines a row, equal on every machine."""
+def _grid(all_points: Iterable[Point], *, is_kept: bool) -> dict[str, Point]:
+    """Returns the points by their keys. `is_kept`: a later sweep finds rows by these keys.
+
+    Raises ValueError for two policies of one name, and for a kept point whose policy has none of
+    its own.
+    """
+    grid: dict[str, Point] = {}
+    for index, point in enumerate(all_points):
+        has_name = _has_own_name(point.readahead)
+        if is_kept and not has_name:
+            raise ValueError(
+                f"policy {policy_name(point.readahead)}: rows of other policies may have this "
+                "name; give it an attribute `name`, or use a class of a module"
+            )
+        key = _key(point, None if has_name else index)
+        if grid.setdefault(key, point).readahead != point.readahead:
+            raise ValueError(
+                f"there are two policies named {policy_name(point.readahead)}; give each an "
+                "attribute `name` of its own"
+            )
+    return grid
+
+
+def _has_own_name(policy: str | PolicyMaker) -> bool:
+    """True if the name of a policy identifies it, unlike that of a partial or a local class."""
+    if isinstance(policy, str) or getattr(policy, "name", None):
+        return True
+    is_definition = inspect.isclass(policy) or inspect.isfunction(policy)
+    # A lambda and a class in a function have names such as `<lambda>` and `make.<locals>.Policy`.
+    return is_definition and "<" not in policy.__qualname__
+
+
+def _key(point: Point, place: int | None) -> str:
+    """Hash of everything that determines a row, equal on every machine.
+
+    `place`: the point's index in its grid, if the name of its policy does not identify it.
+    """
     policy = point.readahead
     facts = point.names | {"text": point.job.text, "version": _native.__version__}
     if not isinstance(policy, str):
         facts["policy"] = f"{getattr(policy, '__module__', '')}.{getattr(policy, '__qualname__', '')}"
+    if place is not None:
+        facts["place"] = place
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
