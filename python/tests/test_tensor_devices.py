@@ -1,5 +1,6 @@
 """Loads to a device: order, overlap, bounds and errors, over a device made of memory."""
 
+import itertools
 import sys
 import threading
 import types
@@ -121,6 +122,51 @@ def test_errors_end_the_load_and_leave_the_loader_usable():
         loader.load([(reading(DATA), PLACES[0])])
     assert not device.in_flight
     assert loader.load([(reading(DATA), PLACES[2])]) == [DATA[3_000:3_100]]
+
+
+def failing_calls(monkeypatch, method, error, calls):
+    """Lets these calls of a method of threads fail, by their numbers."""
+    plain, numbers = getattr(threading.Thread, method), itertools.count(1)
+
+    def call(thread, *arguments):
+        if next(numbers) in calls:
+            raise error
+        return plain(thread, *arguments)
+
+    monkeypatch.setattr(threading.Thread, method, call)
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "calls"),
+    [
+        ("start", RuntimeError("can't start new thread"), {2}),
+        # Ctrl-C, and once more in the wait for the threads.
+        ("join", KeyboardInterrupt(), {1, 2}),
+    ],
+)
+def test_load_after_a_failed_one_has_its_own_bytes(monkeypatch, method, error, calls):
+    """A thread of the failed load fills its buffer while the next load reads."""
+    loader = DeviceLoader(Copying(), buffers=2, buffer_bytes=100)
+    place = Place("U8", (100,), 0, 100)
+    release, filled, reads = threading.Event(), threading.Event(), []
+
+    def read_late(offset, buffer):
+        reads.append(offset)
+        release.wait(0.5)
+        buffer[:] = b"O" * len(buffer)
+        filled.set()
+
+    def read_slowly(offset, buffer):
+        buffer[:] = b"N" * len(buffer)
+        release.set()
+        filled.wait(5)
+
+    failing_calls(monkeypatch, method, error, calls)
+    with pytest.raises(type(error)):
+        loader.load([(read_late, Place("U8", (1_000,), 0, 1_000))])
+    assert loader.load([(read_slowly, place)]) == [b"N" * 100]
+    # At most one read of each buffer: the failed load began no others.
+    assert len(reads) <= 2
 
 
 def test_files_load_by_the_loader_of_their_device(tmp_path, monkeypatch):

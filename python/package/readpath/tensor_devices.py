@@ -66,18 +66,27 @@ class DeviceLoader:
                 self._buffers.append(self._device.host_buffer(self._buffer_bytes))
             memories = [self._device.empty(place) for _, place in requests]
             pieces = _Pieces(requests, memories, self._buffer_bytes)
-            threads = [threading.Thread(target=self._copy_pieces, args=(pieces, buffer)) for buffer in self._buffers]
-            for thread in threads:
-                thread.start()
+            # Taken by this load until its threads have ended: a thread may fill its buffer late.
+            buffers, self._buffers = self._buffers, []
+            threads = [
+                threading.Thread(target=self._copy_pieces, args=(pieces, buffer))
+                for buffer in buffers
+            ]
             try:
+                for thread in threads:
+                    thread.start()
                 for thread in threads:
                     thread.join()
             except BaseException:
-                # Ctrl-C: the threads end after their piece, and leave the buffers unused.
+                # Ctrl-C, or a limit of threads: the threads end after their piece.
                 pieces.fail(None)
                 for thread in threads:
-                    thread.join()
+                    # A thread that is not alive yet will get no piece.
+                    if thread.is_alive():
+                        thread.join()
+                self._buffers = buffers
                 raise
+            self._buffers = buffers
             if pieces.error is not None:
                 raise pieces.error
             places = [place for _, place in requests]
