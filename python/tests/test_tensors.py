@@ -1,6 +1,8 @@
 """Safetensors files, compared with the package safetensors."""
 
+import errno
 import json
+import mmap
 import multiprocessing
 import os
 import random
@@ -245,6 +247,27 @@ def test_shrunk_tensor_file_is_an_error_and_no_bus_error(on_disk):
         for use in (lambda: file.get_tensor("t9"), lambda: file.get_slice("t9")[:5], file.get_tensors):
             with pytest.raises(OSError, match="it has become shorter"):
                 use()
+
+
+@pytest.mark.parametrize("failed_page", [0, 1, 2])
+def test_failed_page_of_an_unaligned_tensor_is_an_error(tmp_path, monkeypatch, failed_page):
+    """The kernel maps no page, and the device fails for one of the tensor's three pages."""
+    path, page_bytes = tmp_path / "a", mmap.PAGESIZE
+    save_file({"a": numpy.zeros(2 * page_bytes, "u1")}, path)
+    pread = os.pread
+
+    def failing_pread(file, size, offset):
+        if size == 1 and offset // page_bytes == failed_page:
+            raise OSError(errno.EIO, "the sector is bad")
+        return pread(file, size, offset)
+
+    with readpath.safe_open(path) as file:
+        (place,) = file._files[0].places.values()
+        assert place.offset % page_bytes and place.offset < page_bytes
+        monkeypatch.setattr(readpath._native, "populate", lambda *_: False)
+        monkeypatch.setattr(os, "pread", failing_pread)
+        with pytest.raises(OSError, match="the sector is bad"):
+            file.get_tensor("a")
 
 
 def test_closed_tensor_file_raises_value_error(folder, name):

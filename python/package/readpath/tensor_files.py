@@ -275,8 +275,8 @@ class LocalTensors(TensorFile):
         if _native.populate(mapping, first - mapping_begin, end - first):
             return
         # An old kernel, or a failed page: the reads bring in each page, or raise the exact error.
-        for at in range(begin, end, mmap.PAGESIZE):
-            if not os.pread(self._file, 1, min(at + mmap.PAGESIZE, end) - 1):
+        for at in (*range(first, end, mmap.PAGESIZE), end - 1):
+            if not os.pread(self._file, 1, max(at, begin)):
                 raise self._has_shrunk(end)
 
     def _is_held(self, begin: int, end: int) -> bool:
