@@ -361,8 +361,8 @@ class ReadpathFile(AbstractBufferedFile):
         begin = self.loc
         self._column_reads.before(self, begin, length)
         data = self.reader.read(begin, length)
+        self._column_reads.after(self, begin + len(data), data)
         self.loc = begin + len(data)
-        self._column_reads.after(self, self.loc, data)
         return data
 
     def _advise_policy(self, advice: str) -> None:
@@ -397,17 +397,20 @@ class ReadpathFile(AbstractBufferedFile):
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
         """Returns the bytes from the position to `char`, inclusive, or to the end, read `blocks` bytes at a time."""
         self._check_open()
+        # The file's position changes at the return, so a failed read leaves it.
         begin: int = self.loc
+        position = begin
         # Bytes from `begin` on without the whole of `char`.
         found = bytearray()
         while True:
             start, block = self._block
-            skip = self.loc - start
+            skip = position - start
             # The position lies outside the last block: read the block at the position.
             if not 0 <= skip < len(block):
-                skip, block = 0, self.reader.read(self.loc, blocks or LINE_BYTES)
-                self._block = (self.loc, block)
+                skip, block = 0, self.reader.read(position, blocks or LINE_BYTES)
+                self._block = (position, block)
             if not block:
+                self.loc = position
                 return bytes(found)
             # The match may span two blocks: the search begins shortly before the new one.
             search_from = max(0, len(found) - len(char) + 1)
@@ -421,7 +424,7 @@ class ReadpathFile(AbstractBufferedFile):
                 del found[at + len(char) :]
                 self.loc = begin + len(found)
                 return bytes(found)
-            self.loc = begin + len(found)
+            position = begin + len(found)
 
     def readat(self, offset: int, size: int) -> bytes:
         """Returns the bytes at `offset`, fewer only at the end of the file. The position stays."""
