@@ -46,3 +46,22 @@ def test_failed_read_in_a_line_leaves_the_position(opened, monkeypatch, failing_
             file.readline()
         assert file.tell() == 6
         assert list(file) == list(expected)
+
+
+def test_limited_line_reads_one_block_of_a_long_line(opened):
+    data = b"x" * 1_000_000
+    with opened(data) as file, io.BytesIO(data) as expected:
+        for size in (10, 0, 1, 4_000):
+            assert file.readline(size) == expected.readline(size)
+            assert file.tell() == expected.tell()
+        assert file.stats()["bytes"] <= 1 << 16
+
+
+@pytest.mark.parametrize("size", [1, 65_535, 65_536, 65_537, 131_072, 200_000])
+def test_limited_lines_over_blocks_have_their_bytes(opened, size):
+    data = b"first\n" + b"x" * 140_000 + b"\n\n" + b"y" * 65_535 + b"\nlast"
+    with opened(data) as file, io.BytesIO(data) as expected:
+        for start in (0, 6, 70_000, 140_006, len(data)):
+            assert file.seek(start) == expected.seek(start)
+            assert file.readline(size) == expected.readline(size)
+            assert file.tell() == expected.tell()

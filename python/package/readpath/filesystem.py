@@ -382,12 +382,7 @@ class ReadpathFile(AbstractBufferedFile):
 
     def readline(self, size: int | None = -1) -> bytes:
         """Returns the bytes from the position to the next newline, inclusive; at most `size` if given."""
-        begin, limit = self.loc, limit_of(size)
-        line = self.readuntil(b"\n")
-        if limit is not None and limit < len(line):
-            line = line[:limit]
-            self.loc = begin + limit
-        return line
+        return self._until(b"\n", LINE_BYTES, limit_of(size))
 
     def readlines(self, hint: int | None = -1) -> list[bytes]:
         """Returns the lines from the position, until more bytes than a positive `hint`."""
@@ -396,35 +391,39 @@ class ReadpathFile(AbstractBufferedFile):
 
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
         """Returns the bytes from the position to `char`, inclusive, or to the end, read `blocks` bytes at a time."""
+        return self._until(char, blocks or LINE_BYTES, None)
+
+    def _until(self, char: bytes, block_bytes: int, limit: int | None) -> bytes:
+        """Returns the bytes to `char`, at most `limit`. The position changes at the return."""
         self._check_open()
-        # The file's position changes at the return, so a failed read leaves it.
         begin: int = self.loc
         position = begin
         # Bytes from `begin` on without the whole of `char`.
         found = bytearray()
-        while True:
+        while limit is None or len(found) < limit:
             start, block = self._block
             skip = position - start
             # The position lies outside the last block: read the block at the position.
             if not 0 <= skip < len(block):
-                skip, block = 0, self.reader.read(position, blocks or LINE_BYTES)
+                skip, block = 0, self.reader.read(position, block_bytes)
                 self._block = (position, block)
             if not block:
-                self.loc = position
-                return bytes(found)
+                break
+            end = len(block) if limit is None else min(len(block), skip + limit - len(found))
             # The match may span two blocks: the search begins shortly before the new one.
             search_from = max(0, len(found) - len(char) + 1)
             is_first_block = not found
             # Without a copy into `found`, which most lines do not need.
-            if is_first_block and (at := block.find(char, skip)) >= 0:
+            if is_first_block and (at := block.find(char, skip, end)) >= 0:
                 self.loc = begin + at + len(char) - skip
                 return block[skip : at + len(char)]
-            found += block[skip:]
+            found += block[skip:end]
             if not is_first_block and (at := found.find(char, search_from)) >= 0:
                 del found[at + len(char) :]
-                self.loc = begin + len(found)
-                return bytes(found)
+                break
             position = begin + len(found)
+        self.loc = begin + len(found)
+        return bytes(found)
 
     def readat(self, offset: int, size: int) -> bytes:
         """Returns the bytes at `offset`, fewer only at the end of the file. The position stays."""
