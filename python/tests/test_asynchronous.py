@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import random
+import resource
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from fsspec.core import url_to_fs  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import delayed_store  # noqa: E402
+from samples import in_child  # noqa: E402
 
 DATA = random.Random(13).randbytes(3_000_003)
 
@@ -119,3 +123,48 @@ def test_unknown_option_is_refused_with_a_suggestion(path):
     fs, _ = url_to_fs(f"readpath::file://{path}", asynchronous=True, memory="1MiB")
     assert isinstance(fs, readpath.asynchronous.AsyncReadpathFileSystem)
     assert fs.options.memory == "1MiB"
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_ranges_of_many_files_keep_the_limit_of_descriptors(tmp_path, batch_size):
+    """A child with 190 free descriptors reads 600 files."""
+    paths = [str(tmp_path / f"{nth}") for nth in range(600)]
+    for nth, path in enumerate(paths):
+        Path(path).write_bytes(b"%d" % nth * 100)
+    expected = fsspec.filesystem("file").cat_ranges(paths, [1] * 600, [90] * 600)
+
+    def read():
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        highest = max(int(number) for number in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 191, hard))
+        fs = fsspec.filesystem("readpath", asynchronous=True, skip_instance_cache=True)
+        found = asyncio.run(fs._cat_ranges(paths, 1, 90, batch_size=batch_size))
+        return found == expected
+
+    assert in_child(read)
+
+
+def test_batch_size_is_the_number_of_files_open_at_once(tmp_path, monkeypatch):
+    paths = [str(tmp_path / f"{nth}") for nth in range(40)]
+    for path in paths:
+        Path(path).write_bytes(b"12345")
+    fs = fsspec.filesystem("readpath", asynchronous=True, skip_instance_cache=True)
+    plain, opened = fs._opened, []
+
+    async def open_slowly(path):
+        opened.append(path)
+        counts.append(len(opened))
+        await asyncio.sleep(0.001)
+        file = await plain(path)
+        close = file.close
+        return types.SimpleNamespace(
+            size=file.size,
+            areadat_many=file.areadat_many,
+            close=lambda: (opened.remove(path), close()),
+        )
+
+    monkeypatch.setattr(fs, "_opened", open_slowly)
+    for options, count in (({"batch_size": 8}, 8), ({"batch_size": -1}, 40)):
+        counts = []
+        assert asyncio.run(fs._cat_ranges(paths, 1, 3, **options)) == [b"23"] * 40
+        assert max(counts) == count

@@ -10,6 +10,7 @@ and blocking calls run on threads.
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from readpath.versions import Version
 
 KEPT_FILES = 64
 """Minimum number of local files that stay open between separate range requests."""
+
+OPEN_FILES_MAX = 128
+"""Default number of files that one call reads at once: fsspec's `_NOFILES_DEFAULT_BATCH_SIZE`."""
 
 
 class AsyncReadpathFileSystem(AsyncFileSystem):
@@ -145,7 +149,8 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
     ) -> Any:
         """Returns the bytes of one range of each path, in order. All ranges of a file are submitted together.
 
-        With `on_error="return"` an exception takes the place of its bytes.
+        With `on_error="return"` an exception takes the place of its bytes. `batch_size`: number of
+        files that are open at once, -1 for no limit.
         """
         if not self._reads_itself:
             paths = self._strip_protocol(paths)
@@ -164,8 +169,14 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         for index, path in enumerate(paths):
             indices_of.setdefault(path, []).append(index)
         results: list[Any] = [None] * count
+        files_max = batch_size or self.batch_size or _open_files_max()
+        turns = asyncio.Semaphore(len(indices_of) if files_max == -1 else files_max)
 
         async def read(path: str, indices: list[int]) -> None:
+            async with turns:
+                await read_open(path, indices)
+
+        async def read_open(path: str, indices: list[int]) -> None:
             try:
                 file = await self._opened(path)
                 try:
@@ -219,6 +230,12 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
                 keep_files=max(KEPT_FILES, options.keep_files),
             )
         return await asyncio.to_thread(self._own.open, self.fs._strip_protocol(self._strip_protocol(path)))
+
+
+def _open_files_max() -> int:
+    """Default number of files open at once: at most an eighth of the descriptors, as in fsspec."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_MAX if limit == resource.RLIM_INFINITY else min(OPEN_FILES_MAX, max(1, limit // 8))
 
 
 class AsyncReadpathFile(AbstractAsyncStreamedFile):
