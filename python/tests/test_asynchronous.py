@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import resource
 import sys
 import types
@@ -168,3 +169,15 @@ def test_batch_size_is_the_number_of_files_open_at_once(tmp_path, monkeypatch):
         counts = []
         assert asyncio.run(fs._cat_ranges(paths, 1, 3, **options)) == [b"23"] * 40
         assert max(counts) == count
+
+
+@pytest.mark.parametrize("options", [{"depth": 7}, {"backend": "threads"}, {"memory": "1MiB"}])
+def test_options_of_local_files_are_those_of_the_blocking_file_system(path, options):
+    """Both file systems show the options of their read path, except for the kept files."""
+    def shown(read_path):
+        return re.sub("keep_files=[0-9]+", "", repr(read_path))
+
+    fs = fsspec.filesystem("readpath", asynchronous=True, skip_instance_cache=True, **options)
+    assert asyncio.run(fs._cat_file(str(path), 5, 105)) == DATA[5:105]
+    blocking = fsspec.filesystem("readpath", skip_instance_cache=True, **options)
+    assert shown(fs._own) == shown(blocking.own)

@@ -226,6 +226,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
             self._own = ReadPath(
                 options.memory,
                 options.readahead,
+                depth=options.depth,
                 backend=options.backend,
                 keep_files=max(KEPT_FILES, options.keep_files),
             )
