@@ -366,7 +366,7 @@ class ReadpathFile(AbstractBufferedFile):
         return data
 
     def _advise_policy(self, advice: str) -> None:
-        self.reader.advise(advice)
+        self.reader.advise_policy(advice)
 
     def _columns_of(self, layout: Layout) -> Columns:
         self.fs.keep_layout(self.path, self._details, layout)

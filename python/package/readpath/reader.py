@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 from readpath import _native
+from readpath.files import OF_THE_HANDLE
 from readpath.forks import renew_in_children
 from readpath.modelled import memory_bytes, size_bytes
 from readpath.places import Offsets, Ranges, buffers_of, exported, offsets_of, pairs_of
@@ -108,6 +109,10 @@ class Reader:
         self.ahead_bytes = memory_bytes(options.memory) // 2
         """Maximum number of prefetched bytes that do not displace the current reads."""
         self._is_closed = False
+        self.advice = "normal"
+        """Last hint of the program on the whole file."""
+        # Last hint to the readahead policy.
+        self._policy_advice = "normal"
         self.renew()
         renew_in_children(self)
 
@@ -173,7 +178,15 @@ class Reader:
         """Gives a hint on the reads of the file, by its name in `posix_fadvise(2)`."""
         self._check_open()
         self._planner.advise(advice, 0, self.file_bytes)
+        if advice in OF_THE_HANDLE:
+            self.advice = self._policy_advice = advice
         self._pump()
+
+    def advise_policy(self, advice: str) -> None:
+        """Gives a hint to the readahead policy: `random`, or `normal` for the hint of the program."""
+        self._check_open()
+        self._policy_advice = self.advice if advice == "normal" else advice
+        self._planner.advise(self._policy_advice, 0, self.file_bytes)
 
     def prefetch(self, ranges: Ranges) -> None:
         """Starts to fetch what is absent of each `(offset, size)`, in their order, as far as memory allows.

@@ -1,0 +1,69 @@
+"""A hint of the program belongs to its open file: not to the next one, and for as long as it is open."""
+
+import random
+
+import pytest
+
+fsspec = pytest.importorskip("fsspec")
+from counting import Counting  # noqa: E402
+
+from readpath.filesystem import ReadpathFileSystem  # noqa: E402
+
+DATA = random.Random(5).randbytes(600_000)
+READS = 16
+
+
+@pytest.fixture
+def below():
+    below = Counting()
+    below.pipe("/data", DATA)
+    yield below
+    below.rm("/", recursive=True)
+
+
+@pytest.fixture
+def fs(below):
+    return ReadpathFileSystem(fs=below, readahead="ondemand", keep_files=2, skip_instance_cache=True)
+
+
+def fetches(file):
+    """Number of fetches of sequential reads. Without readahead it is the number of the reads."""
+    before = file.stats()["fetches"]
+    for nth in range(READS):
+        assert len(file.readat(16_384 * nth, 16_384)) == 16_384
+    return file.stats()["fetches"] - before
+
+
+@pytest.fixture
+def table(below):
+    """Name of a Parquet file with columns of 80,000 bytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    draw = random.Random(1)
+    columns = {name: [draw.random() for _ in range(20_000)] for name in "abc"}
+    with below.open("/table", "wb") as file:
+        pyarrow.parquet.write_table(
+            pyarrow.table(columns), file, row_group_size=10_000, use_dictionary=False
+        )
+    return "/table"
+
+
+def scan_column(file):
+    import pyarrow.parquet
+
+    assert pyarrow.parquet.read_table(file, columns=["b"]).num_rows == 20_000
+
+
+def test_reads_of_columns_leave_the_hint_of_the_program(fs, table):
+    with fs.open(table) as file:
+        file.advise("random")
+        scan_column(file)
+        file.seek(0)
+        # No read of columns: the hint of the program applies again.
+        file.read(10)
+        pages = {offset // 4096 for offset in range(0, READS * 16_384, 4096)}
+        for page in sorted(pages):
+            before = file.stats()["fetched_bytes"]
+            file.readat(4096 * page, 4096)
+            assert file.stats()["fetched_bytes"] - before <= 4096
