@@ -34,6 +34,17 @@ def fetches(file):
     return file.stats()["fetches"] - before
 
 
+def test_hint_ends_with_the_open_file(fs):
+    with fs.open("/data") as file:
+        expected = fetches(file)
+    assert expected < READS
+    fs.kept._readers.clear()
+    with fs.open("/data") as file:
+        file.advise("random")
+    with fs.open("/data") as file:
+        assert fetches(file) == expected
+
+
 @pytest.fixture
 def table(below):
     """Name of a Parquet file with columns of 80,000 bytes."""
@@ -53,6 +64,19 @@ def scan_column(file):
     import pyarrow.parquet
 
     assert pyarrow.parquet.read_table(file, columns=["b"]).num_rows == 20_000
+
+
+def test_reads_of_columns_end_with_the_open_file(fs, table):
+    counts = []
+    for advice in (None, "normal"):
+        fs.kept._readers.clear()
+        with fs.open(table) as file:
+            scan_column(file)
+        with fs.open(table) as file:
+            if advice is not None:
+                file.advise(advice)
+            counts.append(fetches(file))
+    assert counts[0] == counts[1] < READS
 
 
 def test_reads_of_columns_leave_the_hint_of_the_program(fs, table):

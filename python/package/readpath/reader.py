@@ -239,9 +239,10 @@ class Reader:
             future.set_exception(ValueError("read of a closed file"))
 
     def reopen(self, fetch: Fetch) -> None:
-        """Opens the reader again with its cached bytes. Absent bytes come from `fetch`."""
+        """Opens the reader again with its cached bytes, without hints. Absent bytes come from `fetch`."""
         with self._lock:
             self._fetch, self._failure, self._is_closed = fetch, None, False
+        self.advise("normal")
 
     def _read(self, ranges: Sequence[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
         """Reads the ranges, submitted together, and waits. Returns the result of `take` for each, in order."""
