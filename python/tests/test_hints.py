@@ -6,6 +6,7 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 from counting import Counting  # noqa: E402
+from samples import in_child  # noqa: E402
 
 from readpath.filesystem import ReadpathFileSystem  # noqa: E402
 
@@ -91,3 +92,23 @@ def test_reads_of_columns_leave_the_hint_of_the_program(fs, table):
             before = file.stats()["fetched_bytes"]
             file.readat(4096 * page, 4096)
             assert file.stats()["fetched_bytes"] - before <= 4096
+
+
+@pytest.mark.parametrize("advice", ["random", "sequential"])
+def test_child_of_fork_has_the_hint_of_its_parent(fs, advice):
+    with fs.open("/data") as file:
+        file.advise(advice)
+        expected = fetches(file)
+
+    with fs.open("/data") as file:
+        fs.kept._readers.clear()
+        file.advise(advice)
+        assert in_child(lambda: fetches(file) == expected)
+
+
+def test_hint_outlives_a_change_of_the_file(fs, below):
+    with fs.open("/data") as file:
+        file.advise("random")
+        below.pipe("/data", DATA[::-1])
+        assert file.revalidate()
+        assert fetches(file) == READS

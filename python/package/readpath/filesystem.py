@@ -497,6 +497,7 @@ class ReadpathFile(AbstractBufferedFile):
             return False
         stale, self._details, self.size = self.reader, details, details["size"]
         self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)
+        self.reader.advise(stale.advice)
         self._block, self._column_reads = (0, b""), ColumnReads(self.reader.ahead_bytes)
         self.cache.fetcher, self.cache.size = self.reader.range_of, self.size
         stale.close()

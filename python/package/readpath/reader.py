@@ -126,6 +126,7 @@ class Reader:
             size_bytes(options.request, "request"),
             options.ranges,
         )
+        self._planner.advise(self._policy_advice, 0, self.file_bytes)
         self._lock = threading.Lock()
         # Futures of the reads for which a thread or task waits, by the planner's number.
         self._waiting: dict[int, Future[int]] = {}
