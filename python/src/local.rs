@@ -69,6 +69,9 @@ pub struct LocalFile {
     /// Version of that length.
     version: versions::KnownVersion,
     position: AtomicU64,
+    /// Last hint that applies to the handle and not to a range. A file that is opened again gets
+    /// it. Locked only with Python's lock held.
+    advice: Mutex<Advice>,
 }
 
 impl LocalFile {
@@ -158,6 +161,7 @@ impl LocalFile {
             bytes: AtomicU64::new(bytes),
             version,
             position: AtomicU64::new(0),
+            advice: Mutex::default(),
         })
     }
 
@@ -442,6 +446,9 @@ impl LocalFile {
     /// Gives a hint on this handle's reads, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
+        if let Advice::Normal | Advice::Sequential | Advice::Random = advice {
+            *self.advice.lock().expect("no thread panics while holding it") = advice;
+        }
         // Only `WillNeed` starts reads, of the whole file.
         let bytes = if let Advice::WillNeed = advice { self.size() } else { 0 };
         self.hint(py, bytes, move |file| file.advise(advice))

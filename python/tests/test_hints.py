@@ -1,5 +1,6 @@
 """A hint of the program belongs to its open file: not to the next one, and for as long as it is open."""
 
+import os
 import random
 
 import pytest
@@ -8,7 +9,9 @@ fsspec = pytest.importorskip("fsspec")
 from counting import Counting  # noqa: E402
 from samples import in_child  # noqa: E402
 
+import readpath  # noqa: E402
 from readpath.filesystem import ReadpathFileSystem  # noqa: E402
+from test_versions import NEW, served  # noqa: E402
 
 DATA = random.Random(5).randbytes(600_000)
 READS = 16
@@ -112,3 +115,55 @@ def test_hint_outlives_a_change_of_the_file(fs, below):
         below.pipe("/data", DATA[::-1])
         assert file.revalidate()
         assert fetches(file) == READS
+
+
+def local_readahead_bytes(file):
+    """Bytes that the readahead of a local file has fetched for sequential reads."""
+    for nth in range(READS):
+        file.readat(4096 * nth, 4096)
+    return file.path_stats()["readahead_bytes"]
+
+
+@pytest.mark.parametrize("revalidates", [False, True])
+def test_child_of_fork_has_the_hint_of_a_local_file(tmp_path, revalidates):
+    """With `random` there is no readahead, as with `FADV_RANDOM`."""
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    with readpath.open(path, memory="8MiB", readahead="ondemand", kernel_cache=False) as file:
+        assert local_readahead_bytes(file) > 0
+    with readpath.open(path, memory="8MiB", readahead="ondemand", kernel_cache=False) as file:
+        file.advise("random")
+
+        def has_hint():
+            if revalidates:
+                os.utime(path, ns=(1, 1))
+                assert file.revalidate()
+            return local_readahead_bytes(file) == 0
+
+        assert in_child(has_hint)
+
+
+OPTIONS = {"memory": "8MiB", "readahead": "ondemand", "request": "16KiB"}
+
+
+def requests(store, file):
+    """Number of requests of sequential reads, from a page on."""
+    before = len(store.asked)
+    for nth in range(READS):
+        file.readat(303_104 + 16_384 * nth, 16_384)
+    return len(store.asked) - before
+
+
+@pytest.mark.parametrize("advice", ["normal", "random"])
+def test_hint_outlives_a_change_of_an_object(advice):
+    counts = []
+    for changes in (False, True):
+        with served(("strong",)) as (store, url), readpath.open(url, **OPTIONS) as file:
+            file.advise(advice)
+            if changes:
+                # As reads of columns leave it.
+                file._advise_policy("random")
+                store.data = NEW
+                assert file.revalidate()
+            counts.append(requests(store, file))
+    assert counts[0] == counts[1]

@@ -47,6 +47,8 @@ class ObjectFile(File):
         has_changed = super().revalidate()
         if has_changed:
             self._column_reads = ColumnReads(self._ahead_bytes)
+            # No longer the hint for columns.
+            self._advise_policy("normal")
         return has_changed
 
     def _advise_policy(self, advice: str) -> None:

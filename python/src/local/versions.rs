@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use readpath::File;
+use readpath::{Advice, File};
 
 use super::LocalFile;
 use crate::failure::{Failure, open_error};
@@ -96,7 +96,7 @@ impl LocalFile {
         if file.is_ours() {
             return Ok(file);
         }
-        let reopened = Arc::new(self.engine.open_any(py, &self.path, self.reports.as_ref())?);
+        let reopened = Arc::new(self.open_again(py)?);
         // Another thread may have closed the file or opened it again meanwhile.
         let mut state = self.state.lock().expect("no thread panics while holding it");
         match &mut *state {
@@ -109,6 +109,17 @@ impl LocalFile {
                 Ok(reopened)
             }
         }
+    }
+
+    /// Opens the file by its name, with the last hint of its handle.
+    fn open_again(&self, py: Python<'_>) -> PyResult<Own<File>> {
+        let file = self.engine.open_any(py, &self.path, self.reports.as_ref())?;
+        let advice = *self.advice.lock().expect("no thread panics while holding it");
+        // A new handle has no hint.
+        if advice != Advice::Normal {
+            py.detach(|| file.get().expect("it was just opened").advise(advice));
+        }
+        Ok(file)
     }
 
     /// Checks a local file, or a file of an NFS server, for a change. Returns true after a change.
@@ -135,7 +146,7 @@ impl LocalFile {
         // For its errors, and because the first call in a child of `fork` compares the versions.
         self.file_of_any_version(py)?;
         // The opening stores the current version in `reports`.
-        let current_file = self.engine.open_any(py, &self.path, Some(reports))?;
+        let current_file = self.open_again(py)?;
         let has_changed = !self.version.is_of_object(reports);
         self.replace_if(py, has_changed, current_file)
     }
