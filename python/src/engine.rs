@@ -61,13 +61,22 @@ impl ForkAwareReadPath {
     /// Returns the disk tier of this process, or None without one. Raises OSError if its folder is
     /// refused, ValueError if its budget is. A folder that cannot be read or written turns the tier
     /// off instead.
-    fn disk(&self, _py: Python<'_>) -> PyResult<Option<DiskTier>> {
+    fn disk(&self, py: Python<'_>) -> PyResult<Option<DiskTier>> {
         let Some(options) = &self.url_options.disk else { return Ok(None) };
-        let mut disk = self.disk.lock().expect("no thread panics while holding it");
-        if let Some(tier) = disk.as_ref().and_then(Own::get) {
+        let locked = || self.disk.lock().expect("no thread panics while holding it");
+        if let Some(tier) = locked().as_ref().and_then(Own::get) {
             return Ok(Some(tier.clone()));
         }
-        let tier = DiskTier::open(options).map_err(|error| urls::disk_error(&error))?;
+        // The wait for another process that has locked the folder, and the count of its entries,
+        // may last. Signals are handled meanwhile.
+        let options = options.clone();
+        let opened = run_interruptible(py, move || DiskTier::open(&options))?;
+        let tier = opened.map_err(|error| urls::disk_error(&error))?;
+        let mut disk = locked();
+        // Another thread may have opened it meanwhile: all files share the first one.
+        if let Some(first) = disk.as_ref().and_then(Own::get) {
+            return Ok(Some(first.clone()));
+        }
         *disk = Some(Own::new(tier.clone()));
         Ok(Some(tier))
     }
