@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
+import fsspec.asyn  # noqa: E402
 pytest.importorskip("aiohttp")
 import readpath.asynchronous  # noqa: E402
 from fsspec.core import url_to_fs  # noqa: E402
@@ -181,3 +182,42 @@ def test_options_of_local_files_are_those_of_the_blocking_file_system(path, opti
     assert asyncio.run(fs._cat_file(str(path), 5, 105)) == DATA[5:105]
     blocking = fsspec.filesystem("readpath", skip_instance_cache=True, **options)
     assert shown(fs._own) == shown(blocking.own)
+
+
+class Listed(fsspec.asyn.AsyncFileSystem):
+    """A storage with cached listings, like those of s3fs and gcsfs."""
+
+    cachable = False
+    names = ("one",)
+
+    async def _ls(self, path, detail=True, **options):
+        path = self._strip_protocol(path)
+        if path not in self.dircache:
+            self.dircache[path] = [
+                {"name": f"{path}/{name}", "size": 0, "type": "file"} for name in self.names
+            ]
+        return self.dircache[path]
+
+    def invalidate_cache(self, path=None):
+        if path is None:
+            self.dircache.clear()
+        else:
+            self.dircache.pop(self._strip_protocol(path), None)
+
+
+@pytest.mark.parametrize(("path", "counts"), [(None, [2, 2]), ("readpath::/a", [2, 1])])
+def test_listings_are_current_after_invalidation(path, counts):
+    """Of two folders, the other one keeps its listing if one is named."""
+    async def count(fs):
+        return [len(await fs._ls(folder)) for folder in ("/a", "/b")]
+
+    async def use():
+        below = Listed(asynchronous=True)
+        fs = fsspec.filesystem("readpath", fs=below, asynchronous=True, skip_instance_cache=True)
+        assert await count(fs) == [1, 1]
+        below.names = ("one", "two")
+        assert await count(fs) == [1, 1]
+        fs.invalidate_cache(path)
+        assert await count(fs) == counts
+
+    asyncio.run(use())

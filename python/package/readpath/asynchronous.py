@@ -97,6 +97,10 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
     async def _exists(self, path: str, **options: Any) -> Any:
         return await self._below("exists", path, **options)
 
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Discards the listings that the target file system has cached: of a folder, or all."""
+        self.fs.invalidate_cache(None if path is None else self._strip_protocol(path))
+
     async def _cp_file(self, path1: str, path2: str, **options: Any) -> Any:
         return await self._below("cp_file", path1, self._strip_protocol(path2), **options)
 
