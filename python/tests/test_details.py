@@ -1,5 +1,6 @@
 """Remote file details are queried once per open, and again after a change."""
 
+import gc
 import itertools
 
 import pytest
@@ -63,14 +64,37 @@ def test_file_details_are_queried_again_after_expiry_and_changes(fs, below, cloc
     assert not fs.isfile("/data")
 
 
-def test_details_of_a_written_file_are_always_queried(fs, clock):
+@pytest.mark.parametrize("name", ["/data", "memory:///data", "readpath::memory://data"])
+def test_details_of_a_written_file_are_always_queried(fs, clock, name):
     for size in (10, 20):
-        with fs.open("/data", "wb") as file:
-            assert fs.info("/data") is not None
+        with fs.open(name, "wb") as file:
+            assert fs.info(name) is not None
             file.write(b"x" * size)
-        with fs.open("/data") as file:
+        assert fs.info(name)["size"] == size
+        with fs.open(name) as file:
             assert file.read() == b"x" * size
-        assert fs.info("/data")["size"] == size
+        assert fs.info(name)["size"] == size
+
+
+def test_names_of_written_files_are_forgotten_with_their_file_objects(tmp_path):
+    fs = fsspec.filesystem("readpath", skip_instance_cache=True)
+    for nth in range(100):
+        with fs.open(f"{tmp_path}/{nth}", "wb") as file:
+            file.write(b"1")
+            assert len(fs._known._written) <= 2
+    with pytest.raises(FileNotFoundError):
+        fs.open(f"{tmp_path}/none/0", "wb")
+    del file
+    gc.collect()
+    assert not fs._known._written
+
+
+@pytest.mark.parametrize("name", ["/data", "memory:///data", "readpath::memory://data"])
+def test_open_by_any_name_uses_the_reply(fs, below, clock, name):
+    assert fs.info(name)["size"] == 100 and fs.isfile(path=name)
+    with fs.open(name) as file:
+        assert file.read() == b"1" * 100
+    assert below.asked == 1
 
 
 def test_pyarrow_queries_file_details_once_per_open(fs, below, monkeypatch):

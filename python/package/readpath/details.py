@@ -7,7 +7,10 @@ about the duration of an open.
 
 from __future__ import annotations
 
+import itertools
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 KNOWN_SECONDS = 0.1
@@ -24,16 +27,18 @@ class Details:
         self._below = below
         # Time and content of each reply, the oldest first.
         self._replies: dict[str, tuple[float, dict[str, Any]]] = {}
-        # Files opened for writing, which are never cached.
-        self._written: set[str] = set()
+        # Names of the files opened for writing, which are never cached, by the number of the open.
+        self._written: dict[int, str] = {}
+        self._open_numbers = itertools.count()
 
     def info(self, path: str) -> dict[str, Any]:
         """Returns the details of a file, perhaps cached. Raises the storage's exceptions."""
         replied_at, details = self._replies.get(path, (0.0, None))
         if details is not None and time.monotonic() - replied_at < KNOWN_SECONDS:
             return dict(details)
+        is_written = self._is_written(path)
         details = self._below.info(path)
-        if path not in self._written:
+        if not (is_written or self._is_written(path)):
             self._replies[path] = (time.monotonic(), details)
         while len(self._replies) > KNOWN_MAX:
             self._replies.pop(next(iter(self._replies)), None)
@@ -56,7 +61,23 @@ class Details:
         """Clears the cache after a change through this file system."""
         self._replies.clear()
 
-    def exclude_written(self, path: str) -> None:
-        """Excludes a file opened for writing from the cache, since the end of its writes is unknown."""
-        self._written.add(path)
+    def open_for_writing(self, path: str, open_below: Callable[[], Any]) -> Any:
+        """Opens a file by a call of `open_below`, and excludes it from the cache.
+
+        The end of its writes is unknown, so it stays excluded as long as its file object exists.
+        """
+        number = next(self._open_numbers)
+        self._written[number] = path
         self._replies.clear()
+        try:
+            file = open_below()
+        except BaseException:
+            self._written.pop(number)
+            raise
+        weakref.finalize(file, self._written.pop, number).atexit = False
+        return file
+
+    def _is_written(self, path: str) -> bool:
+        """True if the file is open for writing."""
+        # A copy, since other threads open files.
+        return path in list(self._written.values())

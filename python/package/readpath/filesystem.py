@@ -231,7 +231,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
             first, others = arguments[:1], arguments[1:]
             paths = [ReadpathFileSystem._strip_protocol(path) for path in first]
             if cached_query is not None and paths and not (others or options):
-                return cached_query(paths[0])
+                return cached_query(self._name_below(paths[0]))
             if name in CHANGES:
                 self._known.forget()
             rest = [ReadpathFileSystem._stripped(one) for one in others]
@@ -267,9 +267,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
         """Opens a file of the target file system and keeps this object alive with it, as archives need."""
-        if mode != "rb":
-            self._known.exclude_written(path)
-        file = self.fs.open(path, mode, **kwargs)
+        def open_below() -> Any:
+            return self.fs.open(path, mode, **kwargs)
+
+        file = open_below() if mode == "rb" else self._known.open_for_writing(path, open_below)
         keep_with(file, self)
         return file
 
