@@ -96,3 +96,40 @@ def test_read_bytes_are_of_the_old_or_the_new_content(tmp_path, options):
         assert len(found) == 300_000
         assert all(byte in pair for byte, pair in zip(found, zip(before, after, strict=False), strict=True))
         assert file.revalidate() and file.readat(0, 1 << 20) == after
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"size": None}, {"partial": False}, {"type": "directory", "size": 0}],
+    ids=repr,
+)
+def test_file_stays_usable_after_a_failed_revalidation(changes, monkeypatch):
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/changes", b"1" * 100_000)
+    with readpath.open("memory://changes", keep_files=1) as file:
+        assert file.read(3) == b"111"
+        memory.pipe("/changes", b"2" * 200_000)
+        with monkeypatch.context() as patch:
+            changed = memory.info("/changes") | changes
+            patch.setattr(file.fs.fs, "info", lambda path: changed)
+            with pytest.raises(OSError, match="no ranges|directory"):
+                file.revalidate()
+        assert file.size == 100_000 and file.read(3) == b"111" and file.tell() == 6
+        assert file.revalidate() and file.size == 200_000 and not file.revalidate()
+        file.seek(0)
+        assert file.read() == b"2" * 200_000
+    memory.rm("/changes")
+
+
+def test_file_stays_usable_after_a_refused_reader(monkeypatch):
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/changes", b"1" * 100_000)
+    with readpath.open("memory://changes") as file:
+        memory.pipe("/changes", b"2" * 200_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(readpath.filesystem, "Reader", lambda *_: bytearray(1 << 62))
+            with pytest.raises(MemoryError):
+                file.revalidate()
+        assert file.size == 100_000 and file.revalidate() and file.size == 200_000
+        assert file.read() == b"2" * 200_000
+    memory.rm("/changes")

@@ -8,6 +8,7 @@ calls are forwarded to the target file system.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import weakref
@@ -488,7 +489,8 @@ class ReadpathFile(AbstractBufferedFile):
         """Checks for a change of the file since it was opened or last checked.
 
         After a change the current version is read, with its length. The check compares the details
-        from the storage: the length, and a tag or time if available.
+        from the storage: the length, and a tag or time if available. Raises OSError if the storage
+        no longer has the file, or gives no ranges of it. The open file stays usable then.
         """
         self._check_open()
         below = self.fs.fs
@@ -496,9 +498,15 @@ class ReadpathFile(AbstractBufferedFile):
         details = below.info(self.path)
         if is_same_version(details, self._details):
             return False
-        stale, self._details, self.size = self.reader, details, details["size"]
-        self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)
-        self.reader.advise(stale.advice)
+        if details["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "it is a directory now", self.path)
+        if details.get("size") is None or details.get("partial") is False:
+            text = "its storage gives no ranges of the current version; open it again"
+            raise OSError(errno.ESPIPE, text, self.path)
+        stale, fetch = self.reader, self.fs.fetch(self.path, details)
+        reader = Reader(fetch, details["size"], self.fs.options)
+        reader.advise(stale.advice)
+        self.reader, self._details, self.size = reader, details, details["size"]
         self._block, self._column_reads = (0, b""), ColumnReads(self.reader.ahead_bytes)
         self.cache.fetcher, self.cache.size = self.reader.range_of, self.size
         stale.close()
