@@ -5,6 +5,7 @@ import json
 import math
 import resource
 import struct
+import types
 
 import numpy
 import pytest
@@ -193,3 +194,25 @@ def test_messages_of_hostile_headers_are_short(tmp_path, field):
     with pytest.raises(readpath.SafetensorError) as caught:
         readpath.safe_open(path)
     assert len(str(caught.value)) < 1000
+
+
+def test_grouping_of_small_tensors_examines_each_a_few_times(monkeypatch):
+    """A sum over the group for each tensor took 4.9 s for 20,000 tensors of 1 KiB."""
+    count, examined = 1_000, []
+
+    class Counted:
+        offset, shape, dtype = 0, (1,), "U8"
+
+        @property
+        def size(self):
+            examined.append(self)
+            return 1
+
+    file = readpath.tensor_files.OtherTensors.__new__(readpath.tensor_files.OtherTensors)
+    file.places = {f"{nth}": Counted() for nth in range(count)}
+    groups = []
+    monkeypatch.setattr(readpath.tensor_files, "AHEAD_BYTES", 300)
+    monkeypatch.setattr(file, "_load", lambda places, make: groups.append(places) or places)
+    file.load(list(file.places), types.SimpleNamespace(needs_bytes=True))
+    assert [len(places) for places in groups] == [300, 300, 300, 100]
+    assert len(examined) <= 4 * count

@@ -409,12 +409,14 @@ class OtherTensors(TensorFile):
         together: list[Place] = []
         if not make.needs_bytes:
             return {name: make.over(b"", 0, self.places[name]) for name in names}
+        together_bytes = 0
         for name in names:
             place = self.places[name]
-            if together and sum(other.size for other in together) + place.size > AHEAD_BYTES:
+            if together and together_bytes + place.size > AHEAD_BYTES:
                 tensors += self._load(together, make)
-                together = []
+                together, together_bytes = [], 0
             together.append(place)
+            together_bytes += place.size
         tensors += self._load(together, make)
         return dict(zip(names, tensors, strict=True))
 
