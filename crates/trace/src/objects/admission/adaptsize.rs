@@ -56,6 +56,12 @@ const GOLDEN: f64 = 0.618_033_988_749_895;
 /// Maximum number of iterations for T, as in the published code.
 const TIME_ITERATIONS: u32 = 20;
 
+/// Maximum T. The smallest positive probability is e^-745. With it and the smallest rate, 0.1, an
+/// object is present with a probability of 1/2 at T = 7,450, and always at 10,000: e^(1000 - 745).
+/// If not all objects fit, T is therefore shorter. Without the limit, the first T is the reciprocal
+/// of the probability, which the iterations do not correct, and the predictions overflow.
+const TIME_MAX: f64 = 10_000.0;
+
 /// Relative change of T at which the iterations end. Chosen.
 const TIME_TOLERANCE: f64 = 1e-6;
 
@@ -245,17 +251,17 @@ fn time_in_cache(objects: &[Modelled], probabilities: &[f64], cache_bytes: f64) 
     if admitted().map(|(object, _)| object.bytes).sum::<f64>() <= cache_bytes {
         return f64::INFINITY;
     }
-    // For short times the presence is the rate times the probability times T, and at most that.
-    // The first T is therefore too short. Each step scales it by the missing size.
+    // For short times the presence is the rate times the probability times T, from which follows
+    // the first T. Each step scales it by the missing size.
     let growth: f64 = admitted().map(|(object, p)| object.rate * p * object.bytes).sum();
-    let mut time = cache_bytes / growth;
+    let mut time = (cache_bytes / growth).min(TIME_MAX);
     for _ in 0..TIME_ITERATIONS {
         let present: f64 =
             admitted().map(|(object, &p)| object.bytes * presence(object.rate * time, p)).sum();
-        let next = time * cache_bytes / present;
+        let next = (time * cache_bytes / present).min(TIME_MAX);
         let is_settled = (next - time).abs() <= TIME_TOLERANCE * time;
         time = next;
-        if is_settled || !time.is_finite() {
+        if is_settled {
             break;
         }
     }
@@ -298,6 +304,32 @@ mod tests {
         assert!(admission(1_000.0, scale_bytes) < 1e-4, "{scale_bytes}");
         assert!(predicted_hits(&objects, 100.0, scale_bytes) > 9.0);
         assert!(predicted_hits(&objects, 100.0, 1e6) < 5.0);
+    }
+
+    /// The model has no unit of size. With objects of one size, c is therefore a fixed multiple of
+    /// that size, and a prediction lies between zero hits and all of the references. A size that is
+    /// several hundred times c has a probability near the smallest number, or of 0.
+    #[test]
+    fn best_scale_is_proportional_to_the_size_of_equal_objects() {
+        let multiple = |bytes: f64| {
+            let objects: Vec<Modelled> = (1..=200)
+                .map(|rank| Modelled { rate: 5_000.0 / f64::from(rank).powf(0.8), bytes })
+                .collect();
+            let references: f64 = objects.iter().map(|object| object.rate).sum();
+            for quarter in 0..80 {
+                let scale_bytes = (f64::from(quarter) / 4.0).exp2();
+                let hits = predicted_hits(&objects, 20.0 * bytes, scale_bytes);
+                assert!((0.0..=references).contains(&hits), "{bytes}, {scale_bytes}: {hits}");
+                // The approximant predicts no hits for a rarely admitted object.
+                assert!(bytes < 700.0 * scale_bytes || hits == 0.0, "{bytes}, {scale_bytes}");
+            }
+            best_scale_bytes(&objects, 20.0 * bytes) / bytes
+        };
+        let expected = multiple(131_072.0);
+        for bytes in [2_900.0, 3_104.0, 9_500.0, 16_384.0, 20_000.0, 28_000.0, 65_536.0, 86_000.0] {
+            let ratio = multiple(bytes) / expected;
+            assert!((0.98..=1.02).contains(&ratio), "{bytes}: {ratio} of {expected}");
+        }
     }
 
     /// The third tuning of one object: 4, 2 and 0 references in the intervals are the rates 4,
