@@ -25,6 +25,7 @@ mod counters;
 mod eviction;
 mod frame_set;
 mod lists;
+mod marks;
 mod memory;
 mod refaults;
 mod runs;
@@ -226,36 +227,6 @@ impl Cache {
     /// The folio (block of pages) that the page came in as; `None` if the page is not cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
-    }
-
-    /// The folio of the page, if it carries the readahead mark; `None` otherwise.
-    pub fn marked(&self, file: FileId, page: u64) -> Option<Folio> {
-        let frame = self.frame(self.find(file, page)?);
-        frame.is_marked.then(|| Folio::holding(page, frame.order))
-    }
-
-    /// Puts a readahead mark on a page. A filled one is no longer shared with outside readers, as
-    /// every marked page. No effect on an absent page.
-    pub fn mark(&mut self, file: FileId, page: u64) {
-        if let Some(frame) = self.find(file, page) {
-            self.frame_mut(frame).is_marked = true;
-            if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
-                sharer.mark(frame);
-            }
-        }
-    }
-
-    /// Removes the readahead mark from every page of the folio. Filled ones are shared with outside
-    /// readers from then on; a marked page is not.
-    pub fn clear_mark(&mut self, file: FileId, folio: Folio) {
-        for page in folio.range().pages() {
-            if let Some(frame) = self.find(file, page) {
-                self.frame_mut(frame).is_marked = false;
-                if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
-                    sharer.unmark(frame);
-                }
-            }
-        }
     }
 
     /// Records that the device has delivered the page in flight: it becomes filled, and may be

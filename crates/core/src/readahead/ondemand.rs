@@ -564,9 +564,6 @@ mod tests {
             fn clear_mark(&mut self, folio: Folio) {
                 self.0.clear_mark(folio);
             }
-            fn mark(&mut self, page: u64) {
-                self.0.mark(page);
-            }
             fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
                 folio.first < 2 && self.0.add(folio, is_marked)
             }
