@@ -434,7 +434,7 @@ mod tests {
         let objects = ObjectTrace::new(names.iter().map(|&name| (name, 1))).unwrap();
         let blocks = BlockTrace::of(names).unwrap();
         for pages in [10, 100, 400] {
-            for policy in ["lru", "sieve"] {
+            for policy in ["lru", "sieve", "s3fifo"] {
                 let found = object_misses(&objects, policy, pages).unwrap().misses;
                 let expected = misses(&blocks, &Spec::plain(policy), pages as u32).unwrap();
                 assert_eq!(found, expected, "{policy}, {pages}");

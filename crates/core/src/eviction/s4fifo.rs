@@ -194,11 +194,12 @@ mod tests {
                 it.uses = 3.min(it.uses + 1);
                 continue;
             }
+            // As published, the ghost is looked up before the eviction.
+            let ghost = model.ghosts.iter().position(|it| it.0 == page);
+            let uses = ghost.map(|index| model.ghosts.remove(index).1);
             if (model.small.len() + model.main.len()) as u64 == pages {
                 model.evict((pages - small_max) as usize, ghosts_max as usize, promote);
             }
-            let ghost = model.ghosts.iter().position(|it| it.0 == page);
-            let uses = ghost.map(|index| model.ghosts.remove(index).1);
             let is_filled = model.gone.is_empty() && model.small.len() as u64 >= small_max;
             let it = ModelPage { page, uses: 0, entered_before: entered };
             if is_filled || uses.is_some_and(|uses| uses >= back) {
