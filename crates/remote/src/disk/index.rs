@@ -172,7 +172,8 @@ mod tests {
         assert_eq!(index.take_victim(), Some((name("a", 1), 11)));
         assert_eq!(index.take_victim(), Some((name("a", 2), 12)));
         assert_eq!(index.count(), 2);
-        assert_eq!(index.remove(name("a", 0)), 10);
+        // Another process may have rewritten the entry, so the last hit sets the size.
+        assert_eq!(index.remove(name("a", 0)), 99);
     }
 
     #[test]
