@@ -131,8 +131,6 @@ impl ReadStream {
         // Requests until the reader takes the first new page.
         let requests_ahead = (first + 1 - request.end).div_ceil(request_pages);
         if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
-            // It may pay with fewer requests ahead.
-            self.mark_ahead(request, (first - request.end) / 2, pages);
             return PageRange::default();
         }
         // If memory determined the size, `size.pages` is all that stays in memory, and may be too
