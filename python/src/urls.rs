@@ -429,11 +429,12 @@ pub fn shown_name(url: &str) -> String {
         return shown_url(url);
     }
     let (host, key) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let has_user = host.contains('@');
     let host = host.rsplit('@').next().unwrap_or(host);
     let start = format!("{scheme}://{host}");
     // Another host: the password has a slash, and the key here begins within it.
     match shown_url(url) {
-        shown if !shown.starts_with(&start) => shown,
+        shown if !has_user && !shown.starts_with(&start) => shown,
         _ => start + key,
     }
 }

@@ -166,7 +166,10 @@ def test_batch_size_is_the_number_of_files_open_at_once(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(fs, "_opened", open_slowly)
-    for options, count in (({"batch_size": 8}, 8), ({"batch_size": -1}, 40)):
+    # The last row has the setting of fsspec for all file systems.
+    for options, count in (({"batch_size": 8}, 8), ({"batch_size": -1}, 40), ({}, 5)):
+        if not options:
+            monkeypatch.setitem(fsspec.config.conf, "gather_batch_size", 5)
         counts = []
         assert asyncio.run(fs._cat_ranges(paths, 1, 3, **options)) == [b"23"] * 40
         assert max(counts) == count

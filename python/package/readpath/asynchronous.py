@@ -16,6 +16,7 @@ from typing import Any
 
 import fsspec
 from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem
+from fsspec.config import conf
 from fsspec.implementations.local import LocalFileSystem
 
 from readpath.files import File, ReadPath, limit_of, position_after
@@ -30,7 +31,7 @@ KEPT_FILES = 64
 """Minimum number of local files that stay open between separate range requests."""
 
 OPEN_FILES_MAX = 128
-"""Default number of files that one call reads at once: fsspec's `_NOFILES_DEFAULT_BATCH_SIZE`."""
+"""Default number of files that one call reads at once: fsspec's `_DEFAULT_BATCH_SIZE`."""
 
 
 class AsyncReadpathFileSystem(AsyncFileSystem):
@@ -238,7 +239,11 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
 
 
 def _open_files_max() -> int:
-    """Default number of files open at once: at most an eighth of the descriptors, as in fsspec."""
+    """Default number of files open at once: fsspec's `gather_batch_size` of all file systems, if it
+    is set; otherwise at most an eighth of the descriptors, as in fsspec.
+    """
+    if configured := conf.get("gather_batch_size"):
+        return int(configured)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OPEN_FILES_MAX if limit == resource.RLIM_INFINITY else min(OPEN_FILES_MAX, max(1, limit // 8))
 

@@ -30,15 +30,17 @@ class Details:
         # Names of the files opened for writing, which are never cached, by the number of the open.
         self._written: dict[int, str] = {}
         self._open_numbers = itertools.count()
+        # Number of changes. A reply of a query during which it grows may be out of date.
+        self._changes = 0
 
     def info(self, path: str) -> dict[str, Any]:
         """Returns the details of a file, perhaps cached. Raises the storage's exceptions."""
         replied_at, details = self._replies.get(path, (0.0, None))
         if details is not None and time.monotonic() - replied_at < KNOWN_SECONDS:
             return dict(details)
-        is_written = self._is_written(path)
+        changes = self._changes
         details = self._below.info(path)
-        if not (is_written or self._is_written(path)):
+        if changes == self._changes and not self._is_written(path):
             self._replies[path] = (time.monotonic(), details)
         while len(self._replies) > KNOWN_MAX:
             self._replies.pop(next(iter(self._replies)), None)
@@ -59,6 +61,7 @@ class Details:
 
     def forget(self) -> None:
         """Clears the cache after a change through this file system."""
+        self._changes += 1
         self._replies.clear()
 
     def open_for_writing(self, path: str, open_below: Callable[[], Any]) -> Any:
@@ -68,6 +71,7 @@ class Details:
         """
         number = next(self._open_numbers)
         self._written[number] = path
+        self._changes += 1
         self._replies.clear()
         try:
             file = open_below()
