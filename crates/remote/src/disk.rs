@@ -123,8 +123,8 @@ impl DiskTier {
     }
 
     /// Opens a folder, finds its entries (up to 20 us for each), and removes the ones beyond the
-    /// budget. If the folder cannot be created, read or written, or stays locked for 30 s, the tier
-    /// is off from its start.
+    /// budget. If the folder cannot be created, read or written, or not locked within 30 s, the
+    /// tier is off from its start.
     ///
     /// # Errors
     /// The budget is too small, or the path is a symbolic link, a folder of another user, or one

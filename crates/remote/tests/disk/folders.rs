@@ -197,7 +197,9 @@ fn tier_is_off_if_the_lock_stays_taken() {
     let mut command = Command::new("flock");
     let mut holder = command.arg("--no-fork").arg(&ledger).args(["sleep", "100"]).spawn().unwrap();
     let is_free = || Command::new("flock").arg("-n").arg(&ledger).arg("true").status().unwrap();
-    while is_free().success() {}
+    while is_free().success() {
+        assert!(holder.try_wait().unwrap().is_none(), "the lock was not taken");
+    }
     let off = place.tier(MIB).counters().off;
     holder.kill().unwrap();
     holder.wait().unwrap();

@@ -40,7 +40,7 @@ async fn lasting_error_costs_two_requests() {
 }
 
 /// 32 neighbouring ranges are one fetch, whose failure is the one of all of them: one more try. A
-/// missing right has no second try.
+/// missing right has no second try without readahead.
 #[tokio::test]
 async fn lasting_error_of_joined_ranges_costs_two_requests() {
     for (is_denied, expected) in [(false, 2), (true, 1)] {
