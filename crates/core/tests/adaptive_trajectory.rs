@@ -315,8 +315,8 @@ fn the_request_cost_falls_with_waiting_readers() {
     assert_eq!(window(evidence), WindowTarget { pages: 13, why: "waits" });
 }
 
-/// The window is read by a lone reader. At its mark seven others wait, and what is left of it is
-/// more than the new window. The next window is read before the reader has used up this one.
+/// The window is read by a lone reader. At its mark seven others wait, and its other half is
+/// larger than the new window. The next window is read before the reader has used up this one.
 #[test]
 fn a_reader_with_too_large_a_window_does_not_wait_after_it() {
     let mut alone = PolicyDriver::new();

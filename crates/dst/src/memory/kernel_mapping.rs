@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// Changes the state of the page at an address by the pager, which knows its place from then
-    /// on: a page that leaves it or is filled there is no longer kept.
+    /// on. A page that leaves it or is filled there is no longer kept.
     pub(super) fn set_state(&mut self, address: usize, state: PageState) {
         let has_left = self.change_state(address, state);
         if has_left || self.is_kept(address) {
