@@ -59,6 +59,8 @@ pub struct RecordingInput {
     advice: Vec<AdviceGiven>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
+    /// Number of reads for the replay that had direct I/O, by thread.
+    direct_reads: BTreeMap<u32, usize>,
     /// Time of the last insertion into the page cache by each thread.
     last_insert_ns: BTreeMap<u32, u64>,
     /// Pages of each file that have been inserted into the page cache.
@@ -155,6 +157,7 @@ impl RecordingInput {
                 }
             }
         }
+        *self.direct_reads.entry(read.thread).or_default() += usize::from(self.is_direct(read));
         self.reads_by_thread.entry(read.thread).or_default().push(read.clone());
     }
 
@@ -242,7 +245,12 @@ impl RecordingInput {
         ends.sort_unstable();
         let (mut ended_count, mut last_begin_ns) = (0, 0);
         let (mut given_reads, mut think_times, mut depth_max) = (Vec::new(), Vec::new(), 1);
-        let (mut faults, mut direct) = (0, 0);
+        let direct_count = reads
+            .first()
+            .and_then(|read| self.direct_reads.get(&read.thread))
+            .copied()
+            .unwrap_or(0);
+        let mut faults = 0;
         for (index, read) in reads.iter().enumerate() {
             // Reads that ended before this one began. The other earlier ones are still in flight.
             // The bound by `index` leaves this read out, which may have no duration.
@@ -266,7 +274,6 @@ impl RecordingInput {
                 depth_max = depth_max.max(index - ended_count + 1);
             }
             faults += usize::from(is_fault);
-            direct += usize::from(self.is_direct(read));
             let (offset, bytes) = (read.offset, read.bytes_read());
             let file_index = file_indexes[&read.file];
             let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
@@ -285,7 +292,7 @@ impl RecordingInput {
         ReadList {
             engine,
             // A list has one mode, which most of its reads had.
-            is_direct: direct * 2 > reads.len(),
+            is_direct: direct_count * 2 > reads.len(),
             depth: depth_max.min(JOB_DEPTH_MAX) as u32,
             reads: given_reads,
             think_times,

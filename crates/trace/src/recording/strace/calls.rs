@@ -364,7 +364,9 @@ impl StraceParser {
         let (path, mode) = (open_file.path.clone(), open_file.mode.get());
         // A copy of more than a call can move means the rest of the file.
         let asked_bytes = match requested.bytes {
-            Some(CALL_BYTES_MAX..) if requested.method == ReadMethod::Copied => read_bytes,
+            Some(bytes) if requested.method == ReadMethod::Copied && bytes > CALL_BYTES_MAX => {
+                read_bytes
+            }
             Some(bytes) => bytes.min(CALL_BYTES_MAX).max(read_bytes),
             None => read_bytes,
         };

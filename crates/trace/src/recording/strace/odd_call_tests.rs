@@ -79,17 +79,25 @@ fn reads_of_openings_with_direct_io_are_direct() {
     }
 }
 
-/// Two reads at one place with direct I/O are two requests to a device.
+/// Two reads at one place with direct I/O are two requests to a device. The list has the mode of
+/// most reads, each by the opening before it.
 #[test]
 fn imported_direct_reads_are_replayed_with_direct_io() {
-    let read = "1 5.5 pread64(3</f>, \"\"..., 4096, 0) = 4096 <0.1>\n".repeat(2);
-    let is_direct = |flags: &str| {
-        let text = format!("1 5.0 openat(AT_FDCWD, \"/f\", {flags}) = 3</f> <0.1>\n{read}");
+    let is_direct = |openings: &[(&str, usize)]| {
+        let read = "1 5.5 pread64(3</f>, \"\"..., 4096, 0) = 4096 <0.1>\n";
+        let opened = |&(flags, reads): &(&str, usize)| {
+            let open = format!("1 5.0 openat(AT_FDCWD, \"/f\", {flags}) = 3</f> <0.1>\n");
+            open + &read.repeat(reads)
+        };
+        let text: String = openings.iter().map(opened).collect();
         let mut input = crate::replay::RecordingInput::default();
         records(text.as_bytes()).unwrap().records.iter().for_each(|record| input.take(record));
         input.finish().unwrap().threads()[0].is_direct
     };
-    assert!(is_direct("O_RDONLY|O_DIRECT") && !is_direct("O_RDONLY"));
+    let (direct, buffered) = ("O_RDONLY|O_DIRECT", "O_RDONLY");
+    assert!(is_direct(&[(direct, 2)]) && !is_direct(&[(buffered, 2)]));
+    assert!(is_direct(&[(direct, 3), (buffered, 1)]));
+    assert!(!is_direct(&[(buffered, 3), (direct, 1)]));
 }
 
 /// A range that ends beyond the largest offset is EINVAL, and a buffer of 2^64 - 1 bytes is EFAULT

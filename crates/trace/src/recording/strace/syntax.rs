@@ -326,7 +326,7 @@ pub fn is_file(path: &str) -> bool {
 /// /dev/shm. A volume group of LVM is a folder with any name, so folders count unless they are
 /// known to have other devices. Names by admin-guide/devices.txt of Linux.
 fn is_block_device_or_file(name: &str) -> bool {
-    const OTHER_FOLDERS: [&str; 14] = [
+    const OTHER_FOLDERS: [&str; 13] = [
         "pts",
         "input",
         "net",
@@ -334,7 +334,6 @@ fn is_block_device_or_file(name: &str) -> bool {
         "bus",
         "snd",
         "dri",
-        "fd",
         "vfio",
         "usb",
         "cpu",
@@ -342,10 +341,10 @@ fn is_block_device_or_file(name: &str) -> bool {
         "infiniband",
         "v4l",
     ];
-    const BLOCK_NAMES: [&str; 24] = [
+    const BLOCK_NAMES: [&str; 31] = [
         "sd", "hd", "vd", "xvd", "nvme", "loop", "dm-", "md", "sr", "fd", "mmcblk", "mtdblock",
         "zram", "ram", "nbd", "rbd", "drbd", "bcache", "pmem", "dasd", "nullb", "ublkb", "zd",
-        "scd",
+        "scd", "cdrom", "dvd", "root", "ubd", "fio", "emcpower", "rssd",
     ];
     match name.split_once('/') {
         Some((folder, _)) => !OTHER_FOLDERS.contains(&folder),
