@@ -161,7 +161,7 @@ fn threads_that_begin_and_end_during_the_attachment_are_known() {
         return;
     }
     scratch.data("data", 4096);
-    let unknown_share = || {
+    let are_known = || {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.current_dir(scratch.path(""));
         program.args(["--exact", "time::short_threads", "--ignored"]).env(PROGRAM, "threads");
@@ -171,11 +171,11 @@ fn threads_that_begin_and_end_during_the_attachment_are_known() {
         let explanation = explained_running(&scratch, program);
         // Each of the four has time for some 100 reads.
         let read_count = of_kind(&records_of(&scratch, "reads.rec"), "read").len();
-        assert!(read_count >= 40, "{read_count} reads");
-        eprintln!("{explanation:#}");
-        seconds(&explanation, "unknown") / explanation["seconds"].as_f64().unwrap()
+        eprintln!("{read_count} reads: {explanation:#}");
+        let whole = explanation["seconds"].as_f64().unwrap();
+        read_count >= 40 && seconds(&explanation, "unknown") <= 0.1 * whole
     };
-    assert!(std::iter::repeat_with(unknown_share).take(3).any(|share| share <= 0.1));
+    assert!(std::iter::repeat_with(are_known).take(3).any(|are_known| are_known));
 }
 
 /// A modelled device answers each of eight reads after 100 ms.
