@@ -216,7 +216,8 @@ pub fn shown_url(url: &str) -> String {
 /// colons within its brackets.
 fn has_bad_port(host: &str) -> bool {
     let host = host.rsplit('@').next().unwrap_or(host);
-    let after_brackets = host.rsplit(']').next().unwrap_or(host);
+    let address = host.strip_prefix('[').and_then(|address| address.split_once(']'));
+    let after_brackets = address.map_or(host, |(_, after)| after);
     let port = after_brackets.split_once(':').map(|(_, port)| port);
     port.is_some_and(|port| port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()))
 }

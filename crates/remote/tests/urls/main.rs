@@ -242,7 +242,9 @@ fn unknown_schemes_are_refused_by_name() {
     for part in ["ftp://host/a:", "the scheme `ftp` has no opener", "file::register"] {
         assert!(error.contains(part) && !error.contains("secret"), "{error}");
     }
-    for url in ["ftp://user:se/secret@host/a", "ftp://user:/secret@host/a"] {
+    for url in
+        ["ftp://user:se/secret@host/a", "ftp://user:/secret@host/a", "ftp://u:p]a/secret@host/a"]
+    {
         let error = File::open(url).err().unwrap().to_string();
         assert!(error.contains("ftp://host/a:") && !error.contains("secret"), "{error}");
     }
