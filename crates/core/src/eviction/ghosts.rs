@@ -64,6 +64,8 @@ pub struct Ghosts {
     free: u32,
     /// Most ghosts in both lists together.
     ghosts_max: u32,
+    /// A page that will enter next, with the list and word of its ghost, which is removed already.
+    returning: Option<(PageKey, (GhostList, u32))>,
 }
 
 impl Ghosts {
@@ -75,6 +77,7 @@ impl Ghosts {
             lists: [EMPTY; 2],
             free: NO_GHOST,
             ghosts_max,
+            returning: None,
         }
     }
 
@@ -173,6 +176,21 @@ impl Ghosts {
         match former_newest {
             NO_GHOST => ends.oldest = index,
             _ => self.ghosts[former_newest as usize].newer = index,
+        }
+    }
+
+    /// If the page, which will enter next, is a ghost, removes the ghost before the ghost of the
+    /// next victim displaces it. [`take_entering`](Ghosts::take_entering) returns it.
+    pub(super) fn announce(&mut self, page: PageKey) {
+        self.returning = self.take(page).map(|ghost| (page, ghost));
+    }
+
+    /// Removes a page that enters, if it is remembered or was when it was announced. Returns the
+    /// list and the word of its ghost.
+    pub(super) fn take_entering(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
+        match self.returning.take() {
+            Some((returning, ghost)) if returning == page => Some(ghost),
+            _ => self.take(page),
         }
     }
 

@@ -40,8 +40,6 @@ pub struct LruK {
     last_but_one: FrameHeap,
     /// Evicted pages; the word is the number of the last use.
     ghosts: Ghosts,
-    /// A page that will enter next, and its last use. Its ghost is removed already.
-    returning: Option<(PageKey, u32)>,
     /// Wrapping number of the last use of any page.
     use_counter: u32,
 }
@@ -49,12 +47,7 @@ pub struct LruK {
 impl LruK {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> LruK {
-        LruK {
-            last_but_one: FrameHeap::default(),
-            ghosts: Ghosts::new(pages),
-            returning: None,
-            use_counter: 0,
-        }
+        LruK { last_but_one: FrameHeap::default(), ghosts: Ghosts::new(pages), use_counter: 0 }
     }
 
     /// Records a use, now, of a page that is on no list and has no other known use.
@@ -107,12 +100,8 @@ impl LruK {
 impl EvictionPolicy for LruK {
     /// A page with a ghost has two known uses, any other page one.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        let last_use = match self.returning.take() {
-            Some((returning, last_use)) if returning == page => Some(last_use),
-            _ => self.ghosts.take(page).map(|(_, last_use)| last_use),
-        };
-        match last_use {
-            Some(last_use) => self.push_again(lists, frame, last_use),
+        match self.ghosts.take_entering(page) {
+            Some((_, last_use)) => self.push_again(lists, frame, last_use),
             None => self.push_once(lists, frame),
         }
     }
@@ -161,7 +150,7 @@ impl EvictionPolicy for LruK {
     /// If the requested page is a ghost, removes the ghost, before the ghost of the next victim
     /// displaces it, and notes its last use until the page enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
-        self.returning = self.ghosts.take(page).map(|(_, last_use)| (page, last_use));
+        self.ghosts.announce(page);
     }
 
     /// A victim that did not leave keeps its known uses, and with two its place in the order. A

@@ -75,8 +75,6 @@ pub(super) struct SmallAndMainQueues {
     parameters: QueueParameters,
     /// Pages that left the small queue, all in the first list; the word is the number of uses.
     ghosts: Ghosts,
-    /// A requested page that was a ghost, and its uses as a ghost. Kept until it enters.
-    returning: Option<(PageKey, u32)>,
     /// Wrapping count of pages that have entered the small queue.
     small_entries: u32,
     /// True once a page has been evicted.
@@ -97,7 +95,6 @@ impl SmallAndMainQueues {
             main_max: 0,
             parameters,
             ghosts: Ghosts::new(parameters.ghosts_max(pages)),
-            returning: None,
             small_entries: 0,
             has_evicted: false,
         };
@@ -144,11 +141,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let queues = self.queues();
         let uses_to_return = u32::from(queues.parameters.uses_to_return);
-        let ghost_uses = match queues.returning.take() {
-            Some((returning, uses)) if returning == page => Some(uses),
-            _ => queues.ghosts.take(page).map(|(_, uses)| uses),
-        };
-        let is_returning = ghost_uses.is_some_and(|uses| uses >= uses_to_return);
+        let ghost = queues.ghosts.take_entering(page);
+        let is_returning = ghost.is_some_and(|(_, uses)| uses >= uses_to_return);
         let is_full = !queues.has_evicted && lists.pages(SMALL) >= queues.small_max;
         queues.push(lists, frame, if is_returning || is_full { MAIN } else { SMALL });
     }
@@ -156,8 +150,7 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
     /// If the requested page is a ghost, removes the ghost, before the ghost of the next victim
     /// displaces it, and notes its uses until the page enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
-        let queues = self.queues();
-        queues.returning = queues.ghosts.take(page).map(|(_, uses)| (page, uses));
+        self.queues().ghosts.announce(page);
     }
 
     /// Counts a use of the page, up to the largest count, except within the correlation window.

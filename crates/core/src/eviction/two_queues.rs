@@ -38,8 +38,6 @@ pub struct TwoQueues {
     a1in_max: u32,
     /// The list A1out.
     ghosts: Ghosts,
-    /// A page that will enter next, and whose ghost is removed already.
-    returning: Option<PageKey>,
 }
 
 /// Number of ghosts for a cache of `pages` pages.
@@ -50,7 +48,7 @@ fn ghosts_max(pages: u32) -> u32 {
 impl TwoQueues {
     /// Creates the policy for a cache of `pages` pages. A1in has a quarter of them.
     pub fn new(pages: u32) -> TwoQueues {
-        TwoQueues { a1in_max: pages / 4, ghosts: Ghosts::new(ghosts_max(pages)), returning: None }
+        TwoQueues { a1in_max: pages / 4, ghosts: Ghosts::new(ghosts_max(pages)) }
     }
 
     /// The list of the next victim: A1in if it exceeds its size or Am is empty, and otherwise Am.
@@ -63,7 +61,7 @@ impl TwoQueues {
 impl EvictionPolicy for TwoQueues {
     /// Adds a returning page, whose ghost is removed, to Am, and any other page to A1in.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        let is_returning = self.returning.take() == Some(page) || self.ghosts.take(page).is_some();
+        let is_returning = self.ghosts.take_entering(page).is_some();
         lists.push(frame, if is_returning { AM } else { A1IN });
     }
 
@@ -109,7 +107,7 @@ impl EvictionPolicy for TwoQueues {
     /// If the requested page is a ghost, removes the ghost, before the ghost of the next victim
     /// displaces it, and notes the page until it enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
-        self.returning = self.ghosts.take(page).map(|_| page);
+        self.ghosts.announce(page);
     }
 
     /// A victim that did not leave returns to the list that it left.
