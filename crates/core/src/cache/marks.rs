@@ -13,23 +13,28 @@ impl Cache {
     /// Puts a readahead mark on a page. A filled one is no longer shared with outside readers, as
     /// every marked page. No effect on an absent page.
     pub fn mark(&mut self, file: FileId, page: u64) {
-        if let Some(frame) = self.find(file, page) {
-            self.frame_mut(frame).is_marked = true;
-            if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
-                sharer.mark(frame);
-            }
-        }
+        let is_marked = true;
+        self.set_mark(file, page, is_marked);
     }
 
     /// Removes the readahead mark from every page of the folio. Filled ones are shared with outside
     /// readers from then on; a marked page is not.
     pub fn clear_mark(&mut self, file: FileId, folio: Folio) {
+        let is_marked = false;
         for page in folio.range().pages() {
-            if let Some(frame) = self.find(file, page) {
-                self.frame_mut(frame).is_marked = false;
-                if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
-                    sharer.unmark(frame);
-                }
+            self.set_mark(file, page, is_marked);
+        }
+    }
+
+    /// Sets or removes the mark of a page. No effect on an absent page.
+    fn set_mark(&mut self, file: FileId, page: u64, is_marked: bool) {
+        let Some(frame) = self.find(file, page) else { return };
+        self.frame_mut(frame).is_marked = is_marked;
+        if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
+            if is_marked {
+                sharer.mark(frame);
+            } else {
+                sharer.unmark(frame);
             }
         }
     }
