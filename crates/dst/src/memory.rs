@@ -357,12 +357,11 @@ impl World {
                 // SAFETY: a page of the pager's mapping that may no longer be read.
                 unsafe { std::ptr::write_bytes(address as *mut u8, GARBAGE_BYTE, PAGE) };
             }
-            match is_by_pager {
-                true => memory.set_state(address, PageState::Absent),
+            if is_by_pager {
+                memory.set_state(address, PageState::Absent);
+            } else {
                 // A kept page adds to the pager's limit until the pager learns of the drop.
-                false => {
-                    memory.change_state(address, PageState::Absent);
-                }
+                memory.change_state(address, PageState::Absent);
             }
         }
     }

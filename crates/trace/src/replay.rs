@@ -245,11 +245,8 @@ impl RecordingInput {
         ends.sort_unstable();
         let (mut ended_count, mut last_begin_ns) = (0, 0);
         let (mut given_reads, mut think_times, mut depth_max) = (Vec::new(), Vec::new(), 1);
-        let direct_count = reads
-            .first()
-            .and_then(|read| self.direct_reads.get(&read.thread))
-            .copied()
-            .unwrap_or(0);
+        // A thread has a list with its first read.
+        let direct_count = self.direct_reads[&reads[0].thread];
         let mut faults = 0;
         for (index, read) in reads.iter().enumerate() {
             // Reads that ended before this one began. The other earlier ones are still in flight.
