@@ -338,7 +338,7 @@ async fn entry_that_another_process_wrote_smaller_counts_as_it_is() {
     place.assert_within(MIB, &one);
 }
 
-/// One fetch of 33 MiB is more than waits for its write otherwise. Nothing else waits.
+/// One fetch of 33 MiB is larger than the limit of the queue, 32 MiB. The queue is empty.
 #[tokio::test]
 async fn fetch_larger_than_the_queue_is_kept() {
     let (place, path) = (Place::new(), Path::from("large"));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::recording::{Mapped, ReadOutcome, RecordingStart};
 
-/// Start of a recording that does not show what was cached before it.
+/// Start of a recording of strace, which does not show the pages that were cached before it.
 fn start() -> Record {
     Record::Start(RecordingStart { source: RecordingMethod::Strace, ..RecordingStart::default() })
 }
